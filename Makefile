@@ -1,0 +1,53 @@
+# `make help` lists the targets. Nothing but Python 3.11+ and Java 17+ is assumed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Extra arguments for the target's command: make demo ARGS=--keep, make test ARGS="-k planner"
+ARGS   ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup prerequisites test test-full check format demo bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: prerequisites $(STAMP) ## create .venv and install the pinned dependencies (idempotent)
+
+prerequisites:
+	@sh scripts/check-prerequisites.sh $(PYTHON)
+
+# Order-only: the check's being phony must not make the stamp look old.
+$(STAMP): pyproject.toml constraints.txt | prerequisites
+	@echo "Installing into $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
+	@touch $@
+
+test: setup ## run the tests, but for the slow ones
+	@$(BIN)/python -m pytest -m "not slow and not bench" $(ARGS) </dev/null
+
+test-full: setup ## run every test, with many more random examples
+	@$(BIN)/python -m pytest -m "not bench" --hypothesis-profile deep $(ARGS) </dev/null
+
+check: setup ## lint, formatting, types and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict
+	@$(BIN)/lint-imports --no-logo
+
+format: setup ## format the code and apply the safe fixes
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (ARGS=--keep)
+	@$(BIN)/anabranch demo $(ARGS)
+
+bench: setup ## run the benchmarks
+	@$(BIN)/python -m pytest -m bench -s $(ARGS) </dev/null
+
+clean: ## remove everything that make created
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache
+	find . \( -name __pycache__ -o -name '.*_cache' \) -type d -prune -exec rm -rf {} +

@@ -1,0 +1,7 @@
+"""``python -m anabranch_client`` is ``anabranch``."""
+
+from __future__ import annotations
+
+from anabranch_client.cli import app
+
+app(prog_name="anabranch")

@@ -1,0 +1,252 @@
+"""One description of every REST call, shared by the blocking and the asynchronous client.
+
+A :class:`Call` is data: what to send and how to read the answer. Sending is all that the two
+clients differ in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import ValidationError
+
+from anabranch_client.answers import (
+    CurrentEpoch,
+    DryRun,
+    EpochInfo,
+    EpochSummary,
+    PlanningSettings,
+    QueryInfo,
+    StreamInfo,
+)
+from anabranch_client.errors import ApiError
+
+T = TypeVar("T")
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A request, and how its answer is read."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    body: JsonObject | None = None
+    params: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
+
+    def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        """The request as ``client`` sends it."""
+        return client.build_request(
+            self.method, self.path, json=self.body, params=self.params, headers=self.headers
+        )
+
+    def answer(self, response: httpx.Response) -> T:
+        """The answer in ``response``.
+
+        Raises:
+            ApiError: the service refused, or answered something unreadable.
+        """
+        if not response.is_success:
+            raise ApiError(response.status_code, _problem(response))
+        try:
+            return self.read(response.json() if response.content else None)
+        except (ValueError, KeyError, TypeError) as cause:
+            if isinstance(cause, ValidationError):
+                first = cause.errors()[0]
+                reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            else:
+                reason = str(cause)
+            raise ApiError(
+                response.status_code,
+                {
+                    "code": "unreadable-answer",
+                    "detail": f"{self.method} {self.path} answered what was not expected: {reason}",
+                    "remedy": "is this address an anabranch service of the same version?",
+                },
+            ) from cause
+
+
+def _problem(response: httpx.Response) -> JsonObject:
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and ("detail" in document or "title" in document):
+        return document
+    return {
+        "status": response.status_code,
+        "detail": f"{response.request.url} answered {response.status_code} "
+        f"{response.reason_phrase}",
+        "remedy": "is this the address of an anabranch service?",
+    }
+
+
+def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError:
+    """The error for a service that gave no answer at all."""
+    return ApiError(
+        0,
+        {
+            "code": "unreachable",
+            "detail": f"the service at {url} does not answer: {str(cause) or type(cause).__name__}",
+            "remedy": "start one with 'anabranch up', or set --url or ANABRANCH_URL",
+        },
+    )
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _given(**values: Any) -> JsonObject:
+    """``values`` without those that are None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def create_stream(
+    name: str,
+    columns: Sequence[tuple[str, str]],
+    event_time: str | None,
+    lateness: str | None,
+    source: JsonObject | None,
+) -> Call[StreamInfo]:
+    """Register a stream."""
+    body = _given(name=name, event_time=event_time, lateness=lateness, source=source)
+    body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
+    return Call("POST", "/v1/streams", StreamInfo.model_validate, body)
+
+
+def list_streams() -> Call[list[StreamInfo]]:
+    """All streams."""
+    return Call("GET", "/v1/streams", _items(StreamInfo.model_validate))
+
+
+def get_stream(name: str) -> Call[StreamInfo]:
+    """One stream."""
+    return Call("GET", f"/v1/streams/{quote(name, safe='')}", StreamInfo.model_validate)
+
+
+def delete_stream(name: str) -> Call[None]:
+    """Forget a stream that no query reads."""
+    return Call("DELETE", f"/v1/streams/{quote(name, safe='')}", _nothing)
+
+
+def query_body(
+    sql: str | None,
+    query: JsonObject | None,
+    name: str | None,
+    window: str | Mapping[str, str] | None,
+    ttl: str | None,
+    expires_at: str | None,
+    sink: str | None,
+    priority: int | None,
+) -> JsonObject:
+    """The document that describes a query, in ``POST /v1/queries`` and in dry runs."""
+    return _given(
+        id=name,
+        sql=sql,
+        query=query,
+        window=dict(window) if isinstance(window, Mapping) else window,
+        ttl=ttl,
+        expires_at=expires_at,
+        sink=None if sink is None else {"type": sink},
+        priority=priority,
+    )
+
+
+def create_query(body: JsonObject, idempotency_key: str | None) -> Call[QueryInfo]:
+    """Register a query."""
+    headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    return Call("POST", "/v1/queries", QueryInfo.model_validate, body, headers=headers)
+
+
+def list_queries(cursor: str | None) -> Call[tuple[list[QueryInfo], str | None]]:
+    """A page of queries, and the cursor of the next."""
+    return Call("GET", "/v1/queries", _page(QueryInfo.model_validate), params=_after(cursor))
+
+
+def get_query(name: str) -> Call[QueryInfo]:
+    """One query."""
+    return Call("GET", f"/v1/queries/{quote(name, safe='')}", QueryInfo.model_validate)
+
+
+def patch_query(name: str, changes: JsonObject) -> Call[QueryInfo]:
+    """Change a query's expiry or priority."""
+    path = f"/v1/queries/{quote(name, safe='')}"
+    return Call("PATCH", path, QueryInfo.model_validate, changes)
+
+
+def delete_query(name: str) -> Call[None]:
+    """Let a query end with the current epoch."""
+    return Call("DELETE", f"/v1/queries/{quote(name, safe='')}", _nothing)
+
+
+def list_epochs(cursor: str | None) -> Call[tuple[list[EpochSummary], str | None]]:
+    """A page of epochs, newest first, and the cursor of the next."""
+    return Call("GET", "/v1/epochs", _page(EpochSummary.model_validate), params=_after(cursor))
+
+
+def get_epoch(epoch: int) -> Call[EpochInfo]:
+    """One published epoch, plan and all."""
+    return Call("GET", f"/v1/epochs/{epoch}", EpochInfo.model_validate)
+
+
+def current_epoch() -> Call[CurrentEpoch]:
+    """The epoch that the runtime is in."""
+    return Call("GET", "/v1/epochs/current", CurrentEpoch.model_validate)
+
+
+def dry_run(
+    add: Sequence[JsonObject],
+    drop: Sequence[str],
+    optimizer: str | None,
+    objective: str | None,
+    parallelism: int | None,
+    statistics: Mapping[str, float] | None,
+) -> Call[DryRun]:
+    """The plan that would be made; nothing is published."""
+    body = _given(
+        optimizer=optimizer,
+        objective=objective,
+        parallelism=parallelism,
+        statistics=None if statistics is None else dict(statistics),
+    )
+    body |= {"add": list(add), "drop": list(drop)}
+    return Call("POST", "/v1/plans:dry-run", DryRun.model_validate, body)
+
+
+def get_settings() -> Call[PlanningSettings]:
+    """The planning settings."""
+    return Call("GET", "/v1/settings", PlanningSettings.model_validate)
+
+
+def put_settings(
+    optimizer: str | None, objective: str | None, parallelism: int | None
+) -> Call[PlanningSettings]:
+    """Switch planning settings; what is left out keeps its value."""
+    body = _given(optimizer=optimizer, objective=objective, parallelism=parallelism)
+    return Call("PUT", "/v1/settings", PlanningSettings.model_validate, body)
+
+
+def ready() -> Call[None]:
+    """Answers once requests are served and epochs planned."""
+    return Call("GET", "/readyz", _nothing)
+
+
+def _after(cursor: str | None) -> dict[str, str] | None:
+    return None if cursor is None else {"cursor": cursor}
+
+
+def _items(read: Callable[[Any], T]) -> Callable[[Any], list[T]]:
+    return lambda document: [read(item) for item in document["items"]]
+
+
+def _page(read: Callable[[Any], T]) -> Callable[[Any], tuple[list[T], str | None]]:
+    items = _items(read)
+    return lambda document: (items(document), document.get("next_cursor"))

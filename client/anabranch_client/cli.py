@@ -1,0 +1,176 @@
+"""The ``anabranch`` command line.
+
+Exit codes: 0 done; 1 something failed; 2 an argument or input file that can't be used; 3 a replay
+went through, but the service had refused a query; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch_client import cli_remote, render
+from anabranch_client.cli_context import Guarded, Json, interruptible, stderr
+from anabranch_client.demo import MIN_BATCHES, check, demo_scenario, demo_summary
+from anabranch_client.errors import ClientError
+from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url, running
+from anabranch_client.progress import LiveView
+from anabranch_client.replay import prepare_folder, remove_working_data, run_to_report, step_spec
+from anabranch_client.scenario import OptimizerName, load_scenario
+from anabranch_client.tpch import generate
+
+REFUSED = 3
+
+app = typer.Typer(
+    cls=Guarded,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Continuous multi-way joins over shared streams, planned together, run on Spark.",
+)
+app.add_typer(cli_remote.streams, name="stream")
+app.add_typer(cli_remote.queries, name="query")
+app.add_typer(cli_remote.epochs, name="epochs")
+app.add_typer(cli_remote.plans, name="plan")
+
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)
+]
+
+
+@app.command()
+def up(
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
+    ] = Path(".anabranch"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
+    optimizer: Annotated[OptimizerName, typer.Option(help="How queries are planned.")] = (
+        OptimizerName.CLASH
+    ),
+    parallelism: Annotated[int, typer.Option(min=1, help="Partitions per store.")] = 4,
+    epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
+    namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
+    master: Master = None,
+) -> None:
+    """Start Redis (or use ANABRANCH_REDIS_URL), service and runtime; Ctrl-C ends them."""
+    folder = folder.resolve()
+    spec = PipelineSpec(
+        home=folder,
+        results=folder / "results",
+        mode="live",
+        namespace=namespace,
+        optimizer=optimizer,
+        parallelism=parallelism,
+        epoch_batches=epoch_batches,
+        redis_url=given_redis_url(),
+        durable=True,
+        port=port,
+        master=master,
+    )
+    console = stderr()
+    with interruptible(), running(spec) as pipeline:
+        try:
+            with console.status("starting"), pipeline.start_service():
+                pipeline.start_runtime()
+            typer.echo(f"service and dashboard: {pipeline.url}")
+            typer.echo(f"redis:                 {pipeline.redis_url}")
+            typer.echo(f"results:               {spec.results}")
+            typer.echo(f"logs:                  {spec.logs}")
+            typer.echo("Ctrl-C stops everything")
+            _watch_over(pipeline)
+        except KeyboardInterrupt:
+            with console.status("stopping"):
+                pipeline.finish_runtime()
+            console.print("stopped")
+
+
+@app.command()
+def replay(
+    scenario: Annotated[Path, typer.Argument(help="The scenario (YAML).")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for results, report and logs.")],
+    as_json: Json = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Keep the service up at the end.")
+    ] = False,
+    master: Master = None,
+) -> None:
+    """Run recorded streams through the real service and the real pipeline."""
+    played = load_scenario(scenario)
+    folder = prepare_folder(out)
+    spec = step_spec(played, folder, master)
+    console = stderr()
+    try:
+        with interruptible(), running(spec) as pipeline:
+            with LiveView(played, console) as view:
+                report = run_to_report(played, pipeline, view)
+            if as_json:
+                render.print_json(report)
+            else:
+                render.print_table(render.report_tables(report))
+            if dashboard:
+                console.print(f"dashboard: {pipeline.url} (Ctrl-C ends it)")
+                _hold(pipeline)
+    finally:
+        remove_working_data(folder)
+    if any(query["status"] == "rejected" for query in report["queries"].values()):
+        raise typer.Exit(REFUSED)
+
+
+@app.command()
+def demo(
+    scale: Annotated[float, typer.Option(min=0.001, help="TPC-H scale factor.")] = 0.01,
+    batches: Annotated[int, typer.Option(min=MIN_BATCHES, help="Micro-batches.")] = 20,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to keep everything in.")] = None,
+    as_json: Json = False,
+    master: Master = None,
+) -> None:
+    """Plan, run and check five joins over TPC-H; the exit code says whether all are exact."""
+    folder = prepare_folder(out or Path(tempfile.mkdtemp(prefix="anabranch-demo-")))
+    console = stderr()
+    try:
+        with interruptible():
+            with console.status("generating TPC-H"):
+                streams = generate(folder / "tpch", scale, batches)
+            played = demo_scenario(streams, batches)
+            with running(step_spec(played, folder, master)) as pipeline:
+                with LiveView(played, console) as view:
+                    report = run_to_report(played, pipeline, view, leave=not keep)
+                with console.status("asking the oracle"):
+                    result = check(played, report, pipeline)
+                if as_json:
+                    render.print_json(result.document())
+                else:
+                    render.print_table(demo_summary(result, folder))
+                if keep:
+                    console.print(f"all is still running; see {pipeline.url}; Ctrl-C stops it")
+                    _hold(pipeline)
+    finally:
+        remove_working_data(folder)
+        if out is None:
+            shutil.rmtree(folder / "tpch", ignore_errors=True)
+    if not result.exact:
+        wrong = [name for name, found in result.comparisons.items() if not found.match]
+        raise ClientError(
+            f"the results of {', '.join(wrong)} differ from the oracle's",
+            remedy=f"see {folder}",
+        )
+
+
+def _watch_over(pipeline: Pipeline) -> None:
+    """Return never: raise when a process ends or the user has had enough."""
+    while True:
+        pipeline.check()
+        time.sleep(0.5)
+
+
+def _hold(pipeline: Pipeline) -> None:
+    """Keep everything running until the user has had enough."""
+    try:
+        _watch_over(pipeline)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,59 @@
+"""What all commands share: options, how errors end the process, and being interrupted cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from anabranch_client.api import DEFAULT_URL, Client
+from anabranch_client.errors import ClientError
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
+Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
+
+
+class Guarded(TyperGroup):
+    """A command group whose errors are one line on standard error and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except ClientError as cause:
+            typer.echo(f"error: {cause}", err=True)
+            raise typer.Exit(cause.exit_code) from cause
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+
+
+def connect(url: str = DEFAULT_URL) -> Client:
+    """The client of the service at ``url``."""
+    return Client(url.rstrip("/"))
+
+
+def stderr() -> Console:
+    """The console for progress and remarks."""
+    return Console(stderr=True)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that child processes are always ended."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

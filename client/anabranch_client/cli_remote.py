@@ -1,0 +1,313 @@
+"""Commands that talk to a running service: ``stream``, ``query``, ``epochs``, ``plan``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anabranch_client import render
+from anabranch_client.api import DEFAULT_URL
+from anabranch_client.calls import query_body
+from anabranch_client.cli_context import Json, Url, connect
+from anabranch_client.errors import UsageError
+from anabranch_client.scenario import parquet_columns
+
+streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
+queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
+epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
+plans = typer.Typer(no_args_is_help=True, help="Ask for plans without running them.")
+
+Sql = Annotated[str | None, typer.Argument(help="The statement; - reads standard input.")]
+File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file.")]
+Structured = Annotated[
+    Path | None, typer.Option("--structured", help="A structured query (JSON) instead of SQL.")
+]
+Windows = Annotated[
+    list[str] | None,
+    typer.Option("--window", help="A duration for all aliases, or alias=duration (repeat)."),
+]
+Name = Annotated[str, typer.Argument(help="Its name.")]
+
+
+def _show(as_json: bool, document: Any, table: Any) -> None:
+    if as_json:
+        render.print_json(document)
+    else:
+        render.print_table(table)
+
+
+@streams.command("add")
+def stream_add(
+    name: Name,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="name:type, in order (repeat).")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", help="Parquet file to read the stream from.")
+    ] = None,
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="For --path.")] = 10_000,
+    event_time: Annotated[str | None, typer.Option(help="The event-time column.")] = None,
+    lateness: Annotated[str | None, typer.Option(help="A duration, or 'unbounded'.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Register a stream; columns come from --column, or from the file in --path."""
+    source = None
+    columns = [_column(text) for text in column or ()]
+    if path is not None:
+        source = {
+            "format": "recorded",
+            "path": str(path.resolve()),
+            "rows_per_batch": rows_per_batch,
+        }
+        columns = columns or list(parquet_columns(path, "--path")[0])
+    if not columns:
+        raise UsageError("no columns", field="--column", remedy="give --column or --path")
+    with connect(url) as client:
+        stream = client.create_stream(
+            name, columns, event_time=event_time, lateness=lateness, source=source
+        )
+    _show(as_json, stream.document(), render.stream_detail(stream))
+
+
+@streams.command("list")
+def stream_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List all streams."""
+    with connect(url) as client:
+        found = client.streams()
+    _show(as_json, [s.document() for s in found], render.streams_table(found))
+
+
+@streams.command("show")
+def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a stream and its columns."""
+    with connect(url) as client:
+        stream = client.stream(name)
+    _show(as_json, stream.document(), render.stream_detail(stream))
+
+
+@streams.command("rm")
+def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Forget a stream that no query reads."""
+    with connect(url) as client:
+        client.delete_stream(name)
+    _show(as_json, {"deleted": name}, f"stream {name} is gone")
+
+
+@queries.command("add")
+def query_add(
+    sql: Sql = None,
+    name: Annotated[str | None, typer.Option("--name", help="Default: chosen for you.")] = None,
+    file: File = None,
+    structured: Structured = None,
+    window: Windows = None,
+    ttl: Annotated[str | None, typer.Option(help="How long it lives, a duration.")] = None,
+    expires_at: Annotated[str | None, typer.Option(help="When it ends, ISO 8601.")] = None,
+    sink: Annotated[str | None, typer.Option(help="parquet or count.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Register a query."""
+    document = _document(structured)
+    with connect(url) as client:
+        query = client.create_query(
+            None if document else _statement(sql, file),
+            query=document,
+            name=name,
+            window=_window(window),
+            ttl=ttl,
+            expires_at=expires_at,
+            sink=sink,
+            priority=priority,
+        )
+    _show(as_json, query.document(), render.query_detail(query))
+
+
+@queries.command("list")
+def query_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List all queries."""
+    with connect(url) as client:
+        found = list(client.queries())
+    _show(as_json, [q.document() for q in found], render.queries_table(found))
+
+
+@queries.command("show")
+def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a query, how it was understood, and how far it has come."""
+    with connect(url) as client:
+        query = client.query(name)
+    _show(as_json, query.document(), render.query_detail(query))
+
+
+@queries.command("rm")
+def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Let a query end at the next change of plan."""
+    with connect(url) as client:
+        client.delete_query(name)
+    _show(as_json, {"deleted": name}, f"query {name} ends at the next change of plan")
+
+
+@queries.command("set")
+def query_set(
+    name: Name,
+    ttl: Annotated[str | None, typer.Option(help="How long it still lives.")] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="When it ends, ISO 8601, or 'never'.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Change a query's expiry or priority."""
+    changes: dict[str, Any] = {}
+    if ttl is not None:
+        changes["ttl"] = ttl
+    if expires_at is not None:
+        changes["expires_at"] = None if expires_at == "never" else expires_at
+    if priority is not None:
+        changes["priority"] = priority
+    if not changes:
+        raise UsageError("nothing to change", remedy="give --ttl, --expires-at or --priority")
+    with connect(url) as client:
+        query = client.update_query(name, **changes)
+    _show(as_json, query.document(), render.query_detail(query))
+
+
+@epochs.command("list")
+def epoch_list(
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List published epochs, newest first."""
+    with connect(url) as client:
+        found = list(itertools.islice(client.epochs(), limit))
+    _show(as_json, [e.document() for e in found], render.epochs_table(found))
+
+
+@epochs.command("show")
+def epoch_show(
+    number: Annotated[int, typer.Argument(min=0, help="The epoch.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show an epoch and its plan."""
+    with connect(url) as client:
+        epoch = client.epoch(number)
+    _show(as_json, epoch.document(), render.epoch_detail(epoch))
+
+
+@epochs.command("current")
+def epoch_current(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show the epoch that runs now."""
+    with connect(url) as client:
+        current = client.current_epoch()
+    _show(as_json, current.document(), render.current_detail(current))
+
+
+@plans.command("dry-run")
+def plan_dry_run(
+    sql: Sql = None,
+    file: File = None,
+    structured: Structured = None,
+    window: Windows = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the new query.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", help="Plan without this query (repeat).")
+    ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
+    objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
+    parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
+    statistic: Annotated[
+        list[str] | None,
+        typer.Option("--statistic", help="relation=cardinality to assume (repeat)."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show the plan that would be made with one more query, or without some; change nothing."""
+    document = _document(structured)
+    add = []
+    if document or sql or file:
+        statement = None if document else _statement(sql, file)
+        windows = _window(window)
+        add.append(query_body(statement, document, name, windows, None, None, None, None))
+    with connect(url) as client:
+        plan = client.dry_run(
+            add,
+            drop=drop or (),
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            statistics=dict(_statistic(text) for text in statistic) if statistic else None,
+        )
+    _show(as_json, plan.document(), render.dry_run_detail(plan))
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, colon, kind = text.rpartition(":")
+    if not (colon and name and kind):
+        raise UsageError(f"{text!r} is no column", field="--column", remedy="write name:type")
+    return name, kind
+
+
+def _statistic(text: str) -> tuple[str, float]:
+    relation, _, count = text.rpartition("=")
+    try:
+        return relation, float(count)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no statistic", field="--statistic", remedy="write relation=number"
+        ) from None
+
+
+def _window(texts: list[str] | None) -> str | dict[str, str] | None:
+    if not texts:
+        return None
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    pairs = [text.partition("=") for text in texts]
+    if not all(equals for _, equals, _ in pairs):
+        raise UsageError(
+            "a duration for all aliases excludes others",
+            field="--window",
+            remedy="give one duration, or alias=duration for each",
+        )
+    return {alias: duration for alias, _, duration in pairs}
+
+
+def _statement(sql: str | None, file: Path | None) -> str:
+    if (sql is None) == (file is None):
+        raise UsageError("give the statement or --file", field="SQL", remedy="exactly one of them")
+    if file is not None:
+        return _read(file, "--file")
+    return sys.stdin.read() if sql == "-" else str(sql)
+
+
+def _document(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        document = json.loads(_read(path, "--structured"))
+    except ValueError as cause:
+        raise UsageError(
+            f"{path} is no JSON: {cause}", field="--structured", remedy="correct it there"
+        ) from cause
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} is no JSON object", field="--structured", remedy="correct it")
+    return document
+
+
+def _read(path: Path, field: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise UsageError(
+            f"cannot read {path}: {cause}", field=field, remedy="name a text file"
+        ) from cause

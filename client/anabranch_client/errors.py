@@ -1,0 +1,71 @@
+"""Errors of the client: one base class; each kind carries the exit code that the CLI ends with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ClientError(Exception):
+    """Something the user has to know: what is wrong, where, and what to do about it.
+
+    Attributes:
+        message: what is wrong (one sentence).
+        field: the input field the complaint is about, e.g. ``"queries.q1.window"``.
+        remedy: what the user can do.
+        exit_code: how the CLI ends.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, field: str = "", remedy: str = "") -> None:
+        super().__init__(message, field, remedy)
+        self.message = message
+        self.field = field
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        """One line, whatever the parts contain."""
+        where = f"{self.field}: " if self.field else ""
+        hint = f" ({self.remedy})" if self.remedy else ""
+        return " ".join(f"{where}{self.message}{hint}".split())
+
+
+class UsageError(ClientError):
+    """An argument or an input file that can't be used; nothing has been started."""
+
+    exit_code = 2
+
+
+class ScenarioError(UsageError):
+    """A scenario file that can't be used."""
+
+
+class ProcessError(ClientError):
+    """A process that did not start, died, or stopped making progress."""
+
+
+class ApiError(ClientError):
+    """The service refused a request, or could not be reached.
+
+    Attributes:
+        status: the HTTP status; 0 where there was no answer.
+        problem: the problem-details document (RFC 9457) as the service sent it.
+    """
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
+        errors = problem.get("errors") or [{}]
+        field = str(errors[0].get("field") or "")
+        super().__init__(
+            message.removeprefix(f"{field}: ") if field else message,
+            field=field,
+            remedy=str(problem.get("remedy") or ""),
+        )
+        self.args = (status, problem)
+        self.status = status
+        self.problem = problem
+
+    @property
+    def code(self) -> str:
+        """The stable, machine-readable kind of the problem; empty if the service named none."""
+        return str(self.problem.get("code") or "")

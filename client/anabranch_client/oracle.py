@@ -1,0 +1,112 @@
+"""The demo's oracle: DuckDB over the same Parquet files, with the same visibility rule.
+
+A result belongs to a query if its last-arriving member arrived while the query was active, and
+every member was visible to it: arrived since the activation, or not before the batch from which
+all of its stream was stored. The batch of a row follows from its position in the file. (The
+demo's streams have no event time, so there is no second condition on that.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch_client.scenario import RecordedStream
+from anabranch_client.tpch import DemoQuery
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH = "batch_of_row"
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """When a query was active, and from which batch on each of its tables was visible."""
+
+    activated: int
+    expired: int | None
+    visible_from: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows the pipeline gave, rows the oracle gives, and the difference both ways."""
+
+    results: int
+    expected: int
+    missing: int
+    surplus: int
+
+    @property
+    def match(self) -> bool:
+        """Whether the two are equal as multisets of full rows."""
+        return self.missing == 0 and self.surplus == 0
+
+
+def oracle_sql(query: DemoQuery, active: Active) -> str:
+    """The query with the conditions of :class:`Active` spelled out."""
+    batches = [f"{table}.{_BATCH}" for table in query.tables]
+    last = f"greatest({', '.join(batches)})"
+    conditions = [f"{last} >= {active.activated}"]
+    if active.expired is not None:
+        conditions.append(f"{last} < {active.expired}")
+    for table, batch in zip(query.tables, batches, strict=True):
+        first = min(active.visible_from.get(table, active.activated), active.activated)
+        conditions.append(f"{batch} >= {first}")
+    return f"{query.sql} WHERE {' AND '.join(conditions)}"
+
+
+def compare(
+    streams: Sequence[RecordedStream],
+    runs: Sequence[tuple[DemoQuery, Active | None]],
+    results: Path,
+) -> dict[str, Comparison]:
+    """Compare the files in ``results/<query>`` with what the oracle computes.
+
+    A query that never was active (None) has to have no results.
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        for stream in streams:
+            connection.execute(
+                f"CREATE VIEW {stream.name} AS "
+                f"SELECT *, file_row_number // {stream.rows_per_batch} AS {_BATCH} "
+                f"FROM read_parquet({_quoted(stream.path)}, file_row_number = true)"
+            )
+        return {
+            query.name: _compare(connection, query, active, results / query.name)
+            for query, active in runs
+        }
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection,
+    query: DemoQuery,
+    active: Active | None,
+    folder: Path,
+) -> Comparison:
+    wanted = f"{query.sql} WHERE false" if active is None else oracle_sql(query, active)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {wanted}")
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE found AS "
+        f"SELECT * FROM read_parquet({_quoted(folder / '*.parquet')})"
+    )
+    return Comparison(
+        results=_count(connection, "SELECT * FROM found"),
+        expected=_count(connection, "SELECT * FROM expected"),
+        missing=_count(connection, "SELECT * FROM expected EXCEPT ALL SELECT * FROM found"),
+        surplus=_count(connection, "SELECT * FROM found EXCEPT ALL SELECT * FROM expected"),
+    )
+
+
+def _count(connection: duckdb.DuckDBPyConnection, statement: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM ({statement})").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

@@ -1,0 +1,216 @@
+"""A pipeline as processes: Redis (embedded or given), the service, the runtime.
+
+Started in that order and stopped in the opposite one. Everything that any of them writes is below
+one folder: ``logs/``, ``redis/``, ``state/``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anabranch_client.api import Client
+from anabranch_client.channel import Channel
+from anabranch_client.errors import ApiError, ClientError, ProcessError
+from anabranch_client.processes import Child, spawn, start_redis, wait_for
+
+REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"
+
+_SERVICE_SECONDS = 60.0
+_RUNTIME_SECONDS = 120.0
+_LEAVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """How a pipeline is started.
+
+    Attributes:
+        home: folder for logs, Redis data and the runtime's state.
+        results: folder that the runtime writes results to, one folder per query.
+        mode: ``step`` (the runtime waits for the planner at every epoch) or ``live``.
+        redis_url: a server to use instead of an embedded one.
+        durable: whether the embedded server keeps its data over a restart.
+        port: of the service; 0 picks a free one.
+        master: Spark's master; None leaves it to the runtime.
+    """
+
+    home: Path
+    results: Path
+    mode: str
+    namespace: str
+    optimizer: str
+    parallelism: int
+    epoch_batches: int
+    redis_url: str | None = None
+    durable: bool = False
+    port: int = 0
+    master: str | None = None
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the processes' logs."""
+        return self.home / "logs"
+
+    @property
+    def state(self) -> Path:
+        """Folder of the runtime's state and checkpoint."""
+        return self.home / "state"
+
+
+def given_redis_url() -> str | None:
+    """The Redis server that the environment names, if any."""
+    return os.environ.get(REDIS_URL_VARIABLE) or None
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """A running pipeline; made by :func:`running`."""
+
+    spec: PipelineSpec
+    channel: Channel
+    redis_url: str
+    children: list[Child] = field(default_factory=list)
+    url: str = ""
+
+    def pids(self) -> list[int]:
+        """The process ids at the roots of everything that has been started."""
+        return [child.pid for child in self.children]
+
+    def check(self) -> None:
+        """Raise if a process has ended or the runtime has given up.
+
+        Raises:
+            ProcessError: naming it and its last words.
+        """
+        progress = self.channel.progress()
+        if progress is not None and progress.state == "failed":
+            raise ProcessError(
+                f"the runtime failed: {progress.error or 'it gave no reason'}",
+                remedy=f"its log is {self.spec.logs / 'runtime.log'}",
+            )
+        for child in self.children:
+            child.check()
+
+    def start_service(self) -> Client:
+        """Start the service and wait until it is ready."""
+        spec = self.spec
+        port_file = spec.home / "service.port"
+        port_file.unlink(missing_ok=True)
+        argv = [
+            *(sys.executable, "-m", "anabranch_service"),
+            *("--redis-url", self.redis_url, "--namespace", spec.namespace),
+            *("--port", str(spec.port), "--port-file", str(port_file)),
+            *("--mode", spec.mode, "--optimizer", spec.optimizer),
+            *("--parallelism", str(spec.parallelism)),
+            *("--epoch-batches", str(spec.epoch_batches)),
+        ]
+        child = spawn("service", argv, spec.logs / "service.log")
+        self.children.append(child)
+        what = "starting the service"
+        wait_for(what, lambda: port_file.is_file(), child, _SERVICE_SECONDS)
+        self.url = f"http://127.0.0.1:{int(port_file.read_text())}"
+        client = Client(self.url)
+        wait_for(what, lambda: _answers(client), child, _SERVICE_SECONDS)
+        return client
+
+    def start_runtime(self) -> None:
+        """Start the runtime and wait for its first heartbeat."""
+        spec = self.spec
+        argv = [
+            *(sys.executable, "-m", "anabranch_runtime"),
+            *("--redis-url", self.redis_url, "--namespace", spec.namespace),
+            *("--state", str(spec.state), "--results", str(spec.results)),
+            *("--epoch-batches", str(spec.epoch_batches), "--mode", spec.mode),
+            *(("--master", spec.master) if spec.master else ()),
+        ]
+        self.channel.clear_stop()
+        child = spawn("runtime", argv, spec.logs / "runtime.log")
+        self.children.append(child)
+        wait_for("starting the runtime", self._alive, child, _RUNTIME_SECONDS)
+
+    def finish_runtime(self) -> None:
+        """Ask the runtime to leave and wait until it has.
+
+        Raises:
+            ProcessError: it left with an error, or not at all.
+        """
+        child = next(c for c in self.children if c.name == "runtime")
+        self.channel.stop()
+        code = child.wait(_LEAVE_SECONDS)
+        if code is None:
+            raise ProcessError(
+                f"the runtime did not leave within {_LEAVE_SECONDS:.0f} s",
+                remedy=f"its log is {child.log}",
+            )
+        if code != 0:
+            child.check()
+        child.stop()
+        self.children.remove(child)
+
+    def close(self) -> None:
+        """End every process, the last started first."""
+        with contextlib.suppress(ClientError):
+            self.channel.stop()
+        for child in reversed(self.children):
+            child.stop()
+        self.children.clear()
+
+    def _alive(self) -> bool:
+        self.check()
+        progress = self.channel.progress()
+        return progress is not None and progress.state in ("running", "idle")
+
+
+@contextlib.contextmanager
+def running(spec: PipelineSpec) -> Iterator[Pipeline]:
+    """A pipeline of which only Redis runs yet; all of it is ended on the way out.
+
+    Keys in a server that was given are deleted again, unless ``spec.durable``.
+
+    Raises:
+        ProcessError: Redis does not start, or the one that was given does not answer.
+    """
+    spec.home.mkdir(parents=True, exist_ok=True)
+    children: list[Child] = []
+    if spec.redis_url is None:
+        log = spec.logs / "redis.log"
+        server, url = start_redis(spec.home / "redis", log, durable=spec.durable)
+        children.append(server)
+    else:
+        url = spec.redis_url
+    channel = Channel(url, spec.namespace)
+    pipeline = Pipeline(spec, channel, url, children)
+    try:
+        if not channel.ping():
+            raise ProcessError(
+                f"Redis at {url} does not answer",
+                remedy=f"correct {REDIS_URL_VARIABLE}, or unset it for an embedded server",
+            )
+        yield pipeline
+    finally:
+        try:
+            _close(pipeline)
+        finally:
+            channel.close()
+
+
+def _close(pipeline: Pipeline) -> None:
+    spec = pipeline.spec
+    given = spec.redis_url is not None
+    pipeline.close()
+    if given and not spec.durable:
+        with contextlib.suppress(ClientError):
+            pipeline.channel.forget()
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.ready()
+    except ApiError:
+        return False
+    return True

@@ -1,0 +1,236 @@
+"""Play a scenario on the real service and the real runtime, call by call and batch by batch.
+
+The order in which things happen is what gives replay its exact timing. Before the REST calls of
+batch ``k`` are made, the gate keeps the runtime from starting ``k``, every batch before it has
+been committed, and the ruleset of the epoch that ``k`` belongs to has been published (it can't
+change any more). So a call before a batch of epoch ``e`` is first seen by the planner when it
+plans ``e + 1``, for which the runtime waits: it takes effect at the start of ``e + 1``. Calls
+before batch 0 are made before the runtime starts, and so are seen when epoch 0 is planned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from anabranch_client.answers import EpochInfo, QueryInfo
+from anabranch_client.api import Client
+from anabranch_client.channel import Activation, Progress
+from anabranch_client.errors import ApiError, ProcessError
+from anabranch_client.meter import ProcessMeter
+from anabranch_client.pipeline import Pipeline
+from anabranch_client.scenario import OptimizerName, Scenario, ScenarioQuery
+
+#: A batch that takes longer than this is taken for a runtime that hangs.
+STALL_SECONDS = 900.0
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The REST calls to be made before one batch."""
+
+    optimizer: OptimizerName | None = None
+    register: tuple[ScenarioQuery, ...] = ()
+    expire: tuple[ScenarioQuery, ...] = ()
+
+
+def schedule(scenario: Scenario) -> dict[int, Calls]:
+    """Batch -> the calls before it, in order of batches; always with an entry for 0.
+
+    The optimiser of batch 0 is not called for: the service is started with it.
+    """
+    batches = {0} | set(scenario.optimizer)
+    batches |= {q.register_at for q in scenario.queries}
+    batches |= {q.expire_at for q in scenario.queries if q.expire_at is not None}
+    return {
+        batch: Calls(
+            optimizer=scenario.optimizer.get(batch) if batch else None,
+            register=tuple(q for q in scenario.queries if q.register_at == batch),
+            expire=tuple(q for q in scenario.queries if q.expire_at == batch),
+        )
+        for batch in sorted(batches)
+    }
+
+
+class Watcher:
+    """What a caller may want to see while a scenario is played; does nothing itself."""
+
+    def started(self, url: str) -> None:
+        """The service listens at ``url``; the runtime is about to start."""
+
+    def called(self, batch: int, what: str) -> None:
+        """A REST call has been made before ``batch``."""
+
+    def progressed(self, progress: Progress) -> None:
+        """The runtime has sent a heartbeat."""
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a scenario.
+
+    Attributes:
+        registered: query -> the service's answer to its registration.
+        refused: query -> the problem-details document it was refused with.
+        seconds: from the moment the first batch may start to the last commit; the waits for the
+            planner at epoch boundaries and for REST calls are in it.
+        cpu_seconds: of Redis, service and runtime with all their descendants, over the same time.
+    """
+
+    registered: dict[str, QueryInfo] = field(default_factory=dict)
+    refused: dict[str, dict[str, object]] = field(default_factory=dict)
+    progress: Progress = field(default_factory=lambda: Progress(state="starting"))
+    activations: dict[str, Activation] = field(default_factory=dict)
+    epochs: list[EpochInfo] = field(default_factory=list)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+
+
+def play(scenario: Scenario, pipeline: Pipeline, watcher: Watcher) -> Played:
+    """Play ``scenario`` to its end; service and runtime are running (idle) when it returns.
+
+    Raises:
+        ProcessError: a process died, failed, or made no progress.
+        ApiError: the service refused something other than a query.
+    """
+    played = Played()
+    plan = schedule(scenario)
+    with pipeline.start_service() as client:
+        watcher.started(pipeline.url)
+        _register_streams(scenario, client)
+        _make_calls(0, plan.pop(0), client, played, watcher)
+        pipeline.channel.open_gate(0)
+        pipeline.start_runtime()
+        follower = _Follower(pipeline, watcher.progressed)
+        with _measured(pipeline, played) as reached_end:
+            for batch in [b for b in plan if b < scenario.batches]:
+                pipeline.channel.open_gate(batch)
+                follower.wait(_ready_for(batch, scenario.every, pipeline))
+                _make_calls(batch, plan.pop(batch), client, played, watcher)
+            pipeline.channel.open_gate(None)
+            follower.wait(lambda p: p.committed >= scenario.batches)
+            reached_end()
+        follower.wait(lambda p: p.exhausted)
+        for batch, calls in plan.items():
+            _make_calls(batch, calls, client, played, watcher)
+        _collect(client, pipeline, played)
+    return played
+
+
+def _ready_for(batch: int, every: int, pipeline: Pipeline) -> Callable[[Progress], bool]:
+    def ready(progress: Progress) -> bool:
+        return progress.committed >= batch and pipeline.channel.published(batch // every)
+
+    return ready
+
+
+@dataclass(slots=True)
+class _Follower:
+    """Waits on the runtime's heartbeat."""
+
+    pipeline: Pipeline
+    see: Callable[[Progress], None]
+    last: Progress | None = None
+
+    def wait(self, done: Callable[[Progress], bool]) -> None:
+        moved = time.monotonic()
+        while True:
+            self.pipeline.check()
+            progress = self.pipeline.channel.progress()
+            if progress is not None and progress != self.last:
+                self.last, moved = progress, time.monotonic()
+                self.see(progress)
+            if progress is not None and done(progress):
+                return
+            if time.monotonic() - moved > STALL_SECONDS:
+                raise ProcessError(
+                    f"nothing has moved for {STALL_SECONDS:.0f} s after batch "
+                    f"{progress.committed if progress else 0}",
+                    remedy=f"see the logs in {self.pipeline.spec.logs}",
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _measured(pipeline: Pipeline, played: Played) -> Iterator[Callable[[], None]]:
+    """Measure until the function that is yielded is called."""
+    meter = ProcessMeter(pipeline.pids)
+    meter.start()
+    began = time.monotonic()
+
+    def reached_end() -> None:
+        played.seconds = time.monotonic() - began
+        meter.stop()
+        played.cpu_seconds = meter.cpu_seconds
+        played.peak_rss_bytes = meter.peak_rss_bytes
+
+    try:
+        yield reached_end
+    finally:
+        meter.stop()
+
+
+def _register_streams(scenario: Scenario, client: Client) -> None:
+    for stream in scenario.streams:
+        client.create_stream(
+            stream.name,
+            stream.columns,
+            event_time=stream.event_time,
+            lateness=stream.lateness,
+            source={
+                "format": "recorded",
+                "path": str(stream.path),
+                "rows_per_batch": stream.rows_per_batch,
+            },
+        )
+
+
+def _make_calls(batch: int, calls: Calls, client: Client, played: Played, watcher: Watcher) -> None:
+    if calls.optimizer is not None:
+        client.update_settings(optimizer=calls.optimizer)
+        watcher.called(batch, f"optimizer {calls.optimizer}")
+    for query in calls.register:
+        try:
+            played.registered[query.name] = client.create_query(
+                query.sql, name=query.name, window=query.window
+            )
+        except ApiError as refusal:
+            if not 400 <= refusal.status < 500:
+                raise
+            played.refused[query.name] = refusal.problem
+            watcher.called(batch, f"{query.name} refused")
+        else:
+            watcher.called(batch, f"{query.name} registered")
+    for query in calls.expire:
+        if query.name in played.registered:
+            client.delete_query(query.name)
+            watcher.called(batch, f"{query.name} deleted")
+
+
+def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
+    """Ask for what the report needs while there is somebody to ask."""
+    progress = pipeline.channel.progress()
+    if progress is not None:
+        played.progress = progress
+    played.activations = pipeline.channel.activations()
+    played.epochs = [client.epoch(number) for number in sorted(played.progress.epoch_starts)]
+    for name in played.registered:
+        info = client.query(name)
+        played.registered[name] = info
+        if info.status == "rejected":
+            problem = info.problem
+            played.refused[name] = {
+                "type": f"urn:anabranch:problem:{problem.code if problem else 'rejected'}",
+                "title": "The query could not be planned",
+                "status": 422,
+                **({} if problem is None else {
+                    "detail": problem.message,
+                    "code": problem.code,
+                    "remedy": problem.remedy,
+                    "errors": [{"field": problem.field, "message": problem.message}],
+                }),
+            }  # fmt: skip

@@ -1,0 +1,88 @@
+"""Live views of a scenario that is being played, on standard error."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from anabranch_client.channel import Progress
+from anabranch_client.player import Watcher
+from anabranch_client.render import number, size
+from anabranch_client.scenario import Scenario
+
+
+class LiveView(Watcher):
+    """A bar, the figures of the moment, and the results of each query so far.
+
+    Where standard error is no terminal it prints one line per event instead.
+    """
+
+    def __init__(self, scenario: Scenario, console: Console) -> None:
+        self._scenario = scenario
+        self._console = console
+        self._url = ""
+        self._progress = Progress(state="starting")
+        self._events: list[str] = []
+        self._began: float | None = None
+        self._live = Live(
+            get_renderable=self._render, console=console, refresh_per_second=8, transient=True
+        )
+
+    def __enter__(self) -> LiveView:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def started(self, url: str) -> None:
+        """Show where the dashboard is."""
+        self._url = url
+        self._say(f"dashboard: {url}")
+
+    def called(self, batch: int, what: str) -> None:
+        """Show the REST call."""
+        self._say(f"batch {batch}: {what}")
+
+    def progressed(self, progress: Progress) -> None:
+        """Show the figures of the heartbeat."""
+        if self._began is None and progress.committed > 0:
+            self._began = time.monotonic() - progress.batch_seconds
+        self._progress = progress
+
+    def _say(self, event: str) -> None:
+        self._events.append(event)
+        if not self._console.is_terminal:
+            self._console.print(event, highlight=False, markup=False)
+
+    def _render(self) -> RenderableType:
+        progress, total = self._progress, max(self._scenario.batches, 1)
+        seconds = time.monotonic() - self._began if self._began is not None else 0.0
+        rate = progress.input_tuples / seconds if seconds > 0 else 0.0
+        figures = Text.assemble(
+            (f"{progress.state:8}", "bold"),
+            f" batch {progress.committed}/{total}  epoch {max(progress.epoch, 0)}  "
+            f"{number(round(rate))} tuples/s  state {size(progress.state_bytes)}",
+        )
+        results = Table(box=None, pad_edge=False, show_header=False)
+        results.add_column(style="bold")
+        results.add_column(justify="right")
+        for query in self._scenario.queries:
+            count = progress.results.get(query.name)
+            results.add_row(query.name, "–" if count is None else f"{count:,}")
+        bar = ProgressBar(total=total, completed=progress.committed, width=60)
+        recent = [Text(event, style="dim") for event in self._events[-6:]]
+        return Group(figures, bar, results, *recent)

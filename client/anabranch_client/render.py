@@ -1,0 +1,338 @@
+"""Answers and reports as rich tables; no logic but layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from anabranch_client.answers import (
+    CurrentEpoch,
+    DryRun,
+    EpochInfo,
+    EpochSummary,
+    PlanningSettings,
+    QueryInfo,
+    StreamInfo,
+)
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red"}
+
+
+def print_json(document: Any) -> None:
+    """Write ``document`` to standard output, plain and complete."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
+    Console(highlight=False, soft_wrap=True, markup=False, emoji=False).print(text)
+
+
+def print_table(content: RenderableType) -> None:
+    """Write ``content`` to standard output."""
+    Console().print(content)
+
+
+def size(count: int) -> str:
+    """Bytes for people.
+
+    >>> size(1536), size(12)
+    ('1.5 KiB', '12 B')
+    """
+    value, unit = float(count), _UNITS[0]
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def number(value: float | None) -> str:
+    """A cost or count for people; a dash where there is none.
+
+    >>> number(12345.678), number(None), number(2.5)
+    ('12,346', '–', '2.5')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:.3g}"
+
+
+def percent(value: float | None) -> str:
+    """A ratio as a percentage.
+
+    >>> percent(0.0125)
+    '1.25%'
+    """
+    return "–" if value is None else f"{value:.2%}"
+
+
+def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    numeric = set(right)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left")
+    return table
+
+
+def _facts(rows: Mapping[str, object]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, escape("–" if value is None else str(value)))
+    return table
+
+
+def _status(status: str) -> Text:
+    return Text(status, style=_STATUS.get(status, ""))
+
+
+def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
+    """All streams, a line each."""
+    table = _table(
+        "stream", "columns", "event time", "lateness", "input", "late", "invalid",
+        right=("columns", "input", "late", "invalid"),
+    )  # fmt: skip
+    for s in streams:
+        table.add_row(
+            escape(s.name),
+            str(len(s.columns)),
+            escape(s.event_time or "–"),
+            s.lateness or "–",
+            number(s.input_tuples),
+            number(s.late_tuples),
+            number(s.invalid_tuples),
+        )
+    return table
+
+
+def stream_detail(stream: StreamInfo) -> RenderableType:
+    """One stream with its columns."""
+    columns = _table("column", "type")
+    for column in stream.columns:
+        columns.add_row(escape(column.name), column.type)
+    facts = {
+        "stream": stream.name,
+        "event time": stream.event_time,
+        "lateness": stream.lateness,
+        "source": json.dumps({k: v for k, v in stream.source.items() if v}),
+    }
+    return Group(_facts(facts), columns)
+
+
+def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
+    """All queries, a line each."""
+    table = _table("query", "status", "results", "from batch", "to batch", "expires", "sql",
+                   right=("results", "from batch", "to batch"))  # fmt: skip
+    for q in queries:
+        sql = Text(" ".join((q.sql or "(structured)").split()), overflow="ellipsis", no_wrap=True)
+        table.add_row(
+            escape(q.id),
+            _status(q.status),
+            number(q.results),
+            number(q.activated_batch),
+            number(q.expired_batch),
+            q.expires_at or "–",
+            sql,
+        )
+    return table
+
+
+def query_detail(query: QueryInfo) -> RenderableType:
+    """One query: how it was understood and how far it has come."""
+    facts: dict[str, object] = {
+        "query": query.id,
+        "status": query.status,
+        "results": query.results,
+        "active": f"batches {number(query.activated_batch)} to {number(query.expired_batch)}",
+        "complete from": query.complete_from or query.complete,
+        "expires": query.expires_at,
+        "window": query.window,
+        "sql": query.sql,
+    }
+    if query.problem is not None:
+        facts["problem"] = f"{query.problem.field}: {query.problem.message}"
+        facts["remedy"] = query.problem.remedy
+    output = _table("output column", "type")
+    for column in query.normalised.output:
+        output.add_row(escape(column.name), column.type)
+    notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
+    return Group(_facts(facts), output, *notes)
+
+
+def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
+    """Published epochs, a line each."""
+    table = _table(
+        "epoch", "first batch", "optimizer", "queries", "cost", "individually", "gap", "ms",
+        right=("epoch", "first batch", "queries", "cost", "individually", "gap", "ms"),
+    )  # fmt: skip
+    for e in epochs:
+        table.add_row(
+            str(e.epoch),
+            number(e.first_batch),
+            e.optimizer,
+            str(len(e.queries)),
+            number(e.cost),
+            number(e.individual_cost),
+            percent(e.gap),
+            number(e.solve_ms),
+        )
+    return table
+
+
+def epoch_detail(epoch: EpochInfo) -> RenderableType:
+    """One epoch with its probe orders as trees."""
+    facts: dict[str, object] = {
+        "epoch": epoch.epoch,
+        "first batch": epoch.first_batch,
+        "optimizer": f"{epoch.optimizer} ({epoch.objective}), by {epoch.method}",
+        "queries": ", ".join(epoch.queries) or "none",
+        "cost": f"{number(epoch.cost)} (individually {number(epoch.individual_cost)})",
+        "gap": percent(epoch.gap),
+        "solved in": f"{number(epoch.solve_ms)} ms",
+    }
+    if epoch.fallback:
+        facts["fallback"] = epoch.fallback
+    rejected = [
+        Text(f"rejected {name}: {problem.message}", style="red")
+        for name, problem in epoch.rejected.items()
+    ]
+    return Group(_facts(facts), *rejected, *plan_trees(epoch.explain))
+
+
+def current_detail(current: CurrentEpoch) -> RenderableType:
+    """The epoch that runs, and the runtime's heartbeat."""
+    runtime = current.runtime or {}
+    facts = {
+        "running epoch": current.running,
+        "by the rules of": current.epoch.epoch,
+        "runtime": runtime.get("state", "not started"),
+        "batches": runtime.get("committed"),
+        "input tuples": runtime.get("input_tuples"),
+        "state": size(int(runtime.get("state_bytes", 0))),
+    }
+    return Group(_facts(facts), epoch_detail(current.epoch))
+
+
+def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
+    """The probe trees of a plan: equal steps of different orders are one node."""
+    trees: dict[tuple[str, str], Tree] = {}
+    nodes: dict[int, Tree] = {}
+    goals = [(q["id"], o) for q in explain.get("queries", ()) for o in q["orders"]]
+    goals += [(k["label"], o) for k in explain.get("maintenance", ()) for o in k["orders"]]
+    for goal, order in goals:
+        root = (order["owner"], order["start"])
+        if root not in trees:
+            owner = f" for {order['owner']}" if order["owner"] else ""
+            trees[root] = Tree(Text(f"{order['start']}{owner}", style="bold"))
+        node = trees[root]
+        for step in order["steps"]:
+            if step["id"] not in nodes:
+                cast = " to all partitions" if step["broadcast"] else ""
+                label = f"{step['store']}{cast}  cost {number(step['cost'])}"
+                nodes[step["id"]] = node.add(Text(label))
+            node = nodes[step["id"]]
+        node.add(Text(f"⇒ {goal}", style="green"))
+    return list(trees.values())
+
+
+def shared_lines(explain: Mapping[str, Any]) -> list[str]:
+    """What a plan shares: intermediate results that are kept, and steps with several users.
+
+    Of two shared steps on one path with the same users only the longer path is named.
+    """
+    lines = []
+    for kept in explain.get("maintenance", ()):
+        users = sorted(
+            {
+                user
+                for store in explain.get("stores", ())
+                if store["mir"] == kept["mir"] and store["owner"] == kept["owner"]
+                for user in store["used_by"]
+            }
+        )
+        lines.append(f"{kept['label']} is kept for {', '.join(users)}")
+    goals = (*explain.get("queries", ()), *explain.get("maintenance", ()))
+    paths: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for order in (o for goal in goals for o in goal["orders"]):
+        path: tuple[str, ...] = (order["start"],)
+        for step in order["steps"]:
+            path = (*path, step["store"])
+            if len(step["shared_by"]) > 1:
+                paths[path] = tuple(step["shared_by"])
+    for path, users_of in paths.items():
+        longer = any(
+            other[: len(path)] == path and len(other) > len(path) and users == users_of
+            for other, users in paths.items()
+        )
+        if not longer:
+            lines.append(f"⟨{', '.join(path)}⟩ is probed once for {', '.join(users_of)}")
+    return lines
+
+
+def settings_table(settings: PlanningSettings) -> RenderableType:
+    """The planning settings."""
+    return _facts(settings.document())
+
+
+def dry_run_detail(plan: DryRun) -> RenderableType:
+    """A plan that was only asked for."""
+    facts = {
+        "optimizer": plan.optimizer,
+        "queries": ", ".join(plan.queries) or "none",
+        "cost": number(plan.cost),
+        "individually": number(plan.individual_cost),
+        "prefixes shared": number(plan.shared_cost),
+        "gap": percent(plan.gap),
+        "solved in": f"{number(plan.solve_ms)} ms",
+    }
+    rejected = [
+        Text(f"rejected {name}: {problem.message}", style="red")
+        for name, problem in plan.rejected.items()
+    ]
+    return Group(_facts(facts), *rejected, *plan_trees(plan.explain))
+
+
+def report_tables(report: Mapping[str, Any]) -> RenderableType:
+    """The report of a replay."""
+    facts = {
+        "batches": report["batches"],
+        "input tuples": f"{report['input_tuples']:,}",
+        "input tuples/s": number(report["input_tuples_per_s"]),
+        "seconds": f"{report['seconds']:.2f} ({report['cpu_seconds']:.2f} of CPU)",
+        "peak memory": size(report["peak_rss_bytes"]),
+        "state": size(report["state_bytes"]),
+        "late": sum(report["late_tuples"].values()),
+        "invalid": sum(report["invalid_tuples"].values()),
+    }
+    queries = _table("query", "status", "results", "from batch", "to batch",
+                     right=("results", "from batch", "to batch"))  # fmt: skip
+    errors = []
+    for name, q in report["queries"].items():
+        queries.add_row(
+            escape(name),
+            _status(q["status"]),
+            number(q["results"]),
+            number(q["activated_batch"]),
+            number(q["expired_batch"]),
+        )
+        if q["error"]:
+            errors.append(Text(f"{name}: {q['error'].get('detail', '')}", style="red"))
+    epochs = _table("epoch", "first batch", "optimizer", "cost", "individually", "probes",
+                    right=("epoch", "first batch", "cost", "individually", "probes"))  # fmt: skip
+    for e in report["epochs"]:
+        epochs.add_row(
+            str(e["epoch"]),
+            number(e["first_batch"]),
+            e["optimizer"],
+            number(e["cost"]),
+            number(e["individual_cost"]),
+            number(e["probes"]),
+        )
+    return Group(_facts(facts), queries, *errors, epochs)

@@ -1,0 +1,126 @@
+"""The report of a replay: what ran, how fast, what each query saw, what each epoch decided.
+
+Its times are ISO 8601 in UTC with ``Z``; null means: no bound.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_client.answers import Column, EpochInfo
+from anabranch_client.channel import Activation
+from anabranch_client.player import Played
+from anabranch_client.scenario import Scenario
+from anabranch_client.types import arrow_type
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_time(micros: int | None) -> str | None:
+    """ISO 8601 text of microseconds since 1970.
+
+    >>> iso_time(1_500_000)
+    '1970-01-01T00:00:01.500000Z'
+    """
+    if micros is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+
+
+def finish_results(played: Played, folder: Path) -> dict[str, int]:
+    """Query -> rows of its result files; a query that has none gets an empty one.
+
+    The runtime writes the empty file of every query that it ran. A query that never became
+    active is unknown to it: its columns are in the service's answer.
+    """
+    counts: dict[str, int] = {}
+    for name, info in played.registered.items():
+        if name in played.refused:
+            continue
+        target = folder / name
+        files = sorted(target.glob("*.parquet"))
+        if not files:
+            target.mkdir(parents=True, exist_ok=True)
+            pq.write_table(_empty(info.normalised.output), target / "empty.parquet")
+        counts[name] = sum(pq.read_metadata(file).num_rows for file in files)
+    return counts
+
+
+def _empty(columns: list[Column]) -> pa.Table:
+    return pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()
+
+
+def make_report(scenario: Scenario, played: Played, results: dict[str, int]) -> dict[str, Any]:
+    """The document ``report.json``."""
+    progress = played.progress
+    read = progress.input_tuples
+    return {
+        "batches": progress.committed,
+        "input_tuples": read,
+        "seconds": round(played.seconds, 6),
+        "cpu_seconds": round(played.cpu_seconds, 6),
+        "input_tuples_per_s": round(read / played.seconds, 3) if played.seconds > 0 else 0.0,
+        "peak_rss_bytes": played.peak_rss_bytes,
+        "state_bytes": progress.state_bytes,
+        "late_tuples": {s.name: _count(played, s.name, "late") for s in scenario.streams},
+        "invalid_tuples": {s.name: _count(played, s.name, "invalid") for s in scenario.streams},
+        "queries": {q.name: _query(played, q.name, results) for q in scenario.queries},
+        "epochs": [_epoch(played, epoch) for epoch in played.epochs],
+    }
+
+
+def _count(played: Played, stream: str, what: str) -> int:
+    return played.progress.streams.get(stream, {}).get(what, 0)
+
+
+def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]:
+    end = played.progress.committed
+    activation = played.activations.get(name)
+    if activation is not None and activation.activated_batch >= end:
+        activation = None
+    expired = None if activation is None else activation.expired_batch
+    if expired is not None and expired >= end:
+        expired = None
+    return {
+        "status": _status(played, name, activation, expired),
+        "error": played.refused.get(name),
+        "results": results.get(name, 0),
+        "activated_batch": None if activation is None else activation.activated_batch,
+        "expired_batch": expired,
+        "complete": None if activation is None else activation.complete,
+        "complete_from": None if activation is None else iso_time(activation.complete_from),
+        "visible_from": {}
+        if activation is None
+        else {
+            alias: {"batch": seen.batch, "event_time": iso_time(seen.event_time)}
+            for alias, seen in activation.visible_from.items()
+        },
+    }
+
+
+def _status(played: Played, name: str, activation: Activation | None, expired: int | None) -> str:
+    if name in played.refused:
+        return "rejected"
+    if activation is None:
+        return "pending"
+    return "active" if expired is None else "expired"
+
+
+def _epoch(played: Played, epoch: EpochInfo) -> dict[str, Any]:
+    return {
+        "epoch": epoch.epoch,
+        "first_batch": played.progress.epoch_starts.get(epoch.epoch),
+        "queries": epoch.queries,
+        "optimizer": epoch.optimizer,
+        "cost": epoch.cost,
+        "individual_cost": epoch.individual_cost,
+        "gap": epoch.gap,
+        "solve_ms": epoch.solve_ms,
+        "probes": played.progress.probes.get(epoch.epoch, 0),
+        "plan": epoch.explain,
+    }

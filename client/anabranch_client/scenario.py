@@ -1,0 +1,398 @@
+"""A scenario: recorded streams, queries that come and go by batch number, planner settings.
+
+Everything that can be known to be wrong before a process is started is found here, and said in
+one line that names the field: unknown keys, files that are missing or no Parquet, types that no
+stream can have, durations that nobody can read. What takes a planner to judge (the SQL itself) is
+left to the service; a query that it refuses does not stop the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from anabranch_client.errors import ScenarioError
+from anabranch_client.types import spark_type
+
+UNBOUNDED = "unbounded"
+
+
+class OptimizerName(StrEnum):
+    """The optimisers that the service offers."""
+
+    CLASH = "clash"
+    SHARED = "shared"
+    INDIVIDUAL = "individual"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStream:
+    """A stream read from a Parquet file: row ``k`` belongs to batch ``k // rows_per_batch``.
+
+    Attributes:
+        columns: (name, Spark's simple type string), from the file's schema.
+        lateness: a duration, or ``"unbounded"``.
+    """
+
+    name: str
+    path: Path
+    rows_per_batch: int
+    rows: int
+    columns: tuple[tuple[str, str], ...]
+    event_time: str | None = None
+    lateness: str = UNBOUNDED
+
+    @property
+    def batches(self) -> int:
+        """How many batches the stream has rows for."""
+        return -(-self.rows // self.rows_per_batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioQuery:
+    """A query and the batches before which it is registered and, perhaps, deleted."""
+
+    name: str
+    sql: str
+    window: str | dict[str, str] | None = None
+    register_at: int = 0
+    expire_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to replay.
+
+    Attributes:
+        every: batches per epoch.
+        optimizer: batch -> the optimiser that is switched on before it; has an entry for 0.
+        parallelism: partitions per store.
+    """
+
+    streams: tuple[RecordedStream, ...]
+    queries: tuple[ScenarioQuery, ...]
+    every: int
+    optimizer: Mapping[int, OptimizerName]
+    parallelism: int
+
+    @property
+    def batches(self) -> int:
+        """How many batches the scenario has: those of its longest stream."""
+        return max((s.batches for s in self.streams), default=0)
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario file; stream paths are relative to the file's own folder.
+
+    Raises:
+        ScenarioError: naming the field and the remedy.
+    """
+    entries = parse_scenario(_read(path))
+    return Scenario(
+        streams=tuple(
+            _recorded(name, entry, path.parent.resolve()) for name, entry in entries.streams.items()
+        ),
+        queries=tuple(
+            ScenarioQuery(name, q.sql, q.window, q.register_at, q.expire_at)
+            for name, q in entries.queries.items()
+        ),
+        every=entries.epochs.every,
+        optimizer={0: OptimizerName.CLASH} | dict(sorted(entries.optimizer.items())),
+        parallelism=entries.parallelism,
+    )
+
+
+# --- the file's format -------------------------------------------------------------------------
+
+_PLAIN_DURATION = re.compile(
+    r"\d+\s*(microsecond|millisecond|second|minute|hour|day|week)s?", re.IGNORECASE
+)
+_ISO_DURATION = re.compile(
+    r"P(?=[\dT])(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?", re.IGNORECASE
+)
+_STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_QUERY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+def _duration(text: object) -> str:
+    if not isinstance(text, str) or not (
+        _PLAIN_DURATION.fullmatch(text.strip()) or _ISO_DURATION.fullmatch(text.strip())
+    ):
+        raise ValueError(
+            f"{text!r} is no duration; write '<int> <unit>' (microseconds to weeks) "
+            "or ISO 8601 such as PT1H30M"
+        )
+    return text.strip()
+
+
+def _lateness(text: str) -> str:
+    return UNBOUNDED if text.strip() == UNBOUNDED else _duration(text)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+BatchNumber = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class Entry(BaseModel):
+    """Base of everything in the file: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StreamEntry(Entry):
+    """``streams.<name>``."""
+
+    path: Annotated[str, AfterValidator(_text)]
+    rows_per_batch: Count
+    event_time: str | None = None
+    lateness: Annotated[str, AfterValidator(_lateness)] = UNBOUNDED
+
+
+class QueryEntry(Entry):
+    """``queries.<name>``."""
+
+    sql: Annotated[str, AfterValidator(_text)]
+    window: str | dict[str, str] | None = None
+    register_at: BatchNumber = 0
+    expire_at: BatchNumber | None = None
+
+    @field_validator("window", mode="before")
+    @classmethod
+    def _window(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(alias): _duration(text) for alias, text in value.items()}
+        return None if value is None else _duration(value)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> QueryEntry:
+        if self.expire_at is not None and self.expire_at < self.register_at:
+            raise ValueError(
+                f"expire_at ({self.expire_at}) is before register_at ({self.register_at})"
+            )
+        return self
+
+
+class EpochsEntry(Entry):
+    """``epochs``."""
+
+    every: Count = 4
+
+
+class ScenarioEntries(Entry):
+    """The whole file, before any of its streams has been looked at."""
+
+    streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
+    queries: dict[str, QueryEntry] = Field(default_factory=dict)
+    epochs: EpochsEntry = EpochsEntry()
+    optimizer: dict[BatchNumber, OptimizerName] = Field(default_factory=dict)
+    parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 4
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _optimizer(cls, value: Any) -> Any:
+        return {0: value} if isinstance(value, str) else value
+
+    @field_validator("streams", mode="after")
+    @classmethod
+    def _stream_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        seen: dict[str, str] = {}
+        for name in value:
+            other = seen.setdefault(name.lower(), name)
+            if other != name:
+                raise ValueError(f"{other!r} and {name!r} differ in case only; rename one of them")
+        return _names(value, _STREAM_NAME, "letters, digits and _, not beginning with a digit")
+
+    @field_validator("queries", mode="after")
+    @classmethod
+    def _query_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return _names(value, _QUERY_NAME, "letters, digits, '_', '-' and '.'")
+
+
+def _names(value: dict[str, Any], pattern: re.Pattern[str], allowed: str) -> dict[str, Any]:
+    for name in value:
+        if not pattern.fullmatch(name):
+            raise ValueError(f"{name!r} is no valid name; use {allowed}")
+    return value
+
+
+def parse_scenario(document: object) -> ScenarioEntries:
+    """Check a parsed document against the file's format.
+
+    Raises:
+        ScenarioError: for the first thing that is wrong, in one line.
+    """
+    if not isinstance(document, dict):
+        raise ScenarioError(
+            "the scenario is no mapping", remedy="it needs the keys streams and queries"
+        )
+    try:
+        return ScenarioEntries.model_validate(document)
+    except ValidationError as cause:
+        raise _explain(cause) from None
+
+
+_KNOWN: dict[str, tuple[str, type[Entry]]] = {
+    "": ("the scenario", ScenarioEntries),
+    "streams": ("a stream", StreamEntry),
+    "queries": ("a query", QueryEntry),
+    "epochs": ("epochs", EpochsEntry),
+}
+
+
+def _explain(cause: ValidationError) -> ScenarioError:
+    """The first complaint, the way a user would put it."""
+    first = cause.errors()[0]
+    place = [str(part) for part in first["loc"] if part != "[key]"]
+    field = ".".join(place)
+    if first["type"] == "extra_forbidden":
+        what, model = _KNOWN["" if len(place) == 1 else place[0]]
+        return ScenarioError(
+            "unknown key", field=field, remedy=f"{what} has {', '.join(model.model_fields)}"
+        )
+    if first["type"] == "missing":
+        return ScenarioError("is missing", field=field, remedy="add it")
+    message, _, remedy = first["msg"].removeprefix("Value error, ").partition("; ")
+    if first["type"] != "value_error":
+        message = f"{message}, not {first['input']!r}"
+    return ScenarioError(message, field=field, remedy=remedy)
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without its trap: a key that occurs twice is an error, not the last one wins."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, (list, dict)):
+            continue
+        if key in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"key {key!r} occurs more than once", problem_mark=key_node.start_mark
+            )
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _read(path: Path) -> object:
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as cause:
+        raise ScenarioError(
+            f"cannot read {path}: {cause.strerror or cause}", remedy="name a scenario file"
+        ) from cause
+    except UnicodeDecodeError as cause:
+        raise ScenarioError(f"{path} is no UTF-8 text", remedy="save it as UTF-8") from cause
+    except yaml.MarkedYAMLError as cause:
+        mark = cause.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ScenarioError(
+            f"{path} is no valid YAML{where}: {cause.problem or cause}", remedy="correct it there"
+        ) from cause
+    except yaml.YAMLError as cause:
+        raise ScenarioError(f"{path} is no valid YAML: {cause}", remedy="correct it") from cause
+
+
+def parquet_columns(path: Path, field: str) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The columns (name, Spark's simple type string) and the number of rows of a Parquet file.
+
+    Raises:
+        ScenarioError: naming ``field``.
+    """
+    if not path.is_file():
+        raise ScenarioError(
+            f"{path} is {'a folder' if path.is_dir() else 'missing'}",
+            field=field,
+            remedy="name a Parquet file; in a scenario relative to the scenario's folder",
+        )
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError) as cause:
+        raise ScenarioError(
+            f"{path} is no readable Parquet file: {cause}", field=field, remedy="check the file"
+        ) from cause
+    return _columns(schema, field), rows
+
+
+def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
+    """The stream of ``entry``, its columns and length read from the file's footer."""
+    path = (folder / entry.path).resolve()
+    columns, rows = parquet_columns(path, f"streams.{name}.path")
+    _check_event_time(name, entry, dict(columns))
+    return RecordedStream(
+        name=name,
+        path=path,
+        rows_per_batch=entry.rows_per_batch,
+        rows=rows,
+        columns=columns,
+        event_time=entry.event_time,
+        lateness=entry.lateness,
+    )
+
+
+def _columns(schema: pa.Schema, field: str) -> tuple[tuple[str, str], ...]:
+    columns: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    for column in schema:
+        kind = spark_type(column.type)
+        if kind is None:
+            raise ScenarioError(
+                f"column {column.name!r} has type {column.type}, which no stream can have",
+                field=field,
+                remedy="cast it, or leave it out of the file",
+            )
+        if column.name.lower() in seen:
+            raise ScenarioError(
+                f"column {column.name!r} occurs more than once",
+                field=field,
+                remedy="names are case-insensitive; rename one of them",
+            )
+        seen.add(column.name.lower())
+        columns.append((column.name, kind))
+    if not columns:
+        raise ScenarioError("the file has no columns", field=field, remedy="check the file")
+    return tuple(columns)
+
+
+def _check_event_time(name: str, entry: StreamEntry, types: Mapping[str, str]) -> None:
+    if entry.event_time is None:
+        return
+    kind = types.get(entry.event_time)
+    if kind is None or not kind.startswith("timestamp"):
+        raise ScenarioError(
+            f"column {entry.event_time!r} " + ("is unknown" if kind is None else f"is a {kind}"),
+            field=f"streams.{name}.event_time",
+            remedy="name a timestamp column of the file",
+        )

@@ -1,0 +1,183 @@
+"""Time constraints as closed difference matrices (``D[i][j]``: ``tau_j - tau_i <= D[i][j]``).
+
+None is infinity. A matrix is *closed* when no chain of its entries says more than the entry
+itself; closing is all-pairs shortest paths, so the constraints can hold together exactly if no
+cycle is negative (Dechter, Meiri, Pearl: Temporal Constraint Networks, 1991).
+
+On R, S, T with ``tau_S <= tau_R + 5`` and ``tau_T <= tau_S + 7``:
+
+>>> d = intersect(single(3, 0, 1, 5), single(3, 1, 2, 7))
+>>> closed = close(d, ("R", "S", "T"))
+>>> closed
+((0, 5, 12), (None, 0, 7), (None, None, 0))
+>>> restrict(closed, (0, 2))
+((0, 12), (None, 0))
+>>> [(b.earlier, b.later, b.micros) for b in time_bounds(closed, ("R", "S", "T"))]
+[('R', 'S', 5), ('S', 'T', 7)]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.errors import QueryError
+from anabranch_planner.ruleset import TimeBound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.model import Bounds, Label, Micros
+
+
+def unbounded(size: int) -> Bounds:
+    """The matrix that constrains nothing.
+
+    >>> unbounded(2)
+    ((0, None), (None, 0))
+    """
+    return tuple(tuple(0 if i == j else None for j in range(size)) for i in range(size))
+
+
+def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
+    """The one constraint ``tau_j - tau_i <= micros``; on the diagonal it must hold by itself.
+
+    >>> single(2, 1, 0, -3)
+    ((0, None), (-3, 0))
+    """
+    if i == j:
+        diagonal = min(0, micros)
+        return _replace(unbounded(size), i, i, diagonal)
+    return _replace(unbounded(size), i, j, micros)
+
+
+def from_windows(aliases: Sequence[str], windows: Mapping[str, Micros | None]) -> Bounds:
+    """``D[i][j] = W_i`` for every other ``j``; aliases without a window (or None) are unbounded.
+
+    >>> from_windows(("R", "S"), {"R": 9})
+    ((0, 9), (None, 0))
+    """
+    return tuple(
+        tuple(0 if i == j else windows.get(alias) for j in range(len(aliases)))
+        for i, alias in enumerate(aliases)
+    )
+
+
+def intersect(left: Bounds, right: Bounds) -> Bounds:
+    """Both matrices at once: the elementwise minimum (not closed)."""
+    return tuple(
+        tuple(_least(a, b) for a, b in zip(x, y, strict=True))
+        for x, y in zip(left, right, strict=True)
+    )
+
+
+def widen(left: Bounds, right: Bounds) -> Bounds:
+    """The tightest matrix implied by either: the elementwise maximum, closed if both are.
+
+    For all k: ``max(a, b)(i,j) <= max(a, b)(i,k) + max(a, b)(k,j)``, as each of the two is.
+    """
+    return tuple(
+        tuple(None if a is None or b is None else max(a, b) for a, b in zip(x, y, strict=True))
+        for x, y in zip(left, right, strict=True)
+    )
+
+
+def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
+    """The closed matrix with the same solutions (Floyd-Warshall).
+
+    Args:
+        matrix: any difference matrix.
+        names: what to call the rows in an error, in order.
+
+    Raises:
+        QueryError: ``unsatisfiable-time-bounds``, naming the rows on a negative cycle.
+    """
+    size = len(matrix)
+    d = [list(row) for row in matrix]
+    via: dict[tuple[int, int], int] = {}
+    for i in range(size):
+        if d[i][i] is None:
+            d[i][i] = 0
+    for k in range(size):
+        for i in range(size):
+            first = d[i][k]
+            if first is None:
+                continue
+            for j in range(size):
+                second, known = d[k][j], d[i][j]
+                if second is None or (known is not None and known <= first + second):
+                    continue
+                d[i][j] = first + second
+                via[i, j] = k
+                if i == j:
+                    raise _unsatisfiable(names, _cycle(via, i))
+    for i in range(size):
+        if (d[i][i] or 0) < 0:
+            raise _unsatisfiable(names, [i])
+    return tuple(tuple(row) for row in d)
+
+
+def restrict(matrix: Bounds, indexes: Sequence[int]) -> Bounds:
+    """The sub-matrix over ``indexes``; of a closed matrix it is closed and loses nothing."""
+    return tuple(tuple(matrix[i][j] for j in indexes) for i in indexes)
+
+
+def time_bounds(matrix: Bounds, labels: Sequence[Label]) -> tuple[TimeBound, ...]:
+    """Constraints whose closure is ``matrix`` (closed), sorted by label pair.
+
+    An entry is left out when two that remain add up to it. Each such step leaves the closure
+    unchanged, so the remainder says exactly what the matrix says.
+    """
+    size = len(matrix)
+    kept = {
+        (i, j): bound
+        for i in range(size)
+        for j in range(size)
+        if i != j and (bound := matrix[i][j]) is not None
+    }
+    for i, j in sorted(kept, key=lambda p: (labels[p[0]], labels[p[1]])):
+        for k in range(size):
+            first, second = kept.get((i, k)), kept.get((k, j))
+            if first is not None and second is not None and first + second == kept[i, j]:
+                del kept[i, j]
+                break
+    found = [TimeBound(labels[i], labels[j], micros) for (i, j), micros in kept.items()]
+    return tuple(sorted(found, key=lambda b: (b.earlier, b.later)))
+
+
+def _least(a: Micros | None, b: Micros | None) -> Micros | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)
+
+
+def _replace(matrix: Bounds, i: int, j: int, micros: Micros) -> Bounds:
+    return tuple(
+        tuple(micros if (x, y) == (i, j) else value for y, value in enumerate(row))
+        for x, row in enumerate(matrix)
+    )
+
+
+def _cycle(via: Mapping[tuple[int, int], int], start: int) -> list[int]:
+    """The rows on the path that ``via`` recorded from ``start`` back to itself."""
+    seen: list[int] = [start]
+    pending = [(start, start)]
+    visited: set[tuple[int, int]] = set()
+    while pending:
+        i, j = pending.pop()
+        if (i, j) not in via or (i, j) in visited:
+            continue
+        visited.add((i, j))
+        k = via[i, j]
+        if k not in seen:
+            seen.append(k)
+        pending += [(i, k), (k, j)]
+    return seen
+
+
+def _unsatisfiable(names: Sequence[str], rows: Sequence[int]) -> QueryError:
+    listed = ", ".join(sorted(str(names[i]) for i in rows))
+    return QueryError(
+        "unsatisfiable-time-bounds",
+        f"the time bounds among {listed} contradict each other: no tuples can satisfy them all",
+        remedy="loosen one of the conditions on their event times",
+    )

@@ -1,0 +1,133 @@
+"""Candidates of the optimiser: sub-joins (MIR), probe orders (Alg. 1), partition attributes.
+
+Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V.
+
+The lists of probe orders grow like permutations and serve tests, explanations and the brute-force
+oracle; the optimiser works on the graph of :mod:`anabranch_planner.problem`, whose paths are
+exactly these lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from anabranch_planner.mir import Mir, MirId, join_keys, sub_join
+from anabranch_planner.model import AttrRef, JoinQuery, Label
+
+Labels = frozenset[Label]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One undecorated or decorated step of a candidate: what is probed, and what that covers."""
+
+    target: MirId
+    members: tuple[Label, ...]
+    partition: AttrRef | None = None
+
+
+CandidateOrder = tuple[Probe, ...]
+
+
+def adjacency(query: JoinQuery) -> dict[Label, Labels]:
+    """Which labels share a key class with which (and can therefore be joined directly)."""
+    near: dict[Label, set[Label]] = {label: set() for label in query.labels}
+    for key_class in query.classes:
+        members = {m.label for m in key_class.members}
+        for label in members:
+            near[label] |= members - {label}
+    return {label: frozenset(found) for label, found in near.items()}
+
+
+def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, ...] | None:
+    """Every connected set of labels, the whole query included; None if more than ``limit``.
+
+    Sets grow by one neighbour at a time: a connected set of size k + 1 always contains a
+    connected set of size k. Sorted by size, then by labels. A chain of n labels has
+    n(n+1)/2 of them, a clique 2^n - 1.
+    """
+    near = adjacency(query)
+    level = {frozenset({label}) for label in query.labels}
+    found: list[Labels] = []
+    while level:
+        found.extend(sorted(level, key=sorted))
+        if limit is not None and len(found) > limit:
+            return None
+        level = {labels | {other} for labels in level for x in labels for other in near[x] - labels}
+    return tuple(found)
+
+
+def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
+    """What one of the query's orders may probe: its base relations and proper sub-joins."""
+    sets = connected_sets(query) or ()
+    whole = len(query.labels)
+    return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
+
+
+def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:
+    """The distinct MIRs of several queries, base relations first, then by size and name."""
+    by_id = {mir.id: mir for query in queries for _, mir in mirs_of(query)}
+    return tuple(sorted(by_id.values(), key=lambda m: (len(m.members), m.id)))
+
+
+def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
+    """Algorithm 1: every probe order of ``query`` that begins with ``start``.
+
+    The head is extended by every MIR that is disjoint from it and joinable with it, until all
+    labels are covered. Maintenance orders of an MIR are the candidate orders of the query over
+    its members.
+    """
+    targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
+    whole = frozenset(query.labels)
+
+    def extend(head: Labels) -> list[CandidateOrder]:
+        if head == whole:
+            return [()]
+        return [
+            (Probe(found.id, tuple(sorted(labels))), *rest)
+            for labels, found in targets
+            if not labels & head and join_keys(query.classes, head, labels)
+            for rest in extend(head | labels)
+        ]
+
+    return extend(frozenset({start}))
+
+
+def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
+    """Per MIR the attributes that join it with a label outside it, in any of the queries.
+
+    Attributes that one key class makes equal within the MIR are one candidate, named by the
+    smallest. For a base relation the attribute is spoken of in the store's own namespace
+    (the label is the relation's id).
+    """
+    found: dict[MirId, set[AttrRef]] = {}
+    for query in queries:
+        for labels, mir in mirs_of(query):
+            found.setdefault(mir.id, set()).update(joining_attributes(query, labels, mir))
+    return {mir: tuple(sorted(attributes)) for mir, attributes in sorted(found.items())}
+
+
+def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
+    """The candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``."""
+    return [
+        in_store(inside[0], mir)
+        for key_class in query.classes
+        if (inside := key_class.restrict(labels)) and len(inside) < len(key_class.members)
+    ]
+
+
+def in_store(attribute: AttrRef, mir: Mir) -> AttrRef:
+    """``attribute`` of a goal's label in the namespace of the store that fills the label."""
+    return AttrRef(mir.members[0], attribute.attribute) if mir.is_base else attribute
+
+
+def decorate(
+    order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef]]
+) -> list[CandidateOrder]:
+    """Every way to give each store of ``order`` one of its candidate partition attributes."""
+    choices = [
+        [Probe(p.target, p.members, attribute) for attribute in partitions[p.target]] for p in order
+    ]
+    return [tuple(combination) for combination in product(*choices)]

@@ -1,0 +1,155 @@
+"""Spark's ANSI type rules: the common type of two sides, and the result type of arithmetic.
+
+Where Spark would convert silently across families (string with number, date with timestamp) the
+answer here is None, and the caller asks for a cast: such a conversion is rarely meant.
+
+>>> common_type(parse_type("int"), parse_type("decimal(10,2)"))
+DataType(kind=<TypeKind.DECIMAL: 'decimal'>, precision=12, scale=2)
+>>> str(arithmetic_type("mul", parse_type("decimal(38,10)"), parse_type("decimal(38,10)")))
+'decimal(38,6)'
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from anabranch_planner.types import (
+    EXACT,
+    FLOATING,
+    INTEGRAL,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+    parse_type,
+)
+
+MAX_PRECISION = 38
+_MINIMUM_ADJUSTED_SCALE = 6
+_WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
+_DIGITS = {TypeKind.TINYINT: 3, TypeKind.SMALLINT: 5, TypeKind.INT: 10, TypeKind.BIGINT: 20}
+_RANGES = {
+    TypeKind.TINYINT: 2**7,
+    TypeKind.SMALLINT: 2**15,
+    TypeKind.INT: 2**31,
+    TypeKind.BIGINT: 2**63,
+}
+DOUBLE = DataType(TypeKind.DOUBLE)
+INT = DataType(TypeKind.INT)
+BIGINT = DataType(TypeKind.BIGINT)
+TIMESTAMP = DataType(TypeKind.TIMESTAMP)
+
+
+def as_decimal(type_: DataType) -> DataType:
+    """The decimal that holds every value of an integral ``type_``; a decimal stays itself."""
+    if type_.kind is TypeKind.DECIMAL:
+        return type_
+    return DataType(TypeKind.DECIMAL, _DIGITS[type_.kind], 0)
+
+
+def decimal_of(value: Decimal | int) -> DataType:
+    """The narrowest decimal type of a constant, as Spark types its literals.
+
+    >>> str(decimal_of(Decimal("0.001"))), str(decimal_of(Decimal("100.00")))
+    ('decimal(3,3)', 'decimal(5,2)')
+    """
+    _, digits, exponent = Decimal(value).as_tuple()
+    scale = max(0, -int(exponent))
+    return DataType(TypeKind.DECIMAL, max(len(digits) + max(0, int(exponent)), scale, 1), scale)
+
+
+def fits(value: int, kind: TypeKind) -> bool:
+    """Whether the integral type ``kind`` can hold ``value``."""
+    return -_RANGES[kind] <= value < _RANGES[kind]
+
+
+def integer_digits(type_: DataType) -> int:
+    """How many digits before the point an exact number of ``type_`` may have."""
+    if type_.kind is TypeKind.BIGINT:
+        return 19
+    return as_decimal(type_).precision - type_.scale
+
+
+def common_type(left: DataType, right: DataType) -> DataType | None:
+    """The type in which two values meet (comparison, CASE, coalesce); None where a cast is due.
+
+    Exact numbers meet exactly or not at all: two decimals whose common type would need more
+    than 38 digits have none.
+    """
+    if left == right:
+        return left
+    kinds = {left.kind, right.kind}
+    if TypeKind.NULL in kinds:
+        return right if left.kind is TypeKind.NULL else left
+    if kinds <= INTEGRAL:
+        return DataType(max(kinds, key=_WIDTHS.index))
+    if kinds <= EXACT:
+        a, b = as_decimal(left), as_decimal(right)
+        scale = max(a.scale, b.scale)
+        precision = max(a.precision - a.scale, b.precision - b.scale) + scale
+        if precision > MAX_PRECISION:
+            return None
+        return DataType(TypeKind.DECIMAL, precision, scale)
+    if kinds <= NUMERIC:
+        return DOUBLE
+    if kinds <= TIMESTAMPS:
+        return TIMESTAMP
+    return None
+
+
+def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None:
+    """The result type of ``add, sub, mul, div, mod`` over two numbers; None for other operands.
+
+    Division of integers is in double. Decimals follow the SQL rules for precision and scale; a
+    result that needs more than 38 digits gives up fraction digits, down to six.
+    """
+    kinds = {left.kind, right.kind}
+    if not kinds <= NUMERIC:
+        return None
+    if kinds & FLOATING:
+        return left if kinds == {TypeKind.FLOAT} and op != "div" else DOUBLE
+    if kinds <= INTEGRAL:
+        return DOUBLE if op == "div" else DataType(max(kinds, key=_WIDTHS.index))
+    a, b = as_decimal(left), as_decimal(right)
+    whole_a, whole_b = a.precision - a.scale, b.precision - b.scale
+    if op in ("add", "sub"):
+        scale = max(a.scale, b.scale)
+        precision = max(whole_a, whole_b) + scale + 1
+    elif op == "mul":
+        scale = a.scale + b.scale
+        precision = a.precision + b.precision + 1
+    elif op == "div":
+        scale = max(_MINIMUM_ADJUSTED_SCALE, a.scale + b.precision + 1)
+        precision = whole_a + b.scale + scale
+    else:
+        scale = max(a.scale, b.scale)
+        precision = min(whole_a, whole_b) + scale
+    return _adjusted(precision, scale)
+
+
+def castable(source: DataType, target: DataType) -> bool:
+    """Whether Spark's ANSI mode has an explicit cast from ``source`` to ``target``."""
+    a, b = source.kind, target.kind
+    if a is b or TypeKind.NULL in (a, b):
+        return True
+    if TypeKind.INTERVAL in (a, b):
+        return False
+    if TypeKind.STRING in (a, b):
+        return True
+    numberlike = NUMERIC | {TypeKind.BOOLEAN}
+    timelike = TIMESTAMPS | {TypeKind.DATE}
+    return {a, b} <= numberlike or {a, b} <= timelike
+
+
+def _adjusted(precision: int, scale: int) -> DataType:
+    if precision <= MAX_PRECISION:
+        return DataType(TypeKind.DECIMAL, precision, scale)
+    least = min(scale, _MINIMUM_ADJUSTED_SCALE)
+    return DataType(
+        TypeKind.DECIMAL, MAX_PRECISION, max(MAX_PRECISION - (precision - scale), least)
+    )
+
+
+#: Parsed here once, so that callers need not spell the type out.
+STRING = parse_type("string")
+DATE = parse_type("date")

@@ -1,0 +1,166 @@
+"""The scalar functions that queries may call, by their Spark names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_planner.coercion import INT, STRING
+from anabranch_planner.errors import QueryError
+from anabranch_planner.expr import Call, Expr, Literal
+from anabranch_planner.scope import nearest
+from anabranch_planner.types import NUMERIC, TIMESTAMPS, TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TEXT = frozenset({TypeKind.STRING})
+_CALENDAR = TIMESTAMPS | {TypeKind.DATE}
+_SUBSTRING_END = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: its operation, argument kinds by position (the last repeats) and arity."""
+
+    op: str
+    arguments: tuple[frozenset[TypeKind], ...]
+    least: int = 1
+    most: int | None = 1
+
+
+_INTEGER = frozenset({TypeKind.INT, TypeKind.SMALLINT, TypeKind.TINYINT})
+_SUBSTRING = Function("substring", (_TEXT, _INTEGER, _INTEGER), 2, 3)
+_FUNCTIONS = {
+    "lower": Function("lower", (_TEXT,)),
+    "lcase": Function("lower", (_TEXT,)),
+    "upper": Function("upper", (_TEXT,)),
+    "ucase": Function("upper", (_TEXT,)),
+    "trim": Function("trim", (_TEXT,)),
+    "length": Function("length", (_TEXT,)),
+    "char_length": Function("length", (_TEXT,)),
+    "character_length": Function("length", (_TEXT,)),
+    "substring": _SUBSTRING,
+    "substr": _SUBSTRING,
+    "concat": Function("concat", (_TEXT,), 1, None),
+    "abs": Function("abs", (NUMERIC,)),
+    "year": Function("year", (_CALENDAR,)),
+    "month": Function("month", (_CALENDAR,)),
+    "day": Function("day", (_CALENDAR,)),
+    "dayofmonth": Function("day", (_CALENDAR,)),
+    "hour": Function("hour", (TIMESTAMPS,)),
+    "minute": Function("minute", (TIMESTAMPS,)),
+    "second": Function("second", (TIMESTAMPS,)),
+}
+#: The name under which the parser passes a leading ``+`` on.
+UNARY_PLUS = "+"
+#: Handled by the typechecker itself, since their arguments meet in one type.
+MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
+_AGGREGATES = frozenset({
+    "any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg",
+    "bool_and", "bool_or", "collect_list", "collect_set", "corr", "count", "count_if",
+    "count_min_sketch", "covar_pop", "covar_samp", "every", "first", "first_value",
+    "grouping", "grouping_id", "kurtosis", "last", "last_value", "listagg", "max", "max_by",
+    "mean", "median", "min", "min_by", "mode", "percentile", "percentile_approx",
+    "regr_count", "skewness", "some", "std", "stddev", "stddev_pop", "stddev_samp",
+    "string_agg", "sum", "try_avg", "try_sum", "var_pop", "var_samp", "variance",
+})  # fmt: skip
+_WINDOW = frozenset({
+    "row_number", "rank", "dense_rank", "ntile", "lag", "lead", "cume_dist", "percent_rank",
+})  # fmt: skip
+_NOT_REPEATABLE = frozenset({
+    "current_date", "current_timestamp", "now", "rand", "random", "randn", "uuid",
+    "monotonically_increasing_id", "unix_timestamp", "current_user", "curdate",
+    "localtimestamp",
+})  # fmt: skip
+
+
+def call(name: str, args: Sequence[Expr]) -> Expr:
+    """The typed call of function ``name``.
+
+    Raises:
+        QueryError: an aggregate, an unknown function, a wrong number or type of arguments.
+    """
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        raise unknown(name)
+    check_arity(name, len(args), function.least, function.most)
+    for position, arg in enumerate(args):
+        wanted = function.arguments[min(position, len(function.arguments) - 1)]
+        if arg.type.kind not in wanted and arg.type.kind is not TypeKind.NULL:
+            listed = " or ".join(sorted(wanted)) if len(wanted) < 4 else "a number"
+            raise QueryError(
+                "type-mismatch",
+                f"{name}() takes {listed}, but {arg} is of type {arg.type}",
+                remedy=f"write CAST(... AS {sorted(wanted)[0].upper()})"
+                if len(wanted) < 4
+                else "write CAST(... AS DOUBLE)",
+            )
+    typed = tuple(args)
+    if function.op == "substring" and len(typed) == 2:
+        typed = (*typed, Literal(_SUBSTRING_END, INT))
+    if function.op == "concat" and len(typed) == 1:
+        return typed[0]
+    result = (
+        typed[0].type
+        if function.op == "abs"
+        else STRING
+        if function.arguments[0] is _TEXT and function.op != "length"
+        else INT
+    )
+    return Call(function.op, typed, result)
+
+
+def is_known(name: str) -> bool:
+    """Whether :func:`call` knows function ``name``."""
+    return name in _FUNCTIONS
+
+
+def check_arity(name: str, given: int, least: int, most: int | None) -> None:
+    """Refuse a call with too few or too many arguments.
+
+    Raises:
+        QueryError: ``bad-arguments``.
+    """
+    if given < least or (most is not None and given > most):
+        wanted = (
+            str(least)
+            if least == most
+            else f"{least} or more"
+            if most is None
+            else (f"{least} to {most}")
+        )
+        raise QueryError(
+            "bad-arguments",
+            f"{name}() takes {wanted} arguments, not {given}",
+            remedy="check the call",
+        )
+
+
+def unknown(name: str) -> QueryError:
+    """Why function ``name`` can't be used."""
+    if name == UNARY_PLUS:
+        return QueryError("unsupported-sql", "a leading + is not supported", remedy="leave it out")
+    if name in _AGGREGATES:
+        return QueryError(
+            "unsupported-sql",
+            f"the aggregate {name}() is not supported",
+            remedy="aggregate where the results are read",
+        )
+    if name in _WINDOW:
+        return QueryError(
+            "unsupported-sql",
+            f"the window function {name}() is not supported",
+            remedy="use window functions where the results are read",
+        )
+    if name in _NOT_REPEATABLE:
+        return QueryError(
+            "unsupported-sql",
+            f"{name}() gives another value each time, so a result could not be repeated",
+            remedy="compare event times with each other or with a literal",
+        )
+    return QueryError(
+        "unknown-function",
+        f"function {name}() is not supported",
+        remedy=nearest(name, [*_FUNCTIONS, *MEETING, "if"]),
+    )

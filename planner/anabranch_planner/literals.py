@@ -1,0 +1,252 @@
+"""Constants: numbers, dates, timestamps and intervals as Spark reads them, and casts of them.
+
+>>> str(number("1.50").type), number("7").value
+('decimal(3,2)', 7)
+>>> from anabranch_planner.types import parse_type
+>>> cast_literal(Literal("2020-01-02", parse_type("string")), parse_type("date"))
+Literal(value=18263, type=DataType(kind=<TypeKind.DATE: 'date'>, precision=0, scale=0))
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation, localcontext
+
+from anabranch_planner.coercion import (
+    BIGINT,
+    DOUBLE,
+    INT,
+    MAX_PRECISION,
+    decimal_of,
+    fits,
+)
+from anabranch_planner.durations import parse_duration, unit_micros
+from anabranch_planner.errors import QueryError
+from anabranch_planner.expr import INTERVAL, Literal
+from anabranch_planner.types import INTEGRAL, NUMERIC, DataType, TypeKind
+
+_EPOCH_DAY = date(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_TIMESTAMP = re.compile(
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6})\d*)?)?"
+    r"\s*(Z|UTC|GMT|[+-]\d{1,2}:\d{2})?)?)?)?"
+)
+_TRUE = {"true", "t", "yes", "y", "1"}
+_FALSE = {"false", "f", "no", "n", "0"}
+_SPANS = ("day", "hour", "minute", "second")
+
+
+def number(text: str) -> Literal:
+    """An unsigned numeric literal: int, bigint, decimal or (with an exponent) double."""
+    if "e" in text.lower():
+        return Literal(float(text), DOUBLE)
+    if "." not in text:
+        return integer(int(text))
+    value = Decimal(text)
+    return Literal(value, _checked_decimal(value))
+
+
+def integer(value: int) -> Literal:
+    """The literal of an integer, in the narrowest of int, bigint and decimal."""
+    if fits(value, TypeKind.INT):
+        return Literal(value, INT)
+    if fits(value, TypeKind.BIGINT):
+        return Literal(value, BIGINT)
+    return Literal(Decimal(value), _checked_decimal(Decimal(value)))
+
+
+def negated(literal: Literal) -> Literal:
+    """Minus a numeric or interval literal; the type is chosen anew, so -2147483648 is an int."""
+    value = literal.value
+    if isinstance(value, int) and literal.type.kind in (TypeKind.INT, TypeKind.BIGINT):
+        return integer(-value)
+    if isinstance(value, Decimal) and value == value.to_integral_value() and not literal.type.scale:
+        return integer(-int(value))
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return Literal(-value, literal.type)
+    raise QueryError("type-mismatch", f"{literal} has no negative", remedy="negate numbers only")
+
+
+def parse_date(text: str) -> int | None:
+    """Days since 1970-01-01, or None if ``text`` is no date."""
+    match = _DATE.fullmatch(text.strip())
+    if match is None:
+        return None
+    try:
+        day = date(int(match.group(1)), int(match.group(2) or 1), int(match.group(3) or 1))
+    except ValueError:
+        return None
+    return (day - _EPOCH_DAY).days
+
+
+def parse_timestamp(text: str, *, zoned: bool) -> int | None:
+    """Microseconds since the epoch (UTC), or None if ``text`` is no timestamp.
+
+    ``zoned`` says whether a time zone may be given.
+    """
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    if zone and not zoned:
+        return None
+    try:
+        moment = datetime(
+            int(year),
+            int(month or 1),
+            int(day or 1),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int((fraction or "0").ljust(6, "0")),
+            UTC,
+        )
+    except ValueError:
+        return None
+    shift = 0
+    if zone and zone[0] in "+-":
+        hours, minutes = zone[1:].split(":")
+        shift = (int(hours) * 60 + int(minutes)) * (-1 if zone[0] == "-" else 1)
+    return (moment - _EPOCH - timedelta(minutes=shift)) // timedelta(microseconds=1)
+
+
+def interval(text: str, unit: str | None) -> Literal:
+    """An interval literal: ``'5' MINUTE``, ``'1:30' HOUR TO MINUTE`` or ``'1 hour 30 minutes'``.
+
+    Args:
+        text: what stands between the quotes (or the bare number).
+        unit: the unit or span behind it, e.g. ``"HOUR TO MINUTE"``; None if there is none.
+
+    Raises:
+        QueryError: ``bad-interval``: a calendar unit, or a value that is no such interval.
+    """
+    if unit is None:
+        try:
+            return Literal(
+                parse_duration(re.sub(r"^\s*interval\b", "", text, flags=re.I)), INTERVAL
+            )
+        except QueryError as cause:
+            raise QueryError("bad-interval", cause.message, remedy=cause.remedy) from cause
+    first, _, last = unit.lower().partition(" to ")
+    size = unit_micros(first)
+    if size is None:
+        raise QueryError(
+            "bad-interval",
+            f"intervals of unit {first.upper()} have no fixed length",
+            remedy="use WEEK, DAY, HOUR, MINUTE or SECOND",
+        )
+    if last:
+        return Literal(_span(text, first.removesuffix("s"), last.removesuffix("s")), INTERVAL)
+    try:
+        exact = Decimal(text.strip()) * size
+    except InvalidOperation as cause:
+        raise QueryError(
+            "bad-interval",
+            f"{text!r} is no number of {first}s",
+            remedy="write e.g. INTERVAL '5' MINUTE",
+        ) from cause
+    if exact != exact.to_integral_value() or ("." in text and unit_micros("second") != size):
+        raise QueryError(
+            "bad-interval",
+            f"INTERVAL '{text}' {unit.upper()} is no whole number",
+            remedy="use a smaller unit",
+        )
+    return Literal(int(exact), INTERVAL)
+
+
+def cast_literal(literal: Literal, target: DataType) -> Literal | None:
+    """``CAST(literal AS target)`` where its value is certain; None where it is not (or fails)."""
+    value, source = literal.value, literal.type
+    if value is None or source == target:
+        return Literal(value, target)
+    if source.kind is TypeKind.STRING:
+        return _cast_text(str(value), target)
+    if target.kind is TypeKind.STRING:
+        return Literal(str(value), target) if source.kind in INTEGRAL else None
+    if source.kind in NUMERIC and target.kind in NUMERIC and not isinstance(value, bool):
+        return _cast_number(value, target)
+    return None
+
+
+def _cast_number(value: object, target: DataType) -> Literal | None:
+    if target.kind in (TypeKind.DOUBLE, TypeKind.FLOAT):
+        wanted = float(value)  # type: ignore[arg-type]
+        # A float literal is kept only where single precision changes nothing.
+        return Literal(wanted, target) if target.kind is TypeKind.DOUBLE else None
+    if isinstance(value, float):
+        return None
+    exact = Decimal(str(value))
+    if target.kind in INTEGRAL:
+        if exact != exact.to_integral_value() or not fits(int(exact), target.kind):
+            return None
+        return Literal(int(exact), target)
+    with localcontext() as context:
+        context.prec = 2 * MAX_PRECISION
+        scaled = exact.quantize(Decimal(1).scaleb(-target.scale))
+        if scaled != exact or decimal_of(scaled).precision > target.precision:
+            return None
+        return Literal(scaled, target)
+
+
+def _cast_text(text: str, target: DataType) -> Literal | None:
+    kind, bare = target.kind, text.strip()
+    parsed: int | None = None
+    if kind is TypeKind.BOOLEAN:
+        if bare.lower() in _TRUE | _FALSE:
+            return Literal(bare.lower() in _TRUE, target)
+        return None
+    if kind is TypeKind.DATE:
+        parsed = parse_date(text)
+    elif kind is TypeKind.TIMESTAMP:
+        parsed = parse_timestamp(text, zoned=True)
+    elif kind is TypeKind.TIMESTAMP_NTZ:
+        parsed = parse_timestamp(text, zoned=False)
+    elif kind in INTEGRAL:
+        parsed = int(bare) if re.fullmatch(r"[+-]?\d+", bare) else None
+        parsed = parsed if parsed is not None and fits(parsed, kind) else None
+    elif kind in NUMERIC:
+        if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", bare, re.IGNORECASE):
+            return None
+        if kind is TypeKind.DECIMAL:
+            return _cast_number(Decimal(bare), target)
+        return _cast_number(float(bare), target)
+    return None if parsed is None else Literal(parsed, target)
+
+
+def _span(text: str, first: str, last: str) -> int:
+    """The microseconds of a day-time span such as ``'1 02:30:00.5' DAY TO SECOND``."""
+    if first not in _SPANS or last not in _SPANS or _SPANS.index(first) >= _SPANS.index(last):
+        raise QueryError(
+            "bad-interval",
+            f"{first.upper()} TO {last.upper()} is no supported span",
+            remedy="use DAY, HOUR, MINUTE or SECOND, larger unit first",
+        )
+    units = _SPANS[_SPANS.index(first) : _SPANS.index(last) + 1]
+    shape = r"([+-]?)" + "".join(
+        (r"(\d+)" if i == 0 else r"(\d{1,2}(?:\.\d{1,6})?)" if u == "second" else r"(\d{1,2})")
+        + ("" if i == len(units) - 1 else " " if u == "day" else ":")
+        for i, u in enumerate(units)
+    )
+    match = re.fullmatch(shape, text.strip())
+    if match is None:
+        raise QueryError(
+            "bad-interval",
+            f"{text!r} is no interval of {first.upper()} TO {last.upper()}",
+            remedy="write e.g. INTERVAL '1:30' HOUR TO MINUTE",
+        )
+    sign, *values = match.groups()
+    total = sum(int(Decimal(v) * (unit_micros(u) or 0)) for v, u in zip(values, units, strict=True))
+    return -total if sign == "-" else total
+
+
+def _checked_decimal(value: Decimal) -> DataType:
+    kind = decimal_of(value)
+    if kind.precision > MAX_PRECISION:
+        raise QueryError(
+            "bad-literal",
+            f"{value} has more than {MAX_PRECISION} digits",
+            remedy="shorten it, or write it as a double: 1.5e0",
+        )
+    return kind

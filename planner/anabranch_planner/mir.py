@@ -1,0 +1,112 @@
+"""Materializable intermediate results (MIR): canonical connected sub-joins.
+
+Two MIRs are the same store exactly if their labels (stream, local filter, occurrence) and their
+key classes restricted to those labels agree. Time bounds and residuals are *not* part of the
+identity: a store keeps the loosest bounds of its users, and each query applies its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NewType
+
+from anabranch_planner.model import AttrRef, JoinQuery, KeyClass, Label, RelationId
+
+MirId = NewType("MirId", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Mir:
+    """A base relation (one member) or a materializable intermediate result (several).
+
+    Attributes:
+        members: labels, sorted. A base MIR's only member is the relation id itself (without
+            ``#k``): all occurrences of a relation read the same base store.
+        relations: the members' relations, in the same order.
+        classes: the key classes among the members (empty for a base relation), sorted.
+    """
+
+    id: MirId
+    members: tuple[Label, ...]
+    relations: tuple[RelationId, ...]
+    classes: tuple[KeyClass, ...]
+
+    @property
+    def is_base(self) -> bool:
+        """Whether this is a base relation."""
+        return len(self.members) == 1
+
+
+def base_mir(relation: RelationId) -> Mir:
+    """The MIR that stands for a base relation's store."""
+    return Mir(MirId(relation), (Label(relation),), (relation,), ())
+
+
+def restrict_classes(
+    classes: tuple[KeyClass, ...], labels: frozenset[Label]
+) -> tuple[KeyClass, ...]:
+    """The key classes among ``labels``: those that still relate at least two of them."""
+    kept = []
+    for key_class in classes:
+        members = key_class.restrict(labels)
+        if len({m.label for m in members}) >= 2:
+            kept.append(KeyClass(key_class.type, members))
+    return tuple(sorted(kept, key=lambda c: c.members))
+
+
+def is_connected(query: JoinQuery, labels: frozenset[Label]) -> bool:
+    """Whether the key classes connect ``labels`` (so that joining them is no cross product)."""
+    if not labels:
+        return False
+    reached = {min(labels)}
+    classes = [{m.label for m in c.members} for c in restrict_classes(query.classes, labels)]
+    grown = True
+    while grown:
+        grown = False
+        for members in classes:
+            if members & reached and not members <= reached:
+                reached |= members
+                grown = True
+    return reached == labels
+
+
+def sub_join(query: JoinQuery, labels: frozenset[Label]) -> Mir:
+    """The canonical MIR of ``query`` over ``labels`` (which must be connected if several).
+
+    A single label gives the base MIR of its relation.
+    """
+    return canonical(query.classes, {m.label: m.relation for m in query.members}, labels)
+
+
+def canonical(
+    key_classes: tuple[KeyClass, ...],
+    relation_of: Mapping[Label, RelationId],
+    labels: frozenset[Label],
+) -> Mir:
+    """The canonical MIR over ``labels`` under ``key_classes`` (a query's, or a larger MIR's)."""
+    ordered = tuple(sorted(labels))
+    if len(ordered) == 1:
+        return base_mir(relation_of[ordered[0]])
+    classes = restrict_classes(key_classes, labels)
+    text = repr((ordered, [(c.type, [str(m) for m in c.members]) for c in classes]))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    name = MirId("*".join(ordered) + "@" + digest)
+    return Mir(name, ordered, tuple(relation_of[x] for x in ordered), classes)
+
+
+def join_keys(
+    classes: tuple[KeyClass, ...], head: frozenset[Label], target: frozenset[Label]
+) -> tuple[tuple[AttrRef, AttrRef, str], ...]:
+    """How a partial result over ``head`` joins ``target``: (head side, target side, key type).
+
+    One pair per key class that has members on both sides; by transitivity the first member of
+    each side stands for all. Empty if the two can't be joined without a cross product.
+    """
+    pairs = []
+    for key_class in classes:
+        left, right = key_class.restrict(head), key_class.restrict(target)
+        if left and right:
+            pairs.append((left[0], right[0], key_class.type))
+    return tuple(sorted(pairs, key=lambda p: (p[1], p[0])))

@@ -1,0 +1,213 @@
+"""The planner's nouns: stream, relation, label, query, join key class, time bounds.
+
+A *relation* is a stream with a local filter: the unit that a base store holds. Inside a query
+each alias gets a canonical *label*: its relation's id, with ``#k`` from the second alias of the
+same relation on. Two queries that name the same relation therefore speak of the same label, and
+everything they have in common (sub-joins, stores, steps) can be found by comparing labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NewType
+
+from anabranch_planner.errors import QueryError, StreamError
+from anabranch_planner.expr import Expr, columns
+from anabranch_planner.types import TIMESTAMPS, DataType
+
+StreamName = NewType("StreamName", str)
+RelationId = NewType("RelationId", str)
+Label = NewType("Label", str)
+QueryId = NewType("QueryId", str)
+
+#: Microseconds; ``None`` stands for an infinite bound.
+Micros = int
+Bounds = tuple[tuple[int | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An append-only stream.
+
+    Attributes:
+        columns: (name, type) in order.
+        event_time: the event-time column (a timestamp), or None.
+        lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
+    """
+
+    name: StreamName
+    columns: tuple[tuple[str, DataType], ...]
+    event_time: str | None = None
+    lateness: Micros | None = None
+
+    def __post_init__(self) -> None:
+        names = [c for c, _ in self.columns]
+        if not names:
+            raise StreamError(
+                "empty-stream",
+                f"stream {self.name!r} has no columns",
+                field="columns",
+                remedy="declare at least one column",
+            )
+        lowered = [c.lower() for c in names]
+        for name in names:
+            if lowered.count(name.lower()) > 1:
+                raise StreamError(
+                    "duplicate-column",
+                    f"stream {self.name!r} declares column {name!r} more than once",
+                    field="columns",
+                    remedy="names are case-insensitive; rename one of them",
+                )
+        if self.event_time is not None:
+            kind = dict(self.columns).get(self.event_time)
+            if kind is None or kind.kind not in TIMESTAMPS:
+                raise StreamError(
+                    "bad-event-time",
+                    f"event-time column {self.event_time!r} of stream {self.name!r} is "
+                    + ("unknown" if kind is None else f"of type {kind}"),
+                    field="event_time",
+                    remedy="name a timestamp column of the stream",
+                )
+
+    def type_of(self, column: str) -> DataType | None:
+        """The type of ``column``, or None if the stream has none of that name."""
+        return dict(self.columns).get(column)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A stream seen through a conjunction of local filters (``Column.alias`` empty in them)."""
+
+    id: RelationId
+    stream: StreamName
+    filter: tuple[Expr, ...] = ()
+
+
+def make_relation(stream: StreamName, conjuncts: Iterable[Expr]) -> Relation:
+    """The relation of ``stream`` under ``conjuncts``; equal conjunct sets give equal ids.
+
+    >>> make_relation(StreamName("orders"), ()).id
+    'orders'
+    """
+    by_text = {str(c): c for c in conjuncts}
+    texts = sorted(by_text)
+    if not texts:
+        return Relation(RelationId(stream), stream)
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+    return Relation(RelationId(f"{stream}[{digest}]"), stream, tuple(by_text[t] for t in texts))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AttrRef:
+    """An attribute of a label: a stream column, or the text of a derived key expression."""
+
+    label: Label
+    attribute: str
+
+    def __str__(self) -> str:
+        return f"{self.label}.{self.attribute}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyClass:
+    """Attributes that a query's equi-join predicates make equal, closed under transitivity.
+
+    ``type`` is the common key type (:func:`anabranch_planner.types.key_type`); ``members`` are
+    sorted and belong to at least two labels.
+    """
+
+    type: str
+    members: tuple[AttrRef, ...]
+
+    def restrict(self, labels: frozenset[Label]) -> tuple[AttrRef, ...]:
+        """The members that belong to ``labels``."""
+        return tuple(m for m in self.members if m.label in labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One alias of a query, canonically labelled."""
+
+    alias: str
+    label: Label
+    relation: RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """One equi-join predicate as the user wrote it (sides sorted)."""
+
+    left: AttrRef
+    right: AttrRef
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of a projection."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class JoinQuery:
+    """A normalised multi-way join query: what the planner optimises.
+
+    Attributes:
+        members: the aliases in the order of the FROM clause.
+        predicates: the equi-joins as written, sorted.
+        classes: the same, closed under equality.
+        bounds: closed difference matrix in microseconds, indexed like ``members``:
+            ``bounds[i][j] = D`` means ``tau_j - tau_i <= D``; None is infinite; diagonal 0.
+        residuals: conditions over several labels, conjuncts.
+        projection: output columns in order.
+        derived: key expressions that are not plain columns: (stream, text) -> expression over
+            the stream's columns (``Column.alias`` empty).
+    """
+
+    id: QueryId
+    members: tuple[Member, ...]
+    relations: tuple[Relation, ...]
+    predicates: tuple[Equality, ...]
+    classes: tuple[KeyClass, ...]
+    bounds: Bounds
+    residuals: tuple[Expr, ...]
+    projection: tuple[Output, ...]
+    derived: tuple[tuple[StreamName, str, Expr], ...] = ()
+
+    def __post_init__(self) -> None:
+        labels = {m.label for m in self.members}
+        if len(labels) != len(self.members):
+            raise QueryError("duplicate-label", f"query {self.id!r} repeats a label")
+        ids = {r.id for r in self.relations}
+        if {m.relation for m in self.members} != ids:
+            raise QueryError("unknown-relation", f"query {self.id!r} misses a relation")
+        for expr in (*self.residuals, *(o.expr for o in self.projection)):
+            for column in columns(expr):
+                if column.alias not in labels:
+                    raise QueryError("unknown-label", f"query {self.id!r} reads {column}")
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The labels in member order."""
+        return tuple(m.label for m in self.members)
+
+    def relation_of(self, label: Label) -> Relation:
+        """The relation that ``label`` stands for."""
+        wanted = next(m.relation for m in self.members if m.label == label)
+        return next(r for r in self.relations if r.id == wanted)
+
+
+def label_for(relation: RelationId, occurrence: int) -> Label:
+    """The canonical label of the ``occurrence``-th (from 0) alias of ``relation`` in a query."""
+    return Label(relation if occurrence == 0 else f"{relation}#{occurrence}")
+
+
+def needed_columns(query: JoinQuery, label: Label) -> frozenset[str]:
+    """The stream columns of ``label`` that the projection and the residuals read."""
+    exprs = (*query.residuals, *(o.expr for o in query.projection))
+    return frozenset(c.name for e in exprs for c in columns(e) if c.alias == label)
+
+

@@ -1,0 +1,102 @@
+"""The result of every optimiser: which probe orders run, which stores are kept, at what cost.
+
+One type for all optimisers, so that any two can be compared on the same input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anabranch_planner.mir import Mir, MirId
+from anabranch_planner.model import AttrRef, Label, QueryId
+
+
+class Optimizer(StrEnum):
+    """The optimisers, behind one signature (``optimise.optimise``)."""
+
+    CLASH = "clash"
+    SHARED = "shared"
+    INDIVIDUAL = "individual"
+
+
+class Objective(StrEnum):
+    """``DEFAULT`` charges probes and inserts into every store copy; ``PAPER`` probes only."""
+
+    DEFAULT = "default"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One probe of a probe order.
+
+    Attributes:
+        target: the store that is probed.
+        members: the goal's labels that the step adds. For an MIR these are the MIR's own
+            labels; for a base relation the one label of the goal that is filled from it.
+        partition: the partition attribute of the copy that is probed, in the *store's*
+            namespace (``Mir.members``); None where the store is not partitioned by a key.
+        broadcast: whether the probing tuple does not know that attribute (chi = parallelism).
+        cost: the step's cost under the plan's cost model, for explain.
+        cardinality: estimated tuples per unit of time after the step.
+    """
+
+    target: MirId
+    members: tuple[Label, ...]
+    partition: AttrRef | None
+    broadcast: bool
+    cost: float
+    cardinality: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOrder:
+    """Where a tuple arriving on ``start`` is sent, for one goal.
+
+    ``goal`` is a query id, or an MIR id when ``maintains`` is true. ``owner`` is empty for
+    shared orders; an optimiser that shares nothing writes the query that the order works for.
+    """
+
+    goal: str
+    maintains: bool
+    start: Label
+    steps: tuple[Step, ...]
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCopy:
+    """One copy of a store, partitioned by ``partition`` (in the MIR's namespace; None: any)."""
+
+    mir: MirId
+    partition: AttrRef | None
+    owner: str = ""
+    insert_cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an optimiser decided.
+
+    Attributes:
+        mirs: every store that some order probes or maintains, base relations included.
+        copies: the copies to keep; every relation of every query has at least one.
+        cost: the objective's value. ``bound``: proven lower bound. ``gap``: relative.
+        method: how it was found, e.g. ``"highs"``, ``"greedy"``.
+        candidates, variables, constraints: the size of the problem that was solved.
+    """
+
+    optimizer: Optimizer
+    objective: Objective
+    queries: tuple[QueryId, ...]
+    orders: tuple[ProbeOrder, ...]
+    mirs: tuple[Mir, ...]
+    copies: tuple[StoreCopy, ...]
+    cost: float
+    bound: float
+    gap: float
+    method: str
+    candidates: int = 0
+    variables: int = 0
+    constraints: int = 0

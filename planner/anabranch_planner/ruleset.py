@@ -1,0 +1,471 @@
+"""The ruleset: what workers execute during an epoch. Immutable, versioned, JSON on the wire.
+
+A ruleset maps every *edge label* to the rules that apply to what comes in over it. A tuple of
+relation ``R`` arrives on the edge ``in:R``; the partial result that a probe makes travels over
+that probe's own edge; ends of orders are store rules (an intermediate result is inserted) and
+output rules (a query's result leaves).
+
+Stores are layouts: an id names relation or MIR, partition attribute, parallelism, owner and (for
+an MIR) the columns and bounds it keeps. A store whose id occurs in consecutive rulesets goes on;
+one that no longer occurs keeps what it has until nothing needs it (``semantics.md``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NewType
+
+from anabranch_planner import expr as expressions
+from anabranch_planner.errors import RulesetError
+from anabranch_planner.expr import Expr
+from anabranch_planner.mir import MirId
+from anabranch_planner.model import (
+    AttrRef,
+    Label,
+    Output,
+    QueryId,
+    Relation,
+    RelationId,
+    StreamName,
+)
+
+VERSION = 1
+
+StoreId = NewType("StoreId", str)
+Edge = NewType("Edge", str)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """``tau(later) - tau(earlier) <= micros`` (microseconds, may be negative)."""
+
+    earlier: Label
+    later: Label
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """One equality of a probe: ``probe`` in the partial result, ``build`` in the store."""
+
+    probe: AttrRef
+    build: AttrRef
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """A local index of a store: (attribute in the store's namespace, key type), sorted."""
+
+    parts: tuple[tuple[AttrRef, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """One store copy of this epoch.
+
+    Attributes:
+        members: ``Mir.members``; the namespace of all attribute references below.
+        partition: (attribute, key type) or None: rows go round robin.
+        columns: per MIR store the (member, stream column) pairs that are kept; a base store
+            keeps every column of its stream and lists none.
+        bounds: the time bounds that every stored combination satisfies (MIR only).
+        indexes: the local indexes that this epoch's probes use.
+    """
+
+    id: StoreId
+    mir: MirId
+    members: tuple[Label, ...]
+    relations: tuple[RelationId, ...]
+    partition: tuple[AttrRef, str] | None
+    partitions: int
+    owner: str = ""
+    columns: tuple[tuple[Label, str], ...] = ()
+    bounds: tuple[TimeBound, ...] = ()
+    indexes: tuple[IndexSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRule:
+    """Insert what arrives on ``edge`` into ``store``."""
+
+    edge: Edge
+    store: StoreId
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRule:
+    """Probe a store with what arrives on ``edge`` and send matches over ``out``.
+
+    Attributes:
+        start: the label that the arriving base tuple fills (fixed along a tree).
+        mir: what is probed; ``store`` the preferred copy (older generations may be others).
+        members: the labels the step fills, aligned with the MIR's members.
+        key: the equalities; never empty.
+        inclusive: labels in ``members`` over the start's stream that precede the start in the
+            canonical label order: they may be the arriving tuple itself (sigma <=); all others
+            must have arrived strictly before it (sigma <).
+        bounds: time bounds to check on the match (loosest of all users downstream).
+        residuals: residual conjuncts common to all users downstream.
+        level: the stage in which the probe runs (0: base stores suffice).
+        fill: for an MIR the order in which its members are probed one by one where no
+            container of the MIR covers an epoch: base probes that together replace the MIR.
+    """
+
+    edge: Edge
+    out: Edge
+    start: Label
+    mir: MirId
+    store: StoreId
+    members: tuple[Label, ...]
+    key: tuple[KeyPart, ...]
+    inclusive: tuple[Label, ...] = ()
+    bounds: tuple[TimeBound, ...] = ()
+    residuals: tuple[Expr, ...] = ()
+    level: int = 0
+    fill: tuple[FillStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FillStep:
+    """One base probe of an MIR's replacement (see ``ProbeRule.fill``)."""
+
+    relation: RelationId
+    store: StoreId
+    label: Label
+    key: tuple[KeyPart, ...]
+    inclusive: tuple[Label, ...] = ()
+    bounds: tuple[TimeBound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRule:
+    """Emit what arrives on ``edge`` as results of ``query``, after the query's own checks."""
+
+    edge: Edge
+    query: QueryId
+    bounds: tuple[TimeBound, ...] = ()
+    residuals: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """What workers need to know of an active query.
+
+    Attributes:
+        members: (alias, label, relation) in FROM order.
+        retention: per member, microseconds that a tuple must be kept relative to each other
+            member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
+        sink: ``"parquet"`` or ``"count"``.
+    """
+
+    id: QueryId
+    members: tuple[tuple[str, Label, RelationId], ...]
+    retention: tuple[tuple[int | None, ...], ...]
+    projection: tuple[Output, ...]
+    sink: str = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """A stream as workers see it; ``lateness`` in microseconds, None: unbounded."""
+
+    name: StreamName
+    columns: tuple[tuple[str, str], ...]
+    event_time: str | None
+    lateness: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """Everything that epoch ``epoch`` runs by.
+
+    Attributes:
+        derived: key expressions that are not plain columns: (stream, text, expression).
+        sketches: attribute combinations per relation whose distinct counts are to be measured.
+    """
+
+    epoch: int
+    streams: tuple[StreamSpec, ...]
+    relations: tuple[Relation, ...]
+    queries: tuple[QuerySpec, ...]
+    stores: tuple[StoreSpec, ...]
+    store_rules: tuple[StoreRule, ...]
+    probe_rules: tuple[ProbeRule, ...]
+    output_rules: tuple[OutputRule, ...]
+    derived: tuple[tuple[StreamName, str, Expr], ...] = ()
+    sketches: tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...] = ()
+    version: int = VERSION
+
+    @property
+    def levels(self) -> int:
+        """How many stages of probes a batch takes (0 where nothing is probed)."""
+        return 1 + max((p.level for p in self.probe_rules), default=-1)
+
+    def validate(self) -> None:
+        """Check that rules refer to known stores, relations, queries and edges.
+
+        Raises:
+            RulesetError: naming the first thing that does not hold.
+        """
+        stores = {s.id for s in self.stores}
+        relations = {r.id for r in self.relations}
+        queries = {q.id for q in self.queries}
+        edges = {arrival_edge(r) for r in relations} | {p.out for p in self.probe_rules}
+        outs = [p.out for p in self.probe_rules]
+        _require(len(outs) == len(set(outs)), "an edge label is used twice")
+        for store in self.stores:
+            _require(set(store.relations) <= relations, f"store {store.id} has no relation")
+        for rule in self.store_rules:
+            _require(rule.store in stores and rule.edge in edges, f"dangling {rule}")
+        for probe in self.probe_rules:
+            _require(probe.store in stores and probe.edge in edges, f"dangling {probe}")
+            _require(bool(probe.key), f"cross product on edge {probe.out}")
+        for output in self.output_rules:
+            _require(output.query in queries and output.edge in edges, f"dangling {output}")
+
+
+def arrival_edge(relation: RelationId) -> Edge:
+    """The edge over which tuples of ``relation`` arrive."""
+    return Edge(f"in:{relation}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise RulesetError("bad-ruleset", message)
+
+
+# --- wire format -------------------------------------------------------------------------------
+
+
+def _ref(ref: AttrRef) -> list[str]:
+    return [ref.label, ref.attribute]
+
+
+def _unref(doc: list[str]) -> AttrRef:
+    return AttrRef(Label(doc[0]), doc[1])
+
+
+def _bounds(bounds: tuple[TimeBound, ...]) -> list[list[Any]]:
+    return [[b.earlier, b.later, b.micros] for b in bounds]
+
+
+def _unbounds(doc: list[list[Any]]) -> tuple[TimeBound, ...]:
+    return tuple(TimeBound(Label(a), Label(b), m) for a, b, m in doc)
+
+
+def _key(key: tuple[KeyPart, ...]) -> list[list[Any]]:
+    return [[_ref(k.probe), _ref(k.build), k.type] for k in key]
+
+
+def _unkey(doc: list[list[Any]]) -> tuple[KeyPart, ...]:
+    return tuple(KeyPart(_unref(p), _unref(b), t) for p, b, t in doc)
+
+
+def _labels(doc: list[str]) -> tuple[Label, ...]:
+    return tuple(Label(x) for x in doc)
+
+
+def to_json(ruleset: Ruleset) -> dict[str, Any]:
+    """The wire document; equal rulesets give equal documents, byte for byte once dumped."""
+    encode = expressions.to_json
+    return {
+        "version": ruleset.version,
+        "epoch": ruleset.epoch,
+        "streams": [
+            {
+                "name": s.name,
+                "columns": [list(c) for c in s.columns],
+                "event_time": s.event_time,
+                "lateness": s.lateness,
+            }
+            for s in ruleset.streams
+        ],
+        "relations": [
+            {"id": r.id, "stream": r.stream, "filter": [encode(f) for f in r.filter]}
+            for r in ruleset.relations
+        ],
+        "queries": [
+            {
+                "id": q.id,
+                "members": [list(m) for m in q.members],
+                "retention": [list(row) for row in q.retention],
+                "projection": [[o.name, encode(o.expr)] for o in q.projection],
+                "sink": q.sink,
+            }
+            for q in ruleset.queries
+        ],
+        "stores": [
+            {
+                "id": s.id,
+                "mir": s.mir,
+                "members": list(s.members),
+                "relations": list(s.relations),
+                "partition": [_ref(s.partition[0]), s.partition[1]] if s.partition else None,
+                "partitions": s.partitions,
+                "owner": s.owner,
+                "columns": [list(c) for c in s.columns],
+                "bounds": _bounds(s.bounds),
+                "indexes": [[[_ref(a), t] for a, t in i.parts] for i in s.indexes],
+            }
+            for s in ruleset.stores
+        ],
+        "rules": {
+            "store": [[r.edge, r.store] for r in ruleset.store_rules],
+            "probe": [
+                {
+                    "edge": p.edge,
+                    "out": p.out,
+                    "start": p.start,
+                    "mir": p.mir,
+                    "store": p.store,
+                    "members": list(p.members),
+                    "key": _key(p.key),
+                    "inclusive": list(p.inclusive),
+                    "bounds": _bounds(p.bounds),
+                    "residuals": [encode(e) for e in p.residuals],
+                    "level": p.level,
+                    "fill": [
+                        {
+                            "relation": f.relation,
+                            "store": f.store,
+                            "label": f.label,
+                            "key": _key(f.key),
+                            "inclusive": list(f.inclusive),
+                            "bounds": _bounds(f.bounds),
+                        }
+                        for f in p.fill
+                    ],
+                }
+                for p in ruleset.probe_rules
+            ],
+            "output": [
+                {
+                    "edge": o.edge,
+                    "query": o.query,
+                    "bounds": _bounds(o.bounds),
+                    "residuals": [encode(e) for e in o.residuals],
+                }
+                for o in ruleset.output_rules
+            ],
+        },
+        "derived": [[s, a, encode(e)] for s, a, e in ruleset.derived],
+        "sketches": [[r, [list(a) for a in attrs]] for r, attrs in ruleset.sketches],
+    }
+
+
+def from_json(doc: dict[str, Any]) -> Ruleset:
+    """The ruleset that :func:`to_json` wrote.
+
+    Raises:
+        RulesetError: an unknown version, or a malformed document.
+    """
+    if doc.get("version") != VERSION:
+        raise RulesetError(
+            "unknown-version",
+            f"ruleset version {doc.get('version')!r} is not supported",
+            remedy=f"this worker reads version {VERSION}; upgrade workers before the planner",
+        )
+    try:
+        return _decode(doc)
+    except (KeyError, TypeError, ValueError) as cause:
+        raise RulesetError("bad-ruleset", f"malformed ruleset: {cause!r}") from cause
+
+
+def store_from_json(doc: dict[str, Any]) -> StoreSpec:
+    """One store of a wire document."""
+    partition = doc["partition"]
+    return StoreSpec(
+        id=StoreId(doc["id"]),
+        mir=MirId(doc["mir"]),
+        members=_labels(doc["members"]),
+        relations=tuple(RelationId(r) for r in doc["relations"]),
+        partition=(_unref(partition[0]), partition[1]) if partition else None,
+        partitions=doc["partitions"],
+        owner=doc["owner"],
+        columns=tuple((Label(m), c) for m, c in doc["columns"]),
+        bounds=_unbounds(doc["bounds"]),
+        indexes=tuple(
+            IndexSpec(tuple((_unref(a), t) for a, t in parts)) for parts in doc["indexes"]
+        ),
+    )
+
+
+def _decode(doc: dict[str, Any]) -> Ruleset:
+    decode = expressions.from_json
+    rules = doc["rules"]
+    return Ruleset(
+        epoch=doc["epoch"],
+        streams=tuple(
+            StreamSpec(
+                StreamName(s["name"]),
+                tuple((c, t) for c, t in s["columns"]),
+                s["event_time"],
+                s["lateness"],
+            )
+            for s in doc["streams"]
+        ),
+        relations=tuple(
+            Relation(
+                RelationId(r["id"]),
+                StreamName(r["stream"]),
+                tuple(decode(f) for f in r["filter"]),
+            )
+            for r in doc["relations"]
+        ),
+        queries=tuple(
+            QuerySpec(
+                QueryId(q["id"]),
+                tuple((a, Label(x), RelationId(r)) for a, x, r in q["members"]),
+                tuple(tuple(row) for row in q["retention"]),
+                tuple(Output(n, decode(e)) for n, e in q["projection"]),
+                q["sink"],
+            )
+            for q in doc["queries"]
+        ),
+        stores=tuple(
+            store_from_json(s)
+            for s in doc["stores"]
+        ),
+        store_rules=tuple(StoreRule(Edge(e), StoreId(s)) for e, s in rules["store"]),
+        probe_rules=tuple(
+            ProbeRule(
+                edge=Edge(p["edge"]),
+                out=Edge(p["out"]),
+                start=Label(p["start"]),
+                mir=MirId(p["mir"]),
+                store=StoreId(p["store"]),
+                members=_labels(p["members"]),
+                key=_unkey(p["key"]),
+                inclusive=_labels(p["inclusive"]),
+                bounds=_unbounds(p["bounds"]),
+                residuals=tuple(decode(e) for e in p["residuals"]),
+                level=p["level"],
+                fill=tuple(
+                    FillStep(
+                        RelationId(f["relation"]),
+                        StoreId(f["store"]),
+                        Label(f["label"]),
+                        _unkey(f["key"]),
+                        _labels(f["inclusive"]),
+                        _unbounds(f["bounds"]),
+                    )
+                    for f in p["fill"]
+                ),
+            )
+            for p in rules["probe"]
+        ),
+        output_rules=tuple(
+            OutputRule(
+                Edge(o["edge"]),
+                QueryId(o["query"]),
+                _unbounds(o["bounds"]),
+                tuple(decode(e) for e in o["residuals"]),
+            )
+            for o in rules["output"]
+        ),
+        derived=tuple((StreamName(s), a, decode(e)) for s, a, e in doc["derived"]),
+        sketches=tuple(
+            (RelationId(r), tuple((a, t) for a, t in attrs)) for r, attrs in doc["sketches"]
+        ),
+    )

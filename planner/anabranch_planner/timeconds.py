@@ -1,0 +1,88 @@
+"""Conditions on event times as difference bounds.
+
+``a.ts <= b.ts + INTERVAL '5' MINUTE`` and its many spellings are linear: a sum of event-time
+columns and intervals on either side. Where all that remains is one column less another, the
+condition is a bound ``tau_later - tau_earlier <= c``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_planner.expr import Call, Column, Expr, Literal
+from anabranch_planner.types import TIMESTAMPS, TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_planner.model import Micros, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class AliasBound:
+    """``tau(later) - tau(earlier) <= micros``, over aliases."""
+
+    earlier: str
+    later: str
+    micros: Micros
+
+
+def difference_bounds(
+    op: str, left: Expr, right: Expr, streams: Mapping[str, Stream]
+) -> tuple[AliasBound, ...]:
+    """The bounds that ``left op right`` is equivalent to; none if it is no such condition.
+
+    Event times are whole microseconds, so a strict condition is the closed one less one.
+    """
+    if op not in ("eq", "lt", "le", "gt", "ge"):
+        return ()
+    ends = _linear(left, streams), _linear(right, streams)
+    if ends[0] is None or ends[1] is None:
+        return ()
+    terms = Counter(ends[0][0])
+    terms.subtract(ends[1][0])
+    constant = ends[1][1] - ends[0][1]
+    remaining = {alias: factor for alias, factor in terms.items() if factor}
+    if sorted(remaining.values()) != [-1, 1]:
+        return ()
+    # plus - minus  op  constant
+    plus = next(a for a, factor in remaining.items() if factor == 1)
+    minus = next(a for a, factor in remaining.items() if factor == -1)
+    bounds = []
+    if op in ("eq", "lt", "le"):
+        bounds.append(AliasBound(minus, plus, constant - (op == "lt")))
+    if op in ("eq", "gt", "ge"):
+        bounds.append(AliasBound(plus, minus, -constant - (op == "gt")))
+    return tuple(bounds)
+
+
+def _linear(expr: Expr, streams: Mapping[str, Stream]) -> tuple[Counter[str], Micros] | None:
+    """Event-time columns with their factors, and a constant; None if ``expr`` is not linear."""
+    if isinstance(expr, Column):
+        if streams[expr.alias].event_time != expr.name:
+            return None
+        return Counter({expr.alias: 1}), 0
+    if isinstance(expr, Literal):
+        if expr.type.kind is TypeKind.INTERVAL and isinstance(expr.value, int):
+            return Counter(), expr.value
+        return None
+    if expr.op == "cast" and {expr.type.kind, expr.args[0].type.kind} <= TIMESTAMPS:
+        # In UTC both kinds of timestamp are the same microseconds.
+        return _linear(expr.args[0], streams)
+    if expr.op not in ("add", "sub"):
+        return None
+    return _combined(expr, streams)
+
+
+def _combined(expr: Call, streams: Mapping[str, Stream]) -> tuple[Counter[str], Micros] | None:
+    first, second = (_linear(arg, streams) for arg in expr.args)
+    if first is None or second is None:
+        return None
+    terms = Counter(first[0])
+    if expr.op == "add":
+        terms.update(second[0])
+        return terms, first[1] + second[1]
+    terms.subtract(second[0])
+    return terms, first[1] - second[1]

@@ -1,0 +1,120 @@
+"""Column types: Spark's simple type strings, parsed once and compared by value.
+
+>>> str(parse_type("DECIMAL(12, 2)"))
+'decimal(12,2)'
+>>> key_type([parse_type("int"), parse_type("decimal(10,2)")])
+'decimal(38,2)'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anabranch_planner.errors import PlannerError
+
+
+class TypeKind(StrEnum):
+    """Kinds of column type. ``INTERVAL`` appears inside expressions only (microseconds)."""
+
+    TINYINT = "tinyint"
+    SMALLINT = "smallint"
+    INT = "int"
+    BIGINT = "bigint"
+    FLOAT = "float"
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_NTZ = "timestamp_ntz"
+    BINARY = "binary"
+    INTERVAL = "interval"
+    NULL = "void"
+
+
+INTEGRAL = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT})
+FLOATING = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+EXACT = INTEGRAL | {TypeKind.DECIMAL}
+NUMERIC = EXACT | FLOATING
+TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """A column type; ``precision`` and ``scale`` are used by ``decimal`` only."""
+
+    kind: TypeKind
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        if self.kind is TypeKind.DECIMAL:
+            return f"decimal({self.precision},{self.scale})"
+        return self.kind.value
+
+
+_ALIASES = {
+    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint",
+    "real": "float", "dec": "decimal", "numeric": "decimal", "bool": "boolean",
+    "timestamp_ltz": "timestamp", "varchar": "string", "char": "string", "text": "string",
+}  # fmt: skip
+_PATTERN = re.compile(r"^\s*([a-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*$")
+
+
+def parse_type(text: str) -> DataType:
+    """Parse one of Spark's simple type strings.
+
+    Raises:
+        PlannerError: the text names no supported type.
+    """
+    match = _PATTERN.match(text.lower())
+    name = match.group(1) if match else ""
+    name = _ALIASES.get(name, name)
+    if not match or name not in TypeKind.__members__.values() or name in {"interval", "void"}:
+        raise PlannerError(
+            "unknown-type",
+            f"column type {text!r} is not supported",
+            remedy="use one of " + ", ".join(k for k in TypeKind if k not in ("interval", "void")),
+        )
+    if name != "decimal":
+        return DataType(TypeKind(name))
+    precision, scale = int(match.group(2) or 10), int(match.group(3) or 0)
+    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+        raise PlannerError(
+            "unknown-type",
+            f"{text!r} is no valid decimal",
+            remedy="decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p",
+        )
+    return DataType(TypeKind.DECIMAL, precision, scale)
+
+
+def key_type(types: Iterable[DataType]) -> str | None:
+    """The type in which an equality class compares, or None if the types can't be compared.
+
+    Within one class equality is exact and transitive: integers and decimals meet in
+    ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats in ``double``. A float
+    against an exact number is *not* transitive and is therefore not one class; the normaliser
+    puts a cast around the exact side first, as Spark does.
+    """
+    seen = list(types)
+    kinds = {t.kind for t in seen}
+    if kinds <= INTEGRAL:
+        return "bigint"
+    if kinds <= EXACT:
+        return f"decimal(38,{max(t.scale for t in seen)})"
+    if kinds <= FLOATING:
+        return "double"
+    if kinds <= TIMESTAMPS:
+        return "timestamp"
+    if len(kinds) == 1 and kinds <= {
+        TypeKind.STRING,
+        TypeKind.BOOLEAN,
+        TypeKind.DATE,
+        TypeKind.BINARY,
+    }:
+        return next(iter(kinds)).value
+    return None

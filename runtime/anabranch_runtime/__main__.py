@@ -1,0 +1,48 @@
+"""``python -m anabranch_runtime``: run one pipeline until asked to stop."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from anabranch_runtime.control import Control
+from anabranch_runtime.driver import Mode, Settings
+from anabranch_runtime.errors import AnabranchRuntimeError
+from anabranch_runtime.pipeline import Pipeline
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="anabranch_runtime", description=__doc__)
+    environ = os.environ
+    parser.add_argument("--redis-url", default=environ.get("ANABRANCH_REDIS_URL"))
+    parser.add_argument("--namespace", default=environ.get("ANABRANCH_NAMESPACE", "anabranch"))
+    parser.add_argument("--state", type=Path, default=environ.get("ANABRANCH_STORAGE"))
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--master", default=environ.get("ANABRANCH_MASTER", "local[*]"))
+    parser.add_argument("--epoch-batches", type=int, default=4)
+    parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
+    options = parser.parse_args(arguments)
+    if not options.redis_url:
+        parser.error("--redis-url (or ANABRANCH_REDIS_URL) is missing")
+    if options.state is None:
+        parser.error("--state (or ANABRANCH_STORAGE) is missing")
+    settings = Settings(
+        state=Path(options.state).absolute(),
+        results=options.results.absolute(),
+        epoch_batches=options.epoch_batches,
+        mode=options.mode,
+    )
+    control = Control(options.redis_url, options.namespace)
+    try:
+        Pipeline(settings, control, options.master).run()
+    except AnabranchRuntimeError as error:
+        sys.stderr.write(f"anabranch_runtime: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""How each probe of a batch is answered: tiles over store generations, and gaps of MIRs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.model import RelationId
+from anabranch_runtime.context import Access
+from anabranch_runtime.coverage import tile
+from anabranch_runtime.lifecycle import serves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.model import Relation
+    from anabranch_planner.ruleset import KeyPart, ProbeRule, Ruleset
+    from anabranch_runtime.coverage import Interval, Tile
+    from anabranch_runtime.state import State, StoreState
+
+
+def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
+    """Edge -> how its probe is answered in batch ``state.next_batch``."""
+    relations = {r.id: r for r in ruleset.relations}
+    return {rule.out: _access(state, rule, relations) for rule in ruleset.probe_rules}
+
+
+def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]) -> Access:
+    now = state.next_batch
+    if not rule.fill:
+        relation = relations[RelationId(rule.mir)]
+        return Access(relation_tiles(state, relation, (0, now), rule.store, rule.key))
+    usable = _containers(state, rule.store)
+    filled = [relations[step.relation] for step in rule.fill]
+    first = max(_first_batch(state, relation) for relation in filled)
+    tiles, gaps = tile([(0, now)], [(name, store.covers(now)) for name, store in usable])
+    gaps = sorted((max(low, first), high) for low, high in gaps if high >= first)
+    if not gaps:
+        return Access(tuple(tiles))
+    reach = (0, max(high for _, high in gaps))
+    fill = tuple(
+        relation_tiles(state, relation, reach, step.store, step.key)
+        for relation, step in zip(filled, rule.fill, strict=True)
+    )
+    return Access(tuple(tiles), tuple(gaps), fill)
+
+
+def relation_tiles(
+    state: State,
+    relation: Relation,
+    wanted: Interval,
+    preferred: str = "",
+    key: Sequence[KeyPart] = (),
+) -> tuple[Tile, ...]:
+    """Cover ``wanted`` with stores of ``relation``: the preferred copy, then copies that the
+    probing tuple can be routed to, then the rest; stricter filters before weaker ones.
+    """
+    known = {(k.build.attribute, k.type) for k in key}
+
+    def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
+        name, store = item
+        partition = store.spec["partition"]
+        routed = partition is not None and (partition[0][1], partition[1]) in known
+        return (name != preferred, not routed, -len(store.filter), name)
+
+    useful = sorted(((n, s) for n, s in state.stores.items() if serves(s, relation)), key=rank)
+    tiles, _ = tile([wanted], [(n, s.covers(state.next_batch)) for n, s in useful])
+    return tuple(tiles)
+
+
+def _first_batch(state: State, relation: Relation) -> int:
+    """The first batch of which anything of ``relation`` is stored."""
+    starts = [
+        low
+        for store in state.stores.values()
+        if serves(store, relation)
+        for low, _ in store.covers(state.next_batch)
+    ]
+    return min(starts, default=state.next_batch)
+
+
+def _containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
+    """Generations of the MIR behind ``preferred`` that have all that its users need: at least
+    its columns, bounds at most as tight.
+    """
+    wanted = state.stores[preferred].spec
+    columns = {tuple(c) for c in wanted["columns"]}
+    bounds = {(a, b): d for a, b, d in wanted["bounds"]}
+    found = []
+    for name, store in state.stores.items():
+        spec = store.spec
+        if spec["mir"] != wanted["mir"] or not columns <= {tuple(c) for c in spec["columns"]}:
+            continue
+        if all((a, b) in bounds and bounds[a, b] <= d for a, b, d in spec["bounds"]):
+            found.append((name, store))
+    return sorted(found, key=lambda item: (item[0] != preferred, item[0]))

@@ -1,0 +1,159 @@
+"""A batch's arrivals: from blocks of a stream to the tables of its relations.
+
+Blocks are Arrow record batches of one stream. A tuple whose event time is NULL
+is invalid, one whose event time lies below its stream's watermark at the start of the batch is
+late: both are counted and set aside, neither is stored nor probed (``semantics.md``, promise 5).
+The rest gets its sigma and goes to every relation whose filter it passes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.expressions import filter_mask
+from anabranch_runtime.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.model import Relation, RelationId
+    from anabranch_runtime.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Tuples of one stream."""
+
+    stream: str
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTable:
+    """A record batch as a table of base rows."""
+
+    batch: pa.RecordBatch
+
+    def column(self, name: str) -> pa.Array:
+        """A column."""
+        return self.batch.column(name)
+
+    def int64(self, name: str) -> NDArray[np.int64]:
+        """A ``#sigma`` or ``#tau`` column as a view."""
+        return self.batch.column(name).to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class StreamMeter:
+    """What arrived on one stream: tuples read, late, invalid; greatest event time."""
+
+    input: int = 0
+    late: int = 0
+    invalid: int = 0
+    max_tau: int | None = None
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """What a task read of a batch: one table per relation, and per stream what was counted."""
+
+    tables: dict[RelationId, BatchTable] = field(default_factory=dict)
+    meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
+
+
+def take_in(
+    layout: Layout,
+    batch: int,
+    task: int,
+    watermarks: Mapping[str, int],
+    blocks: Iterable[Block],
+) -> Arrivals:
+    """Sort the blocks that ``task`` reads into relations.
+
+    The offset half of a sigma is the task and a running number, so it is unique over all streams
+    of the batch, and any such order is as good as another: which members of a combination arrive
+    together is all that depends on the batch.
+
+    Raises:
+        PipelineError: one task reads more tuples than the counter holds.
+    """
+    arrivals = Arrivals()
+    by_stream: dict[str, list[Relation]] = defaultdict(list)
+    for relation in layout.ruleset.relations:
+        by_stream[relation.stream].append(relation)
+    pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
+    sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
+    for block in blocks:
+        rows = _admit(layout, sigma, watermarks, block, arrivals.meters[block.stream])
+        sigma += block.rows.num_rows
+        if rows is None:
+            continue
+        for relation in by_stream[block.stream]:
+            kept = _filtered(relation, rows)
+            if kept.num_rows:
+                pieces[relation.id].append(kept)
+    if sum(m.input for m in arrivals.meters.values()) >> COUNTER_BITS:
+        raise PipelineError(
+            "batch-too-large",
+            f"a task read more than {1 << COUNTER_BITS} tuples of one batch",
+            remedy="read less per batch, or give the pipeline more tasks",
+        )
+    for relation_id, batches in pieces.items():
+        table = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        arrivals.tables[relation_id] = BatchTable(table)
+    return arrivals
+
+
+def _admit(
+    layout: Layout, first: int, watermarks: Mapping[str, int], block: Block, meter: StreamMeter
+) -> pa.RecordBatch | None:
+    """The block's valid, timely tuples with their ``#sigma`` (and ``#tau``)."""
+    rows = block.rows
+    meter.input += rows.num_rows
+    spec = layout.streams.get(block.stream)
+    if spec is None or rows.num_rows == 0:
+        return None
+    sigma = first + np.arange(rows.num_rows, dtype=np.int64)
+    columns = [*rows.columns, pa.array(sigma)]
+    names = [*rows.schema.names, SIGMA]
+    if spec.event_time is None:
+        return pa.RecordBatch.from_arrays(columns, names=names)
+    times = rows.column(spec.event_time)
+    kept: NDArray[np.bool_] | None = None
+    if times.null_count:
+        kept = times.is_valid().to_numpy(zero_copy_only=False)
+        meter.invalid += times.null_count
+        if times.null_count == rows.num_rows:
+            return None
+    tau = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    newest = int(tau.max() if kept is None else tau[kept].max())
+    meter.max_tau = newest if meter.max_tau is None else max(meter.max_tau, newest)
+    watermark = watermarks.get(block.stream)
+    if watermark is not None:
+        timely = tau >= watermark
+        late = ~timely if kept is None else ~timely & kept
+        meter.late += int(late.sum())
+        kept = timely if kept is None else timely & kept
+    columns.append(pa.array(tau))
+    names.append(TAU)
+    admitted = pa.RecordBatch.from_arrays(columns, names=names)
+    if kept is not None and not kept.all():
+        admitted = admitted.take(pa.array(np.flatnonzero(kept)))
+    return admitted if admitted.num_rows else None
+
+
+def _filtered(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
+    if not relation.filter:
+        return rows
+    mask = filter_mask(relation.filter, lambda c: rows.column(c.name), rows.num_rows)
+    if mask is None or mask.all():
+        return rows
+    return rows.take(pa.array(np.flatnonzero(mask)))

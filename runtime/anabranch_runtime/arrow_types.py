@@ -1,0 +1,85 @@
+"""Spark's column types as Arrow types and back.
+
+>>> from anabranch_planner.types import parse_type
+>>> str(arrow_type(parse_type("decimal(12,2)")))
+'decimal128(12, 2)'
+>>> str(spark_type(pa.timestamp("ns", "Europe/Oslo")))
+'timestamp'
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from anabranch_planner.types import DataType, TypeKind
+
+from anabranch_runtime.errors import ArrowTypeError
+
+_TO_ARROW: dict[TypeKind, pa.DataType] = {
+    TypeKind.TINYINT: pa.int8(),
+    TypeKind.SMALLINT: pa.int16(),
+    TypeKind.INT: pa.int32(),
+    TypeKind.BIGINT: pa.int64(),
+    TypeKind.FLOAT: pa.float32(),
+    TypeKind.DOUBLE: pa.float64(),
+    TypeKind.STRING: pa.string(),
+    TypeKind.BOOLEAN: pa.bool_(),
+    TypeKind.DATE: pa.date32(),
+    TypeKind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
+    TypeKind.BINARY: pa.binary(),
+    TypeKind.INTERVAL: pa.duration("us"),
+    TypeKind.NULL: pa.null(),
+}
+#: Unsigned integers take the next wider signed type, as Spark's Parquet reader does.
+_FROM_ARROW: dict[pa.DataType, DataType] = {
+    pa.int8(): DataType(TypeKind.TINYINT),
+    pa.int16(): DataType(TypeKind.SMALLINT),
+    pa.int32(): DataType(TypeKind.INT),
+    pa.int64(): DataType(TypeKind.BIGINT),
+    pa.uint8(): DataType(TypeKind.SMALLINT),
+    pa.uint16(): DataType(TypeKind.INT),
+    pa.uint32(): DataType(TypeKind.BIGINT),
+    pa.uint64(): DataType(TypeKind.DECIMAL, 20, 0),
+    pa.float32(): DataType(TypeKind.FLOAT),
+    pa.float64(): DataType(TypeKind.DOUBLE),
+    pa.string(): DataType(TypeKind.STRING),
+    pa.large_string(): DataType(TypeKind.STRING),
+    pa.string_view(): DataType(TypeKind.STRING),
+    pa.bool_(): DataType(TypeKind.BOOLEAN),
+    pa.date32(): DataType(TypeKind.DATE),
+    pa.date64(): DataType(TypeKind.DATE),
+    pa.binary(): DataType(TypeKind.BINARY),
+    pa.large_binary(): DataType(TypeKind.BINARY),
+    pa.binary_view(): DataType(TypeKind.BINARY),
+}
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type in which values of ``kind`` travel."""
+    if kind.kind is TypeKind.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    return _TO_ARROW[kind.kind]
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """The column type under which Spark reads ``kind``; nanoseconds become microseconds.
+
+    Raises:
+        ArrowTypeError: Spark has no such column type, or the language doesn't support it.
+    """
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return DataType(TypeKind.TIMESTAMP if kind.tz else TypeKind.TIMESTAMP_NTZ)
+    if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return DataType(TypeKind.DECIMAL, kind.precision, kind.scale)
+    if pa.types.is_fixed_size_binary(kind):
+        return DataType(TypeKind.BINARY)
+    found = _FROM_ARROW.get(kind)
+    if found is None:
+        raise ArrowTypeError(
+            "unsupported-arrow-type",
+            f"Arrow type {kind} has no counterpart among the column types",
+            remedy="cast the column to a number, string, boolean, date, timestamp or binary",
+        )
+    return found

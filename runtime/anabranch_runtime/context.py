@@ -1,0 +1,68 @@
+"""What the driver tells the workers about one batch: frozen, small, shipped with the tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch_runtime.coverage import Interval, Tile
+    from anabranch_runtime.layout import StoreLayout
+    from anabranch_runtime.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one probe rule is answered in this batch.
+
+    Attributes:
+        tiles: which stores answer for which batches (the current batch included).
+        gaps: for an MIR, batches that no container covers; none for a base relation.
+        fill: per fill step of the rule, the tiles of its base probe (clipped to the last gap).
+    """
+
+    tiles: tuple[Tile, ...]
+    gaps: tuple[Interval, ...] = ()
+    fill: tuple[tuple[Tile, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Segments of one store partition that become one in the background of this batch."""
+
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """One batch as its tasks see it.
+
+    Attributes:
+        batch, epoch: their numbers. ``ruleset``: the epoch under which it was published.
+        attempt: distinguishes the files of repeated attempts at the same batch.
+        root: the state directory. ``staging``: where result files wait for the commit.
+        watermarks: stream -> microseconds, for streams where something can be late.
+        segments: store -> live segments of earlier batches.
+        access: edge -> how its probe is answered.
+        visible: query -> label -> (batch, event time or None), for labels whose visibility is
+            limited; others see everything.
+        activated: query -> activation batch.
+        stores: every live store's layout.
+        merges: compaction work; task ``i`` of ``n`` takes every ``n``-th.
+    """
+
+    batch: int
+    epoch: int
+    ruleset: int
+    attempt: str
+    root: str
+    staging: str
+    redis_url: str
+    namespace: str
+    watermarks: dict[str, int] = field(default_factory=dict)
+    segments: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
+    access: dict[str, Access] = field(default_factory=dict)
+    visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)
+    activated: dict[str, int] = field(default_factory=dict)
+    stores: dict[str, StoreLayout] = field(default_factory=dict)
+    merges: tuple[Merge, ...] = ()

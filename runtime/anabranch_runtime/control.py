@@ -1,0 +1,143 @@
+"""The runtime's side of the exchange with the control plane (``anabranch_planner.exchange``)."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import redis
+from pydantic import BaseModel, ConfigDict, Field
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.exchange import Activation, Boundary, Keys, Progress
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from anabranch_planner.ruleset import Ruleset
+
+#: Seconds between two looks at a key that is waited for.
+POLL = 0.01
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ColumnRecord(_Wire):
+    """A stream's column as registered."""
+
+    name: str
+    type: str
+
+
+class SourceRecord(_Wire):
+    """Where a stream comes from: a recording, or any streaming source of Spark."""
+
+    format: str = "recorded"
+    path: str | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    rows_per_batch: int | None = None
+
+
+class StreamRecord(_Wire):
+    """A stream as registered with the service."""
+
+    name: str
+    columns: tuple[ColumnRecord, ...]
+    event_time: str | None = None
+    source: SourceRecord = SourceRecord()
+
+
+class Control:
+    """Reads what the service publishes, writes what the runtime has to say."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.url = url
+        self.keys = Keys(namespace)
+        self._redis = redis.Redis.from_url(url)
+
+    def streams(self) -> list[StreamRecord]:
+        """Every registered stream, by name."""
+        documents = self._redis.hgetall(self.keys.streams).values()
+        records = [StreamRecord.model_validate_json(d) for d in documents]
+        return sorted(records, key=lambda r: r.name)
+
+    def newest_epoch(self, epoch: int) -> int | None:
+        """The newest published epoch that is not after ``epoch``."""
+        found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
+        return int(str(found[0], "ascii")) if found else None
+
+    def wait_for_epoch(self, epoch: int, seconds: float) -> int:
+        """Wait until ``epoch`` is published.
+
+        Raises:
+            PipelineError: it isn't within ``seconds``, or the runtime is asked to stop.
+        """
+        deadline = time.monotonic() + seconds
+        while self.newest_epoch(epoch) != epoch:
+            if self.stop_requested():
+                raise PipelineError("stopped", "asked to stop while waiting for a ruleset")
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    "no-ruleset",
+                    f"the ruleset of epoch {epoch} was not published within {seconds:.0f} s",
+                    remedy="check that the service runs, in the same namespace and mode",
+                )
+            time.sleep(POLL)
+        return epoch
+
+    def ruleset(self, epoch: int) -> Ruleset:
+        """The ruleset published for exactly ``epoch``."""
+        return fetch_ruleset(self.url, self.keys.namespace, epoch)
+
+    def last_boundary(self) -> Boundary | None:
+        """The last boundary that was reported."""
+        text = self._redis.lindex(self.keys.boundaries, -1)
+        return Boundary.loads(text) if text is not None else None
+
+    def report_boundary(self, boundary: Boundary) -> None:
+        """Report that an epoch has ended (or that the runtime has started)."""
+        if boundary.snapshot is not None:
+            self._redis.set(
+                self.keys.statistics(boundary.epoch), json.dumps(boundary.snapshot, sort_keys=True)
+            )
+        self._redis.rpush(self.keys.boundaries, boundary.dumps())
+
+    def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
+        """Write the heartbeat and what is known of each query, together."""
+        with self._redis.pipeline() as pipe:
+            if activations:
+                documents = {q: a.dumps() for q, a in activations.items()}
+                pipe.hset(self.keys.activations, mapping=dict(documents))
+            pipe.set(self.keys.runtime, progress.dumps())
+            pipe.execute()
+
+    def stop_requested(self) -> bool:
+        """Whether the runtime is asked to leave."""
+        return bool(self._redis.exists(self.keys.stop))
+
+
+def gate(url: str, namespace: str) -> int | None:
+    """How many batches may start; None: no limit."""
+    value = _connection(url).get(Keys(namespace).gate)
+    return None if value is None else int(value)
+
+
+@lru_cache(maxsize=8)
+def fetch_ruleset(url: str, namespace: str, epoch: int) -> Ruleset:
+    """The ruleset of ``epoch``: immutable, so a process fetches each one once.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    text = _connection(url).get(Keys(namespace).ruleset(epoch))
+    if text is None:
+        raise PipelineError("no-ruleset", f"no ruleset is published for epoch {epoch}")
+    return rulesets.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=4)
+def _connection(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url)

@@ -1,0 +1,92 @@
+"""Which stored generations answer a probe: tiles, gaps, visibility. Pure functions.
+
+A store's *intervals* are the batches whose rows it holds completely (less what has been expired).
+A probe of a relation over batches ``[low, now]`` is tiled: every batch is answered by exactly one
+store, the preferred one where it has the batch, else an older generation. Batches of an MIR that
+no container covers are *gaps*: there the MIR's parts are probed one by one and only combinations
+whose last-arriving member lies in a gap are kept (``semantics.md``, coverage rule).
+
+Batches stand for epochs here: an interval begins and ends at epoch boundaries, and every batch
+belongs to one epoch, so "belongs to an epoch" and "last member arrived in one of its batches" say
+the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: First and last batch, both included.
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``store`` answers for the batches of ``interval``."""
+
+    store: str
+    interval: Interval
+
+
+def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
+    """What remains of ``interval`` without ``holes``.
+
+    >>> subtract((0, 9), [(2, 3), (8, 20)])
+    [(0, 1), (4, 7)]
+    """
+    remaining = [interval]
+    for low, high in holes:
+        cut: list[Interval] = []
+        for first, last in remaining:
+            if high < first or last < low:
+                cut.append((first, last))
+                continue
+            if first < low:
+                cut.append((first, low - 1))
+            if high < last:
+                cut.append((high + 1, last))
+        remaining = cut
+    return remaining
+
+
+def tile(
+    wanted: Iterable[Interval], stores: Sequence[tuple[str, Sequence[Interval]]]
+) -> tuple[list[Tile], list[Interval]]:
+    """Cover ``wanted`` by ``stores``, best first; returns the tiles and what stays uncovered.
+
+    >>> tile([(0, 9)], [("new", [(6, 9)]), ("old", [(2, 7)])])
+    ([Tile(store='new', interval=(6, 9)), Tile(store='old', interval=(2, 5))], [(0, 1)])
+    """
+    remaining = list(wanted)
+    tiles: list[Tile] = []
+    for store, intervals in stores:
+        for low, high in intervals:
+            left: list[Interval] = []
+            for first, last in remaining:
+                if high < first or last < low:
+                    left.append((first, last))
+                    continue
+                tiles.append(Tile(store, (max(first, low), min(last, high))))
+                left.extend(subtract((first, last), [(low, high)]))
+            remaining = left
+    return tiles, remaining
+
+
+def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
+    """The earliest batch from which on every batch up to ``now - 1`` is covered (``now`` if none).
+
+    >>> covered_since(10, [[(0, 3), (5, 7)], [(8, 9)]])
+    5
+    """
+    spans = sorted((s for intervals in stores for s in intervals), reverse=True)
+    low = now
+    grown = True
+    while grown:
+        grown = False
+        for first, last in spans:
+            if first < low <= last + 1:
+                low, grown = first, True
+    return low

@@ -1,0 +1,277 @@
+"""The batch protocol (``semantics.md``): what happens around the job of every micro-batch.
+
+1. The batch's epoch is decided and recorded before it starts, so a repeat makes the same choice.
+2. Tasks write segments and staged results under names that carry the attempt.
+3. Results move to names that carry query and batch, replacing those of an earlier attempt.
+4. The manifest commits the batch atomically. Until here a crash leaves garbage only.
+5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch_planner.exchange import Boundary, Progress
+from anabranch_planner.ruleset import store_from_json
+from anabranch_runtime.access import accesses
+from anabranch_runtime.context import BatchContext
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.fold import fold, snapshot, stream_counts
+from anabranch_runtime.layout import StoreLayout
+from anabranch_runtime.lifecycle import enter_epoch
+from anabranch_runtime.retention import drop_unused, expire, merges, watermarks
+from anabranch_runtime.sinks import STAGING, clear_staging, publish, write_empty
+from anabranch_runtime.state import Manifests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anabranch_planner.exchange import Activation
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.context import Access
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.state import State, StoreState
+    from anabranch_runtime.worker import TaskReport
+
+    Job = Callable[[BatchContext], list[TaskReport]]
+
+
+class Mode(StrEnum):
+    """``LIVE`` never waits for the planner; ``STEP`` waits at every epoch boundary (replay)."""
+
+    LIVE = "live"
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a pipeline runs.
+
+    Attributes:
+        state: directory of manifests, segments and Spark's checkpoint.
+        results: directory of result files.
+        epoch_batches: batches per epoch.
+        patience: seconds to wait for a ruleset that must come.
+    """
+
+    state: Path
+    results: Path
+    epoch_batches: int = 4
+    mode: Mode = Mode.LIVE
+    patience: float = 300.0
+
+
+@dataclass(slots=True)
+class Driver:
+    """Runs batches one after the other; everything durable is in ``state``."""
+
+    settings: Settings
+    control: Control
+    total_batches: int | None = None
+    state: State = field(init=False)
+    manifests: Manifests = field(init=False)
+    _access: dict[str, Access] = field(init=False, default_factory=dict)
+    _last_seconds: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.manifests = Manifests(self.settings.state)
+        self.state = self.manifests.load()
+        self._collect_garbage()
+        clear_staging(self.settings.results)
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Tell the control plane where this pipeline stands, so that it can plan."""
+        last = self.control.last_boundary()
+        if self.state.next_batch == 0:
+            if last is None:
+                self.control.report_boundary(Boundary(-1, 0))
+        elif self._ends_epoch() and (last is None or last.epoch < self.state.epoch):
+            self._report_boundary()
+        self.report("running")
+
+    def report(self, state: str, error: str | None = None) -> None:
+        """Write the heartbeat."""
+        current = self.state
+        self.control.report(
+            Progress(
+                state=state,
+                committed=current.next_batch,
+                epoch=current.epoch,
+                epoch_starts={str(e): b for e, b in current.epoch_starts},
+                ruleset_epoch=current.ruleset_epoch,
+                streams=stream_counts(current),
+                results={q: a.results for q, a in current.queries.items()},
+                probes=current.probes,
+                state_bytes=current.bytes,
+                batch_seconds=self._last_seconds,
+                processing_seconds=current.processing_seconds,
+                exhausted=self.exhausted,
+                error=error,
+            ),
+            current.queries,
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all recorded streams have been read to their end."""
+        return self.total_batches is not None and self.state.next_batch >= self.total_batches
+
+    def finish(self) -> None:
+        """Leave an empty result file for each query that was active and found nothing."""
+        if self.state.ruleset_epoch < 0:
+            return
+        for epoch in sorted({e for e, _ in self.state.epoch_starts}):
+            published = self.control.newest_epoch(epoch)
+            if published is None:
+                continue
+            for query in self.control.ruleset(published).queries:
+                if query.sink == "parquet":
+                    write_empty(self.settings.results, query)
+
+    # --- one batch -----------------------------------------------------------------------------
+
+    def run(self, batch: int, job: Job) -> None:
+        """Apply batch ``batch`` by ``job``, exactly once however often it is asked for.
+
+        Raises:
+            StateError: the batch is not the next one: checkpoint and state do not belong together.
+        """
+        if batch < self.state.next_batch:
+            return
+        if batch > self.state.next_batch:
+            raise StateError(
+                "batch-gap",
+                f"Spark asks for batch {batch}, the state's next is {self.state.next_batch}",
+                remedy="restore state and checkpoint from the same moment",
+            )
+        started = time.perf_counter()
+        state, ruleset, fresh = self._enter(batch)
+        access = accesses(state, ruleset)
+        if fresh:
+            state = drop_unused(state, ruleset, access)
+        context = self._context(state, ruleset, access)
+        reports = job(context)
+        staged = [
+            (query, task, Path(file))
+            for task, report in enumerate(reports)
+            for query, file in report.files.items()
+        ]
+        publish(self.settings.results, batch, staged)
+        before = state
+        state = fold(state, context, reports, time.perf_counter() - started)
+        state = expire(state, ruleset)
+        self.manifests.commit(state)
+        self._forget_segments(before, state)
+        self.state = state
+        self._last_seconds = time.perf_counter() - started
+        clear_staging(self.settings.results)
+        if self._ends_epoch():
+            self._report_boundary()
+        self.report("running")
+
+    def _enter(self, batch: int) -> tuple[State, Ruleset, bool]:
+        """The state in which the batch starts, its ruleset, and whether an epoch begins."""
+        epoch = batch // self.settings.epoch_batches
+        if epoch == self.state.epoch:
+            return self.state, self.control.ruleset(self.state.ruleset_epoch), False
+        chosen = self._recorded_choice(batch)
+        if chosen is None:
+            if self.settings.mode is Mode.STEP or epoch == 0:
+                chosen = self.control.wait_for_epoch(epoch, self.settings.patience)
+            else:
+                newest = self.control.newest_epoch(epoch)
+                chosen = self.state.ruleset_epoch if newest is None else newest
+            self._record_choice(batch, chosen)
+        ruleset = self.control.ruleset(chosen)
+        return enter_epoch(self.state, ruleset, epoch), ruleset, True
+
+    def _record_choice(self, batch: int, chosen: int) -> None:
+        path = self.settings.state / "choice.json"
+        partial = path.with_suffix(".partial")
+        with partial.open("w") as file:
+            json.dump({"batch": batch, "ruleset": chosen}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+
+    def _recorded_choice(self, batch: int) -> int | None:
+        path = self.settings.state / "choice.json"
+        if not path.exists():
+            return None
+        choice = json.loads(path.read_text())
+        return int(choice["ruleset"]) if choice["batch"] == batch else None
+
+    def _context(self, state: State, ruleset: Ruleset, access: dict[str, Access]) -> BatchContext:
+        return BatchContext(
+            batch=state.next_batch,
+            epoch=state.epoch,
+            ruleset=ruleset.epoch,
+            attempt=uuid.uuid4().hex[:12],
+            root=str(self.settings.state),
+            staging=str(self.settings.results / STAGING),
+            redis_url=self.control.url,
+            namespace=self.control.keys.namespace,
+            watermarks=watermarks(state),
+            segments={name: s.segments for name, s in state.stores.items() if s.segments},
+            access=access,
+            visible={q.id: _limits(state.queries[q.id], q.members) for q in ruleset.queries},
+            activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
+            stores={name: _layout(name, store) for name, store in state.stores.items()},
+            merges=merges(state, ruleset),
+        )
+
+    # --- after a batch -------------------------------------------------------------------------
+
+    def _ends_epoch(self) -> bool:
+        return self.state.next_batch % self.settings.epoch_batches == 0
+
+    def _report_boundary(self) -> None:
+        self.control.report_boundary(
+            Boundary(self.state.epoch, self.state.next_batch, snapshot(self.state).to_json())
+        )
+
+    def _forget_segments(self, before: State, after: State) -> None:
+        """Delete packs that the new manifest no longer names."""
+        for path in (_packs(before) | _packs(self.state)) - _packs(after):
+            (self.settings.state / path).unlink(missing_ok=True)
+
+    def _collect_garbage(self) -> None:
+        """Delete what an interrupted batch has left: packs that the manifest does not name."""
+        alive = _packs(self.state)
+        directory = self.settings.state / "segments"
+        if directory.exists():
+            for file in directory.iterdir():
+                if f"segments/{file.name}" not in alive:
+                    file.unlink()
+
+
+def _packs(state: State) -> set[str]:
+    return {segment.path for store in state.stores.values() for segment in store.segments}
+
+
+def _limits(
+    activation: Activation, members: tuple[tuple[str, str, str], ...]
+) -> dict[str, tuple[int, int | None]]:
+    """Label -> what its visibility begins with, for labels that do not see everything."""
+    limits = {}
+    for alias, label, _ in members:
+        seen = activation.visible_from[alias]
+        if seen.batch > 0 or seen.event_time is not None:
+            limits[label] = (seen.batch, seen.event_time)
+    return limits
+
+
+def _layout(name: str, store: StoreState) -> StoreLayout:
+    spec = store_from_json(store.spec)
+    return StoreLayout(
+        name, spec.members, spec.partition, spec.partitions, store.is_base, store.filter
+    )

@@ -1,0 +1,150 @@
+"""After a batch: fold what its tasks report into the state that is committed next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics
+from anabranch_runtime.index import estimate_distinct, merge_sketches
+from anabranch_runtime.segment import Segment
+from anabranch_runtime.state import Sketch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.state import State, StoreState, StreamState
+    from anabranch_runtime.worker import TaskReport
+
+
+def fold(
+    state: State, context: BatchContext, reports: Sequence[TaskReport], seconds: float
+) -> State:
+    """The state after the batch of ``context``, which took ``seconds``."""
+    return replace(
+        state,
+        next_batch=context.batch + 1,
+        streams=_streams(state, reports),
+        stores=_stores(state, context, reports),
+        queries={
+            name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
+            for name, q in state.queries.items()
+        },
+        arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
+        sketches=_sketches(state, reports),
+        edges=_edges(state, reports),
+        probes=_sum(
+            [
+                state.probes,
+                *({str(context.epoch): sum(e[0] for e in r.edges.values())} for r in reports),
+            ]
+        ),
+        processing_seconds=state.processing_seconds + seconds,
+    )
+
+
+def snapshot(state: State) -> Snapshot:
+    """The statistics of the epoch that ``state`` is in, as the planner reads them."""
+    started = state.epoch_starts[-1][1] if state.epoch_starts else 0
+    return Snapshot(
+        epoch=state.epoch,
+        batches=state.next_batch - started,
+        total_batches=state.next_batch,
+        arrivals=state.arrivals,
+        distincts={
+            relation: {
+                key: estimate_distinct(np.array(s.hashes, np.uint64)) for key, s in keys.items()
+            }
+            for relation, keys in state.sketches.items()
+        },
+        streams=stream_counts(state),
+        edges={edge: EdgeStatistics(*counts) for edge, counts in state.edges.items()},
+        stores={
+            name: StoreStatistics(
+                sum(s.rows for s in store.segments),
+                sum(s.bytes for s in store.segments),
+                len(store.segments),
+            )
+            for name, store in state.stores.items()
+        },
+    )
+
+
+def stream_counts(state: State) -> dict[str, dict[str, int]]:
+    """Stream -> tuples read, late and invalid so far."""
+    return {
+        name: {"input": s.input, "late": s.late, "invalid": s.invalid}
+        for name, s in state.streams.items()
+    }
+
+
+def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamState]:
+    streams = dict(state.streams)
+    for report in reports:
+        for name, meter in report.streams.items():
+            known = streams.get(name)
+            if known is None:
+                continue
+            seen = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
+            streams[name] = replace(
+                known,
+                max_tau=max(seen, default=None),
+                input=known.input + meter["input"],
+                late=known.late + meter["late"],
+                invalid=known.invalid + meter["invalid"],
+            )
+    return streams
+
+
+def _stores(
+    state: State, context: BatchContext, reports: Sequence[TaskReport]
+) -> dict[str, StoreState]:
+    fresh: dict[str, list[Segment]] = {}
+    for report in reports:
+        for document in report.segments:
+            segment = Segment.from_json(document)
+            fresh.setdefault(segment.store, []).append(segment)
+    gone = {
+        segment
+        for report in reports
+        for number in report.merged
+        for segment in context.merges[number].segments
+    }
+    stores = {}
+    for name, store in state.stores.items():
+        kept = [s for s in store.segments if s not in gone] if gone else list(store.segments)
+        stores[name] = replace(store, segments=(*kept, *fresh.get(name, ())))
+    return stores
+
+
+def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, Sketch]]:
+    merged = {relation: dict(keys) for relation, keys in state.sketches.items()}
+    for report in reports:
+        for relation, keys in report.sketches.items():
+            known = merged.setdefault(relation, {})
+            for key, hashes in keys.items():
+                parts = [np.array(hashes, np.uint64)]
+                if key in known:
+                    parts.append(np.array(known[key].hashes, np.uint64))
+                known[key] = Sketch(tuple(merge_sketches(parts).tolist()))
+    return merged
+
+
+def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, tuple[int, int, float]]:
+    edges = dict(state.edges)
+    for report in reports:
+        for edge, (probes, matches, seconds) in report.edges.items():
+            known = edges.get(edge, (0, 0, 0.0))
+            edges[edge] = (known[0] + probes, known[1] + matches, known[2] + seconds)
+    return edges
+
+
+def _sum(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total

@@ -1,0 +1,177 @@
+"""An immutable hash index over key vectors, and sketches of how many distinct keys there are.
+
+The index is the sorted array of hashes with their row numbers, and a directory: bucket ``b``
+holds the hashes whose top ``k`` bits are ``b``, and ``starts[b]`` is where it begins. With about
+as many buckets as entries a probe finds its lower bound after half a step on average. All three
+arrays are plain and position independent, so a segment maps them from its file.
+
+>>> from anabranch_runtime.keys import key_vector
+>>> import pyarrow as pa
+>>> stored = build_index(key_vector([pa.array([5, 6, 5, None])], ["bigint"]))
+>>> probes = key_vector([pa.array([6, 7, 5])], ["bigint"]).hashes
+>>> [a.tolist() for a in stored.probe(probes)]
+[[0, 2, 2], [1, 0, 2]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from anabranch_runtime.keys import U64, Ints, KeyVector
+
+U32 = npt.NDArray[np.uint32]
+
+#: Linear steps from the bucket's start before a probe falls back to a binary search.
+_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class HashIndex:
+    """Rows by hash.
+
+    Attributes:
+        hashes: sorted, one per row whose key has no NULL part.
+        rows: the row of each hash; ascending among equal hashes.
+        starts: ``2**k + 1`` positions: where each bucket (top ``k`` bits) begins, and the end.
+        unique: no hash occurs twice.
+    """
+
+    hashes: U64
+    rows: U32
+    starts: U32
+    unique: bool
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def validate(self) -> None:
+        """Check the invariants that :meth:`probe` relies on."""
+        n = len(self.hashes)
+        k = (len(self.starts) - 1).bit_length() - 1
+        assert len(self.rows) == n
+        assert len(self.starts) == 2**k + 1
+        assert k >= 1
+        ups = self.hashes[1:] >= self.hashes[:-1]
+        assert bool(ups.all())
+        assert self.unique == (not bool((self.hashes[1:] == self.hashes[:-1]).any()))
+        assert int(self.starts[0]) == 0
+        assert int(self.starts[-1]) == n
+        buckets = self.hashes >> np.uint64(64 - k)
+        assert np.array_equal(np.searchsorted(buckets, np.arange(2**k)), self.starts[:-1])
+
+    def probe(self, hashes: U64) -> tuple[Ints, Ints]:
+        """Every pair (position in ``hashes``, row) whose hashes are equal.
+
+        Ordered by position, then by row. The walk to the lower bound needs no test for the end
+        of the bucket or of the array: it stops at the first hash that is not smaller, and what
+        ``clip`` makes of a position behind the end is smaller than any hash that got there.
+        """
+        n = len(self.hashes)
+        if n == 0 or len(hashes) == 0:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        shift = np.uint64(65 - (len(self.starts) - 1).bit_length())
+        bucket = (hashes >> shift).view(np.int64)
+        at = self.starts.take(bucket, mode="clip").astype(np.int64)
+        found = self.hashes.take(at, mode="clip")
+        hit = found == hashes
+        behind = np.flatnonzero(found < hashes)
+        for _ in range(_STEPS):
+            if len(behind) == 0:
+                break
+            wanted = hashes[behind]
+            step = at[behind] + 1
+            at[behind] = step
+            found = self.hashes.take(step, mode="clip")
+            hit[behind] = found == wanted
+            behind = behind[found < wanted]
+        if len(behind):
+            wanted = hashes[behind]
+            step = np.searchsorted(self.hashes, wanted)
+            at[behind] = step
+            hit[behind] = self.hashes.take(step, mode="clip") == wanted
+        positions = np.flatnonzero(hit)
+        at = at[positions]
+        if self.unique or len(positions) == 0:
+            return positions, self.rows.take(at, mode="clip").astype(np.int64)
+        return self._expand(positions, at, hashes[positions], bucket[positions])
+
+    def _expand(self, positions: Ints, at: Ints, hashes: U64, bucket: Ints) -> tuple[Ints, Ints]:
+        """All rows of the runs that begin at ``at``, each with its probe's position."""
+        counts = np.ones(len(at), dtype=np.int64)
+        many = np.flatnonzero(
+            (self.hashes.take(at + 1, mode="clip") == hashes) & (at + 1 < len(self.hashes))
+        )
+        if len(many) == 0:
+            return positions, self.rows.take(at, mode="clip").astype(np.int64)
+        wanted = hashes[many]
+        ends = self.starts.take(bucket[many] + 1, mode="clip").astype(np.int64)
+        shared = np.flatnonzero(self.hashes.take(ends - 1, mode="clip") != wanted)
+        ends[shared] = np.searchsorted(self.hashes, wanted[shared], side="right")
+        counts[many] = ends - at[many]
+        last = np.cumsum(counts)
+        entries = np.arange(last[-1]) + np.repeat(at - last + counts, counts)
+        rows = self.rows.take(entries, mode="clip").astype(np.int64)
+        return np.repeat(positions, counts), rows
+
+
+def build_index(keys: KeyVector) -> HashIndex:
+    """The index of the rows of ``keys`` that have no NULL part."""
+    if keys.valid is None:
+        hashes = keys.hashes
+        order = np.argsort(hashes, kind="stable")
+        rows = order.astype(np.uint32)
+    else:
+        present = np.flatnonzero(keys.valid)
+        hashes = keys.hashes[present]
+        order = np.argsort(hashes, kind="stable")
+        rows = present[order].astype(np.uint32)
+    hashes = hashes[order]
+    bits = max(1, (len(hashes) - 1).bit_length()) if len(hashes) else 1
+    counts = np.bincount((hashes >> np.uint64(64 - bits)).view(np.int64), minlength=2**bits)
+    starts = np.zeros(2**bits + 1, dtype=np.uint32)
+    np.cumsum(counts, out=starts[1:])
+    unique = not bool((hashes[1:] == hashes[:-1]).any())
+    return HashIndex(hashes, rows, starts, unique)
+
+
+def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
+    """The ``k`` smallest distinct hashes, ascending (all of them where there are fewer).
+
+    The k-minimum-values sketch (Bar-Yossef et al., RANDOM 2002; Beyer et al., SIGMOD 2007):
+    independent of order and repetition, so sketches of parts merge into that of the whole.
+
+    >>> distinct_sketch(np.array([9, 3, 9, 4], dtype=np.uint64), k=2).tolist()
+    [3, 4]
+    """
+    hashes = keys.hashes if isinstance(keys, KeyVector) else keys
+    if isinstance(keys, KeyVector) and keys.valid is not None:
+        hashes = hashes[keys.valid]
+    candidates = 8 * k
+    while candidates < len(hashes):
+        bound = np.partition(hashes, candidates)[candidates]
+        least = np.unique(hashes[hashes <= bound])
+        if len(least) >= k:
+            return least[:k]
+        candidates *= 16
+    return np.unique(hashes)[:k]
+
+
+def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
+    """The sketch of the union of what ``sketches`` (made with at least this ``k``) describe."""
+    parts = [np.empty(0, dtype=np.uint64), *sketches]
+    return np.unique(np.concatenate(parts))[:k]
+
+
+def estimate_distinct(sketch: U64, k: int = 256) -> float:
+    """How many distinct hashes ``sketch`` stands for: exact below ``k``, else unbiased.
+
+    With ``k`` hashes uniform on the unit interval below ``u``, the estimate is ``(k - 1) / u``;
+    its relative error is about ``1 / sqrt(k - 2)``.
+    """
+    if len(sketch) < k:
+        return float(len(sketch))
+    return (k - 1) / ((float(sketch[k - 1]) + 1.0) / 2.0**64)

@@ -1,0 +1,180 @@
+"""Entering an epoch: stores open and close, queries become active and expire.
+
+A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
+first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps what it
+has (its interval is closed) until nothing needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.exchange import Activation, Visibility
+from anabranch_runtime.coverage import covered_since
+from anabranch_runtime.state import StoreState, StreamState
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from anabranch_planner.model import Relation
+    from anabranch_planner.ruleset import QuerySpec, Ruleset
+    from anabranch_runtime.state import State
+
+
+def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
+    """The state in which the first batch of ``epoch`` starts.
+
+    The epoch goes by ``ruleset``, which may have been published for an earlier epoch.
+    """
+    batch = state.next_batch
+    documents = rulesets.to_json(ruleset)
+    state = _streams(state, {s["name"]: s for s in documents["streams"]})
+    fresh = [q for q in ruleset.queries if not _active(state, q.id)]
+    queries = {
+        name: replace(q, expired_batch=batch)
+        if q.expired_batch is None and all(spec.id != name for spec in ruleset.queries)
+        else q
+        for name, q in state.queries.items()
+    }
+    relations = {r.id: r for r in ruleset.relations}
+    for query in fresh:
+        queries[query.id] = _activate(state, query, relations)
+    stores = _stores(state, ruleset, {s["id"]: s for s in documents["stores"]})
+    stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
+    return replace(
+        state,
+        epoch=epoch,
+        ruleset_epoch=ruleset.epoch,
+        epoch_starts=(*state.epoch_starts, (epoch, batch)),
+        stores=stores,
+        queries=queries,
+        edges={},
+    )
+
+
+def serves(store: StoreState, relation: Relation) -> bool:
+    """Whether a base store's rows include all of ``relation``'s (its filter is no stricter)."""
+    return (
+        store.is_base
+        and store.streams[0] == relation.stream
+        and set(store.filter) <= {str(f) for f in relation.filter}
+    )
+
+
+def _active(state: State, query: str) -> bool:
+    known = state.queries.get(query)
+    return known is not None and known.expired_batch is None
+
+
+def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
+    """Take the epoch's stream definitions; one that has changed starts from nothing."""
+    streams: dict[str, StreamState] = {}
+    changed: set[str] = set()
+    for name, spec in specs.items():
+        known = state.streams.get(name)
+        if known is None or known.spec != spec:
+            changed.add(name)
+            streams[name] = StreamState(spec)
+        else:
+            history = (*known.history, (state.next_batch, known.max_tau))
+            streams[name] = replace(known, history=history)
+    stores = {
+        name: store for name, store in state.stores.items() if not changed & set(store.streams)
+    }
+    return replace(state, streams=streams, stores=stores)
+
+
+def _stores(
+    state: State, ruleset: Ruleset, specs: dict[str, dict[str, Any]]
+) -> dict[str, StoreState]:
+    batch = state.next_batch
+    relations = {r.id: r for r in ruleset.relations}
+    stores: dict[str, StoreState] = {}
+    for name, store in state.stores.items():
+        if name in specs:
+            since = batch if store.open_since is None else store.open_since
+            stores[name] = replace(store, spec=specs[name], open_since=since)
+        elif store.open_since is None:
+            stores[name] = store
+        else:
+            closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
+            stores[name] = replace(store, intervals=(*store.intervals, *closed), open_since=None)
+    for spec in ruleset.stores:
+        if spec.id not in stores:
+            members = [relations[r] for r in spec.relations]
+            stores[spec.id] = StoreState(
+                specs[spec.id],
+                tuple(r.stream for r in members),
+                tuple(str(f) for f in members[0].filter) if len(members) == 1 else (),
+                open_since=batch,
+                expired_below=tuple(None for _ in members),
+            )
+    return stores
+
+
+def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
+    """Forget an MIR's past where a newly active query might need what has been expired of it.
+
+    What was dropped was of no use to the queries active then; a new one may look further back.
+    Its parts still have what it may see, so the past is then answered by them.
+    """
+    if store.is_base or all(t is None for t in store.expired_below):
+        return store
+    members = set(store.spec["members"])
+    if not any(members <= {label for _, label, _ in q.members} for q in fresh):
+        return store
+    since = None if store.open_since is None else batch
+    return replace(
+        store,
+        intervals=(),
+        open_since=since,
+        segments=(),
+        expired_below=tuple(None for _ in store.expired_below),
+    )
+
+
+def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) -> Activation:
+    """Fix what the query may see: from when on all tuples of each alias are stored."""
+    batch = state.next_batch
+    seen: dict[str, Visibility] = {}
+    complete, complete_from = "always", None
+    for i, (alias, _, relation_id) in enumerate(query.members):
+        relation = relations[relation_id]
+        useful = [s for s in state.stores.values() if serves(s, relation)]
+        low = covered_since(batch, [s.covers(batch - 1) for s in useful]) if batch else 0
+        expired = [
+            s.expired_below[0]
+            for s in useful
+            if s.expired_below[0] is not None and any(e >= low for _, e in s.covers(batch - 1))
+        ]
+        seen[alias] = Visibility(low, max(expired, default=None))
+        greatest = _missed(state, relation.stream, seen[alias])
+        if len(query.members) == 1 or greatest == "nothing":
+            continue
+        reach = [d for j, d in enumerate(query.retention[i]) if j != i]
+        if greatest is None or any(d is None for d in reach):
+            complete, complete_from = "never", None
+            continue
+        if complete != "never":
+            until = int(greatest) + max(d for d in reach if d is not None) + 1
+            complete = "from"
+            complete_from = until if complete_from is None else max(complete_from, until)
+    return Activation(batch, seen, complete_from, complete)
+
+
+def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
+    """Greatest event time among the tuples that are out of sight: ``"nothing"`` if there are
+    none, None if they can't be told by event time.
+    """
+    known = state.streams.get(stream)
+    if known is None or known.input == 0:
+        return "nothing"
+    if visible.batch == 0 and visible.event_time is None:
+        return "nothing"
+    if known.spec["event_time"] is None:
+        return None
+    earlier = known.max_tau_before(visible.batch) if visible.batch else None
+    bounds = [t for t in (earlier, visible.event_time and visible.event_time - 1) if t is not None]
+    return max(bounds) if bounds else "nothing"

@@ -1,0 +1,206 @@
+"""The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
+
+Recorded streams share one source (``source``). Every other stream is a ``readStream`` of its own
+format under its own name; its rows become blocks in one ``mapInArrow`` pass, so that what is
+unioned, and all that ever crosses a shuffle, is blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch_planner.types import parse_type
+from anabranch_runtime.arrow_types import arrow_type
+from anabranch_runtime.driver import Driver
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.job import run_batch
+from anabranch_runtime.recording import Recording, batches_of, convert
+from anabranch_runtime.source import (
+    FORMAT,
+    SCHEMA,
+    RecordedSource,
+    block_row,
+    source_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from anabranch_runtime.control import Control, StreamRecord
+    from anabranch_runtime.driver import Settings
+
+#: Tuples per block of a source that is not a recording.
+BLOCK_ROWS = 1 << 16
+#: Seconds between two looks at the query and the stop key.
+WATCH = 0.05
+
+_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+#: Spark without its native Hadoop library forks a process per checkpoint file to set permissions;
+#: this manager over the raw local file system does not (a third of a small batch's CPU).
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m",
+}
+
+
+def spark_session(master: str, tasks: int) -> SparkSession:
+    """A session configured for small, frequent batches.
+
+    Workers run under this process's interpreter, whatever ``python3`` the search path has.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("anabranch")
+    for key, value in SPARK_SETTINGS.items():
+        builder = builder.config(key, value)
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    session = builder.config("spark.sql.shuffle.partitions", str(tasks)).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One pipeline: all registered streams, one Spark query, one driver."""
+
+    settings: Settings
+    control: Control
+    master: str
+
+    def run(self) -> None:
+        """Run until asked to stop (or, in any mode, until the Spark query fails)."""
+        records = self.control.streams()
+        while not records:
+            if self.control.stop_requested():
+                return
+            time.sleep(WATCH)
+            records = self.control.streams()
+        recorded = [r for r in records if r.source.format == "recorded"]
+        others = [r for r in records if r.source.format != "recorded"]
+        self.settings.state.mkdir(parents=True, exist_ok=True)
+        directory = self.settings.state / "recordings"
+        directory.mkdir(exist_ok=True)
+        recordings = [convert(r, directory) for r in recorded]
+        total = batches_of(recordings) if not others else None
+        driver = Driver(self.settings, self.control, total)
+        driver.announce()
+        session = spark_session(self.master, 1)
+        try:
+            self._stream(session, driver, recordings, others)
+        finally:
+            session.stop()
+        driver.finish()
+        driver.report("stopped")
+
+    def _stream(
+        self,
+        session: SparkSession,
+        driver: Driver,
+        recordings: list[Recording],
+        others: list[StreamRecord],
+    ) -> None:
+        tasks = session.sparkContext.defaultParallelism
+        busy, leaving = threading.Lock(), threading.Event()
+
+        def apply(frame: DataFrame, batch: int) -> None:
+            with busy:
+                if leaving.is_set():
+                    raise PipelineError("stopped", "asked to stop before the batch began")
+                driver.run(batch, lambda context: run_batch(frame, context))
+
+        frame = self._blocks(session, tasks, recordings, others)
+        query = (
+            frame.writeStream.foreachBatch(apply)
+            .option("checkpointLocation", str(self.settings.state / "checkpoint"))
+            .start()
+        )
+        try:
+            self._watch(query, driver)
+        finally:
+            with busy:
+                leaving.set()
+                query.stop()
+
+    def _blocks(
+        self,
+        session: SparkSession,
+        tasks: int,
+        recordings: list[Recording],
+        others: list[StreamRecord],
+    ) -> DataFrame:
+        """One streaming frame of blocks over all sources."""
+        frames = []
+        if recordings:
+            session.dataSource.register(RecordedSource)
+            options = source_options(
+                recordings, tasks, self.control.url, self.control.keys.namespace
+            )
+            reader = session.readStream.format(FORMAT).options(**options)
+            frames.append(reader.name("recorded").load())
+        for record in others:
+            columns = ", ".join(f"`{c.name}` {c.type}" for c in record.columns)
+            reader = session.readStream.format(record.source.format).options(
+                **record.source.options
+            )
+            if record.source.format in ("parquet", "json", "csv", "orc"):
+                reader = reader.schema(columns)
+            named = reader.name(record.name).load(record.source.path)
+            casts = [f"cast(`{c.name}` as {c.type}) as `{c.name}`" for c in record.columns]
+            frames.append(named.selectExpr(*casts).mapInArrow(_to_blocks(record), SCHEMA))
+        frame = frames[0]
+        for other in frames[1:]:
+            frame = frame.union(other)
+        return frame if not others else frame.repartition(tasks)
+
+    def _watch(self, query: StreamingQuery, driver: Driver) -> None:
+        """Wait for the end: a stop request, or a failure of the query."""
+        idle = False
+        while not self.control.stop_requested():
+            if not query.isActive:
+                cause = query.exception()
+                driver.report("failed", str(cause))
+                raise PipelineError("query-failed", f"the Spark query has ended: {cause}")
+            if driver.exhausted and not idle:
+                driver.report("idle")
+                idle = True
+            time.sleep(WATCH)
+
+
+def _to_blocks(
+    record: StreamRecord,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Rows of one source to blocks of its stream."""
+    name = record.name
+    schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
+
+    def convert_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for first in range(0, batch.num_rows, BLOCK_ROWS):
+                part = batch.slice(first, BLOCK_ROWS)
+                columns = [c.cast(f.type) for c, f in zip(part.columns, schema, strict=True)]
+                yield block_row(name, pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    return convert_rows

@@ -1,0 +1,125 @@
+"""Recorded streams: Parquet files laid out so that any batch is a slice of mapped memory.
+
+A recording is converted once into an Arrow file with record batches of equal length (but the
+last), typed as the stream declares. Row ``k`` belongs to batch ``k // rows_per_batch``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_planner.types import parse_type
+from anabranch_runtime.arrow_types import arrow_type
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from anabranch_runtime.control import StreamRecord
+
+#: Rows per record batch of a converted recording.
+RUN = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A converted recording: ``path`` of the Arrow file, its rows, rows per batch."""
+
+    stream: str
+    path: str
+    rows: int
+    rows_per_batch: int
+
+    @property
+    def batches(self) -> int:
+        """Batches that it lasts for."""
+        return -(-self.rows // self.rows_per_batch)
+
+    def slice_of(self, batch: int) -> tuple[int, int]:
+        """First row of ``batch`` and the row after its last."""
+        first = min(batch * self.rows_per_batch, self.rows)
+        return first, min(first + self.rows_per_batch, self.rows)
+
+
+def convert(record: StreamRecord, directory: Path) -> Recording:
+    """Convert a stream's Parquet file into ``directory``; done already where the file is there.
+
+    Raises:
+        PipelineError: the file is missing, or lacks a declared column, or has one of a type that
+            does not convert.
+    """
+    source = Path(record.source.path or "")
+    if not source.exists():
+        raise PipelineError(
+            "missing-file",
+            f"{source} does not exist",
+            field=f"streams.{record.name}.source.path",
+            remedy="give the path of a Parquet file that this machine can read",
+        )
+    rows_per_batch = record.source.rows_per_batch
+    if rows_per_batch is None or rows_per_batch < 1:
+        raise PipelineError(
+            "bad-rows-per-batch",
+            "a recorded stream needs rows_per_batch of at least 1",
+            field=f"streams.{record.name}.source.rows_per_batch",
+        )
+    target = directory / f"{record.name}.arrow"
+    schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
+    with pq.ParquetFile(source) as file:
+        rows = file.metadata.num_rows
+        if not target.exists():
+            missing = [n for n in schema.names if n not in file.schema_arrow.names]
+            if missing:
+                raise PipelineError(
+                    "missing-column",
+                    f"{source} has no column {missing[0]!r}",
+                    field=f"streams.{record.name}.columns",
+                    remedy="declare the columns that the file has",
+                )
+            partial = target.with_suffix(".partial")
+            _write(file, schema, partial)
+            partial.rename(target)
+    return Recording(record.name, str(target), rows, rows_per_batch)
+
+
+def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
+    with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        pending: list[pa.RecordBatch] = []
+        waiting = 0
+        for batch in file.iter_batches(batch_size=RUN, columns=schema.names):
+            columns = [batch.column(f.name).cast(f.type) for f in schema]
+            pending.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+            waiting += batch.num_rows
+            while waiting >= RUN:
+                whole = pa.concat_batches(pending)
+                writer.write_batch(pa.concat_batches([whole.slice(0, RUN)]))
+                pending = [whole.slice(RUN)]
+                waiting -= RUN
+        if waiting:
+            writer.write_batch(pa.concat_batches(pending))
+
+
+def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    """Rows ``[first, last)`` of a recording, without copying them."""
+    reader = _open(path)
+    while first < last:
+        number, offset = divmod(first, RUN)
+        count = min(RUN - offset, last - first)
+        yield reader.get_batch(number).slice(offset, count)
+        first += count
+
+
+def batches_of(recordings: Sequence[Recording]) -> int:
+    """How many batches a set of recordings lasts for."""
+    return max((r.batches for r in recordings), default=0)
+
+
+@lru_cache(maxsize=256)
+def _open(path: str) -> pa.ipc.RecordBatchFileReader:
+    return pa.ipc.open_file(pa.memory_map(path))

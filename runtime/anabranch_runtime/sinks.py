@@ -1,0 +1,99 @@
+"""Result files: staged per batch and attempt, moved into place just before the batch commits.
+
+``<results>/<query>/<batch>-<task>.parquet`` is what readers see. A task writes below
+``.staging/<batch>-<attempt>/``; the driver first removes what an earlier attempt at the same batch
+may have left under final names, then renames. So a file's name tells its batch, and a batch that
+is applied again replaces its own results: the sink is idempotent by (query, batch).
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_runtime.arrow_types import arrow_type
+from anabranch_runtime.expressions import evaluate
+from anabranch_runtime.probe import fetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_runtime.partial import Partial
+
+STAGING = ".staging"
+#: Rows per row group at most.
+GROUP_ROWS = 1 << 17
+
+
+def output_schema(query: QuerySpec) -> pa.Schema:
+    """The Arrow schema of a query's results."""
+    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in query.projection])
+
+
+def project(query: QuerySpec, partial: Partial) -> pa.RecordBatch:
+    """The query's projection of complete results."""
+    read = fetcher(partial)
+    arrays = [evaluate(o.expr, read, partial.length) for o in query.projection]
+    return pa.RecordBatch.from_arrays(arrays, schema=output_schema(query))
+
+
+class ResultWriter:
+    """Writes one task's results of one batch for one query."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(path, schema, use_dictionary=False)
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._schema = schema
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows; small batches are gathered into row groups."""
+        self._pending.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is pending and finish the file."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+        self._pending, self._rows = [], 0
+
+
+def publish(results: Path, batch: int, staged: Iterable[tuple[str, int, Path]]) -> None:
+    """Move a batch's staged files, (query, task, file), to their final names."""
+    prefix = f"{batch:010d}-"
+    if results.exists():
+        for stale in results.glob(f"*/{prefix}*.parquet"):
+            stale.unlink()
+    for query, task, file in staged:
+        target = results / query / f"{prefix}{task:05d}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(target)
+
+
+def clear_staging(results: Path, keep: str = "") -> None:
+    """Remove the staging directories of attempts other than ``keep``."""
+    staging = results / STAGING
+    if staging.exists():
+        for directory in staging.iterdir():
+            if directory.name != keep:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def write_empty(results: Path, query: QuerySpec) -> None:
+    """An empty file with the schema, for a query that has had no result."""
+    directory = results / query.id
+    directory.mkdir(parents=True, exist_ok=True)
+    if not any(directory.glob("*.parquet")):
+        pq.write_table(output_schema(query).empty_table(), directory / "empty.parquet")

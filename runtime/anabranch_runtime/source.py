@@ -1,0 +1,144 @@
+"""One Spark source that multiplexes all recorded streams: a Python data source, one step a batch.
+
+A row is a block: the stream's name and an Arrow IPC stream of one record batch of its tuples.
+Each read partition gets an equal share of every stream's slice of the batch, so the tasks of a
+batch start with equal work. The offset is the number of batches read; the control plane's gate
+says how far it may go, so no batch is planned before it may start.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxFiles
+
+from anabranch_runtime.control import gate
+from anabranch_runtime.recording import Recording, batches_of, read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FORMAT = "anabranch-recorded"
+SCHEMA = "stream string, block binary"
+_ARROW = pa.schema([("stream", pa.string()), ("block", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows ``[first, last)`` of a recording."""
+
+    stream: str
+    path: str
+    first: int
+    last: int
+
+
+class Share(InputPartition):
+    """One partition's slices."""
+
+    def __init__(self, slices: list[Slice]) -> None:
+        super().__init__(None)
+        self.slices = slices
+
+
+class RecordedReader(DataSourceStreamReader):
+    """Plans and reads the batches of a set of recordings."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._recordings = [Recording(**r) for r in json.loads(options["recordings"])]
+        self._partitions = int(options["partitions"])
+        self._url, self._namespace = options["redis"], options["namespace"]
+        self._end = batches_of(self._recordings)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Nothing has been read."""
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadMaxFiles:  # noqa: N802 - Spark's name
+        """One batch at a time."""
+        return ReadMaxFiles(1)
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+        """One batch on, if there is one and the gate lets it through."""
+        opened = gate(self._url, self._namespace)
+        end = self._end if opened is None else min(self._end, opened)
+        return {"batch": start["batch"] + 1} if start["batch"] < end else start
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """An equal share of every stream's rows for each partition."""
+        shares: list[list[Slice]] = [[] for _ in range(self._partitions)]
+        for batch in range(start["batch"], end["batch"]):
+            for recording in self._recordings:
+                first, last = recording.slice_of(batch)
+                count = last - first
+                cuts = [first + count * i // self._partitions for i in range(self._partitions + 1)]
+                for share, low, high in zip(shares, cuts, cuts[1:], strict=False):
+                    if low < high:
+                        share.append(Slice(recording.stream, recording.path, low, high))
+        return [Share(slices) for slices in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The partition's blocks."""
+        assert isinstance(partition, Share)
+        for piece in partition.slices:
+            for rows in read_rows(piece.path, piece.first, piece.last):
+                yield block_row(piece.stream, rows)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to forget: recordings stay."""
+
+    def stop(self) -> None:
+        """Nothing to close."""
+
+
+class RecordedSource(DataSource):
+    """The data source's registration with Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The schema of blocks."""
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> RecordedReader:  # noqa: N802 - Spark's name
+        """A reader of the recordings in the options."""
+        return RecordedReader(dict(self.options))
+
+
+def source_options(
+    recordings: Sequence[Recording], partitions: int, redis_url: str, namespace: str
+) -> dict[str, str]:
+    """The options under which :class:`RecordedSource` reads ``recordings``."""
+    return {
+        "recordings": json.dumps([asdict(r) for r in recordings]),
+        "partitions": str(partitions),
+        "redis": redis_url,
+        "namespace": namespace,
+    }
+
+
+def block_row(stream: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """One row of the source: ``rows`` as a block of ``stream``."""
+    columns = [pa.array([stream]), pa.array([encode_block(rows)], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def encode_block(rows: pa.RecordBatch) -> bytes:
+    """An Arrow IPC stream of one record batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def decode_block(block: pa.Buffer) -> pa.RecordBatch:
+    """The record batch of :func:`encode_block`, read in place."""
+    with pa.ipc.open_stream(block) as reader:
+        return reader.read_next_batch()

@@ -1,0 +1,142 @@
+"""Writing stores: partition rows, build their indexes, append segments; merging segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.arrivals import BatchTable
+from anabranch_runtime.index import build_index
+from anabranch_runtime.keys import KeyVector, key_vector, partition_of
+from anabranch_runtime.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.model import AttrRef
+    from anabranch_planner.ruleset import IndexSpec, StoreSpec
+    from anabranch_runtime.layout import Layout, StoreLayout
+    from anabranch_runtime.partial import Partial
+
+    KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
+    #: Key vectors already computed for a table: (attributes, types) -> vector.
+    KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
+
+
+def insert(
+    writer: PackWriter, layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
+) -> None:
+    """Append ``rows`` to ``spec``'s store: one segment per partition that gets any."""
+    store = layout.stores[spec.id]
+    table = BatchTable(rows)
+
+    def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
+        refs, types = tuple(r for r, _ in parts), tuple(t for _, t in parts)
+        if (refs, types) not in cache:
+            arrays = [layout.stored(store, table, rows.num_rows, r) for r in refs]
+            cache[refs, types] = key_vector(arrays, types)
+        return cache[refs, types]
+
+    members = () if store.is_base else spec.members
+    for partition, chosen in _partitions(spec, rows.num_rows, keys):
+        part = rows if chosen is None else rows.take(pa.array(chosen))
+        indexes = [
+            (index_key(store, index), build_index(_subset(keys(index.parts), chosen)))
+            for index in spec.indexes
+        ]
+        writer.add(part, store=spec.id, partition=partition, members=members, indexes=indexes)
+
+
+def merge(
+    writer: PackWriter, layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader]
+) -> None:
+    """Write one segment that holds the rows of all ``readers`` (one store, one partition)."""
+    store = layout.stores[spec.id]
+    rows = pa.concat_batches([r.batch for r in readers])
+    indexes = []
+    for index in spec.indexes:
+        key = index_key(store, index)
+        hashes = np.zeros(rows.num_rows, np.uint64)
+        valid = np.zeros(rows.num_rows, bool)
+        base = 0
+        for reader in readers:
+            count = reader.segment.rows
+
+            def columns(reader: SegmentReader = reader, count: int = count) -> list[pa.Array]:
+                return [layout.stored(store, reader, count, r) for r, _ in index.parts]  # noqa: B023
+
+            part = reader.index(key, columns)
+            at = part.rows.astype(np.int64) + base
+            hashes[at] = part.hashes
+            valid[at] = True
+            base += count
+        exact = len(index.parts) == 1
+        indexes.append((key, build_index(KeyVector(hashes, valid, exact))))
+    first = readers[0].segment
+    writer.add(
+        rows,
+        store=spec.id,
+        partition=first.partition,
+        members=() if store.is_base else spec.members,
+        indexes=indexes,
+        level=1 + max(r.segment.level for r in readers),
+    )
+
+
+def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.RecordBatch:
+    """The rows that an MIR store keeps of a partial result over its members."""
+    names, arrays = [], []
+    for label, column in spec.columns:
+        names.append(f"{label}.{column}")
+        arrays.append(partial.column(label, column))
+    for label in spec.members:
+        names.append(f"{SIGMA}:{label}")
+        arrays.append(pa.array(partial.sigma(label)))
+        if layout.has_event_time(label):
+            names.append(f"{TAU}:{label}")
+            arrays.append(pa.array(partial.tau(label)))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
+    """The index as a segment of ``store`` names it."""
+    return IndexKey(
+        tuple(store.column(r.label, r.attribute) for r, _ in index.parts),
+        tuple(t for _, t in index.parts),
+    )
+
+
+def _partitions(
+    spec: StoreSpec, rows: int, keys: KeysOf
+) -> list[tuple[int, NDArray[np.int64] | None]]:
+    """(partition, its rows) for every partition that gets rows; None stands for all rows.
+
+    A row without the partition attribute (NULL) can match nothing on it but may be probed by
+    another attribute: it goes to partition 0, as good as any. Without an attribute rows are cut
+    into runs of equal length.
+    """
+    if spec.partitions == 1 or rows == 0:
+        return [(0, None)] if rows else []
+    if spec.partition is None:
+        number = np.arange(rows, dtype=np.int64) * spec.partitions // rows
+    else:
+        vector = keys([spec.partition])
+        number = partition_of(vector.hashes, spec.partitions)
+        if vector.valid is not None:
+            number = np.where(vector.valid, number, 0)
+    order = np.argsort(number, kind="stable")
+    cuts = np.searchsorted(number[order], np.arange(spec.partitions + 1))
+    return [
+        (p, order[cuts[p] : cuts[p + 1]]) for p in range(spec.partitions) if cuts[p] < cuts[p + 1]
+    ]
+
+
+def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:
+    if chosen is None:
+        return keys
+    valid = None if keys.valid is None else keys.valid[chosen]
+    return KeyVector(keys.hashes[chosen], valid, keys.exact)

@@ -1,0 +1,15 @@
+"""The one place where the service asks what time it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+#: Aware, in UTC. Tests inject their own.
+Clock: TypeAlias = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)

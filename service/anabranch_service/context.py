@@ -1,0 +1,32 @@
+"""What routes work with; one per application, reached through a FastAPI dependency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from anabranch_service.clock import Clock
+from anabranch_service.loop import EpochLoop
+from anabranch_service.metrics import Metrics
+from anabranch_service.settings import Settings
+from anabranch_service.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of a running service."""
+
+    settings: Settings
+    store: Store
+    loop: EpochLoop
+    metrics: Metrics
+    clock: Clock
+
+
+def _context(request: Request) -> Context:
+    return cast("Context", request.app.state.context)
+
+
+Ctx = Annotated[Context, Depends(_context)]

@@ -1,0 +1,369 @@
+// The dashboard: polls the REST API and shows what it says. No state but what is selected.
+
+import { drawTree, forest, highlight, short } from "./graph.js";
+
+const POLL_MS = 1000;
+const PALETTE = [
+  [202, 78], [158, 64], [336, 66], [28, 84], [266, 58], [92, 55], [358, 66], [182, 70], [48, 80], [300, 48],
+];
+
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const selected = { epoch: null, query: null };
+const cache = new Map();
+let drawn = "";
+let order = [];
+
+const at = (id) => document.getElementById(id);
+
+function make(name, { text = "", ...properties } = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.includes("-") || key === "role" || key === "scope") made.setAttribute(key, value);
+    else made[key] = value;
+  }
+  if (text !== "") made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+/** A colour per query, stable for as long as the page is open. */
+function colour(name) {
+  let index = order.indexOf(name);
+  if (index < 0) index = order.push(name) - 1;
+  const [hue, saturation] = PALETTE[index % PALETTE.length];
+  return `hsl(${hue} ${saturation}% ${dark.matches ? 64 : 40}%)`;
+}
+
+function dot(name) {
+  const made = make("span", { className: "dot", "aria-hidden": "true" });
+  made.style.background = colour(name);
+  return made;
+}
+
+function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let power = 0;
+  while (count >= 1024 && power < units.length - 1) {
+    count /= 1024;
+    power += 1;
+  }
+  return `${power ? count.toFixed(1) : count} ${units[power]}`;
+}
+
+function when(text) {
+  return text ? text.replace("T", " ").replace(/(\.\d+)?Z$/, "") : "";
+}
+
+async function read(path) {
+  const response = await fetch(path, { headers: { accept: "application/json" } });
+  if (response.status === 404) return null;
+  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+  return response.json();
+}
+
+async function readQueries() {
+  const items = [];
+  let cursor = "";
+  do {
+    const page = await read(`/v1/queries?limit=500${cursor}`);
+    items.push(...page.items);
+    cursor = page.next_cursor === null ? null : `&cursor=${page.next_cursor}`;
+  } while (cursor !== null);
+  return items;
+}
+
+async function readEpoch(number) {
+  if (!cache.has(number)) cache.set(number, await read(`/v1/epochs/${number}`));
+  return cache.get(number);
+}
+
+function facts(list, pairs) {
+  list.replaceChildren(
+    ...pairs.map(([name, value]) =>
+      make("div", {}, make("dt", { text: name }), make("dd", { text: String(value) })),
+    ),
+  );
+}
+
+function showRuntime(current) {
+  const runtime = current?.runtime;
+  if (!runtime) {
+    facts(at("facts"), [["runtime", "not started"]]);
+    return;
+  }
+  const rate = runtime.batch_seconds > 0 ? `${runtime.batch_seconds.toFixed(2)} s` : "–";
+  facts(at("facts"), [
+    ["runtime", runtime.state],
+    ["batches", runtime.committed.toLocaleString("en")],
+    ["last batch", rate],
+    ["input tuples", runtime.input_tuples.toLocaleString("en")],
+    ["late", runtime.late_tuples.toLocaleString("en")],
+    ["state", bytes(runtime.state_bytes)],
+  ]);
+}
+
+function showEpoch(epoch, running) {
+  const title = at("epoch-title");
+  at("follow").hidden = selected.epoch === null;
+  if (!epoch) {
+    title.textContent = "Epoch";
+    facts(at("epoch"), [["published", "none yet"]]);
+    return;
+  }
+  title.textContent =
+    selected.epoch === null ? `Epoch ${epoch.epoch} · current` : `Epoch ${epoch.epoch}`;
+  facts(at("epoch"), [
+    ["running", running < 0 ? "not yet" : running],
+    ["first batch", epoch.first_batch ?? "not yet"],
+    ["optimizer", epoch.optimizer],
+    ["objective", epoch.objective],
+    ["queries", epoch.queries.length],
+    ["partitions", epoch.parallelism],
+    ["gap", epoch.gap === null ? "unknown" : `${(epoch.gap * 100).toFixed(2)} %`],
+    ["solved in", `${epoch.solve_ms.toFixed(epoch.solve_ms < 10 ? 1 : 0)} ms`],
+    ["found by", epoch.method],
+    ["shared steps", `${epoch.explain.totals?.shared_steps ?? 0} of ${epoch.explain.totals?.steps ?? 0}`],
+  ]);
+  const notes = [];
+  if (epoch.fallback) notes.push(epoch.fallback);
+  if (epoch.assumed.length) {
+    notes.push(`Not measured yet, so assumed: how many tuples ${epoch.assumed.join(", ")} receive.`);
+  }
+  const rejected = Object.entries(epoch.rejected);
+  if (rejected.length) {
+    notes.push(`Rejected: ${rejected.map(([name, p]) => `${name} (${p.message})`).join("; ")}`);
+  }
+  at("epoch-note").hidden = notes.length === 0;
+  at("epoch-note").textContent = notes.join(" ");
+}
+
+function showCost(epoch) {
+  const lines = epoch
+    ? [
+        [`this plan (${epoch.optimizer})`, epoch.cost, true],
+        ["equal prefixes shared", epoch.shared_cost, false],
+        ["each query alone", epoch.individual_cost, false],
+      ]
+    : [];
+  const most = Math.max(1e-9, ...lines.map(([, cost]) => cost ?? 0));
+  at("bars").replaceChildren(
+    ...lines.map(([name, cost, chosen]) => {
+      const fill = make("div", { className: "fill" });
+      fill.style.width = `${((cost ?? 0) / most) * 100}%`;
+      return make(
+        "div",
+        {
+          className: chosen ? "bar chosen" : "bar",
+          role: "listitem",
+          "aria-label": `${name}: ${cost === null ? "unknown" : cost}`,
+        },
+        make("span", { className: "name", text: name }),
+        make("div", { className: "track", "aria-hidden": "true" }, fill),
+        make("span", { className: "number", text: short(cost), title: String(cost ?? "unknown") }),
+      );
+    }),
+  );
+  const other = epoch?.individual_cost;
+  at("saving").textContent =
+    other > 0 && epoch.cost < other
+      ? `${(100 - (epoch.cost / other) * 100).toFixed(1)} % cheaper than each alone`
+      : "";
+}
+
+function definition(query) {
+  const cell = make("td", { className: "sql" });
+  if (query.problem) {
+    cell.append(make("p", { className: "problem", text: `${query.problem.message}. ${query.problem.remedy}` }));
+  }
+  cell.append(make("code", { text: query.sql ?? JSON.stringify(query.query) }));
+  return cell;
+}
+
+function showQueries(queries) {
+  for (const query of queries) colour(query.id);
+  const live = queries.filter((q) => q.status === "active").length;
+  at("queries-count").textContent = `${live} active of ${queries.length}`;
+  const rows = queries.map((q) => {
+    const complete = { always: "first result", never: "never" }[q.complete] ?? when(q.complete_from);
+    return make(
+      "tr",
+      {},
+      make("td", { className: "name" }, dot(q.id), q.id),
+      make("td", {}, make("span", { className: `badge ${q.status}`, text: q.status })),
+      make("td", { className: "number", text: q.results.toLocaleString("en") }),
+      make("td", {
+        text:
+          q.activated_batch === null
+            ? "–"
+            : `batch ${q.activated_batch}${q.expired_batch === null ? "" : ` to ${q.expired_batch}`}`,
+      }),
+      make("td", { text: complete || "–" }),
+      make("td", { text: when(q.expires_at) || "never" }),
+      definition(q),
+    );
+  });
+  const none = make("td", { className: "empty", text: "No queries yet: POST one to /v1/queries." });
+  none.colSpan = 7;
+  at("queries").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+}
+
+function showChips(epoch) {
+  const names = epoch ? epoch.queries : [];
+  if (selected.query !== null && !names.includes(selected.query)) selected.query = null;
+  at("chips").replaceChildren(
+    ...names.map((name) => {
+      const chip = make(
+        "button",
+        { type: "button", className: "chip", "aria-pressed": String(selected.query === name) },
+        dot(name),
+        name,
+      );
+      chip.addEventListener("click", () => {
+        selected.query = selected.query === name ? null : name;
+        for (const other of at("chips").children) other.setAttribute("aria-pressed", "false");
+        chip.setAttribute("aria-pressed", String(selected.query === name));
+        highlight(at("trees"), selected.query);
+      });
+      chip.addEventListener("mouseenter", () => highlight(at("trees"), name));
+      chip.addEventListener("mouseleave", () => highlight(at("trees"), selected.query));
+      return chip;
+    }),
+  );
+}
+
+function showPlan(epoch) {
+  const key = epoch ? `${epoch.epoch} ${epoch.ruleset_digest} ${dark.matches}` : "none";
+  if (key === drawn) return;
+  drawn = key;
+  showChips(epoch);
+  const trees = epoch ? forest(epoch.explain) : [];
+  at("plan-title").textContent = epoch ? `Probe trees of epoch ${epoch.epoch}` : "Probe trees";
+  at("trees").replaceChildren(
+    ...(trees.length
+      ? trees.map((tree) => drawTree(tree, colour))
+      : [make("p", { className: "empty", text: "Nothing to probe: no query is planned." })]),
+  );
+  highlight(at("trees"), selected.query);
+  showSteps(trees);
+  showStores(epoch);
+}
+
+function showSteps(trees) {
+  const rows = [];
+  const visit = (root, node, path) => {
+    for (const child of node.children) {
+      const { step } = child;
+      rows.push(
+        make(
+          "tr",
+          {},
+          make("td", { text: root.owner ? `${root.start} (${root.owner})` : root.start }),
+          make("td", { text: path.join(" → ") || "–" }),
+          make("td", { className: "name", text: step.store }),
+          make("td", { text: `${step.partition ?? "–"}${step.broadcast ? " (to all)" : ""}` }),
+          make("td", { className: "number", text: short(step.cost) }),
+          make("td", { className: "number", text: short(step.cardinality) }),
+          make("td", { text: step.shared_by.join(", ") }),
+        ),
+      );
+      visit(root, child, [...path, step.store]);
+    }
+  };
+  for (const tree of trees) visit(tree, tree, []);
+  at("steps").querySelector("tbody").replaceChildren(...rows);
+}
+
+function showStores(epoch) {
+  const stores = epoch?.explain.stores ?? [];
+  at("stores").replaceChildren(
+    ...stores.map((store) =>
+      make(
+        "li",
+        {},
+        make("span", { className: store.label.includes("⋈") ? "what mir" : "what", text: store.label }),
+        make("span", {
+          className: "muted",
+          text: store.used_by.length ? `probed by ${store.used_by.join(", ")}` : "stored, not probed",
+        }),
+        make("span", { className: "muted number", text: `inserts ${short(store.insert_cost)}` }),
+      ),
+    ),
+  );
+}
+
+function showHistory(epochs, shown) {
+  const most = Math.max(1e-9, ...epochs.map((e) => Math.max(e.cost, e.individual_cost ?? 0)));
+  at("history").replaceChildren(
+    ...epochs.map((e) => {
+      const own = make("span", { className: "own" });
+      own.style.width = `${(e.cost / most) * 100}%`;
+      const other = make("span", { className: "other" });
+      other.style.width = `${((e.individual_cost ?? 0) / most) * 100}%`;
+      const button = make(
+        "button",
+        {
+          type: "button",
+          "aria-current": String(e.epoch === shown),
+          "aria-label": `Show epoch ${e.epoch}: ${e.queries.length} queries, cost ${e.cost} by ${e.optimizer}`,
+        },
+        make("span", { className: "epoch", text: `#${e.epoch}` }),
+        make("span", { text: e.optimizer }),
+        make("span", { className: "mini" }, other, own),
+        make("span", { className: "number", text: short(e.cost) }),
+        make("span", { className: "muted", text: e.first_batch === null ? "not started" : `batch ${e.first_batch}` }),
+      );
+      button.addEventListener("click", () => {
+        selected.epoch = e.epoch;
+        refresh();
+      });
+      return make("li", {}, button);
+    }),
+  );
+}
+
+async function refresh() {
+  try {
+    const [current, queries, epochs] = await Promise.all([
+      read("/v1/epochs/current"),
+      readQueries(),
+      read("/v1/epochs?limit=200"),
+    ]);
+    const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
+    const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
+    const epoch = pinned
+      ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
+      : (current?.epoch ?? null);
+    showRuntime(current);
+    showQueries(queries);
+    showEpoch(epoch, current?.running ?? -1);
+    showCost(epoch);
+    showPlan(epoch);
+    const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
+    const label = focused?.getAttribute("aria-label");
+    showHistory(epochs.items, epoch?.epoch);
+    if (label) at("history").querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus();
+    at("banner").hidden = true;
+    at("pulse").textContent = "live";
+    at("pulse").className = "pulse ok";
+  } catch (error) {
+    at("pulse").textContent = "disconnected";
+    at("pulse").className = "pulse lost";
+    at("banner").hidden = false;
+    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said.`;
+  }
+}
+
+at("follow").addEventListener("click", () => {
+  selected.epoch = null;
+  refresh();
+});
+dark.addEventListener("change", () => {
+  drawn = "";
+  refresh();
+});
+
+async function follow() {
+  if (!document.hidden) await refresh();
+  setTimeout(follow, POLL_MS);
+}
+follow();

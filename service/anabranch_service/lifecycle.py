@@ -1,0 +1,62 @@
+"""Where a query is in its life: a pure function of what service and runtime have recorded."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from anabranch_planner.exchange import Activation, Progress
+from anabranch_service.records import QueryRecord
+
+
+class Status(StrEnum):
+    """``pending`` → ``active`` → ``expiring`` → ``expired``; or ``rejected``."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    EXPIRING = "expiring"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+
+
+#: Queries in these states keep their streams from being deleted.
+LIVE = frozenset({Status.PENDING, Status.ACTIVE, Status.EXPIRING})
+
+
+def status_of(
+    record: QueryRecord,
+    activation: Activation | None,
+    progress: Progress | None,
+    now: datetime,
+) -> Status:
+    """The state of a query.
+
+    * It has ended once the runtime says so, or once the runtime is in an epoch after the last
+      one that includes it, or where it was withdrawn before any epoch included it.
+    * It is ending from the moment it was withdrawn (or its time was up, or an epoch without it
+      was published) until then.
+    * It is active from its activation by the runtime on.
+    """
+    if record.rejected is not None and record.first_epoch is None:
+        return Status.REJECTED
+    if _ended(record, activation, progress):
+        return Status.REJECTED if record.rejected is not None else Status.EXPIRED
+    if not record.wanted(now):
+        return Status.EXPIRED if record.first_epoch is None else Status.EXPIRING
+    return Status.PENDING if activation is None else Status.ACTIVE
+
+
+def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:
+    if activation is not None and activation.expired_batch is not None:
+        return True
+    if record.last_epoch is None:
+        return False
+    return progress is not None and progress.epoch > record.last_epoch
+
+
+def results_of(name: str, activation: Activation | None, progress: Progress | None) -> int:
+    """Results emitted so far; the heartbeat and the activation are written one after the other."""
+    return max(
+        activation.results if activation is not None else 0,
+        progress.results.get(name, 0) if progress is not None else 0,
+    )

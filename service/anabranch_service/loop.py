@@ -1,0 +1,312 @@
+"""The epoch loop: answers every boundary that the runtime reports with a published ruleset.
+
+Invariant: boundaries below the cursor have been answered. An epoch is published in one
+transaction (``SET NX``: the first publication stands for ever), what follows from it is written
+into the query records, and only then the cursor moves. So a crash anywhere in between repeats
+work that has no further effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+from redis.exceptions import RedisError
+
+from anabranch_planner import ruleset as wire
+from anabranch_planner.exchange import Boundary, Snapshot
+from anabranch_planner.model import JoinQuery
+from anabranch_planner.statistics import NoStatistics
+from anabranch_service.clock import Clock
+from anabranch_service.errors import CorruptRecord
+from anabranch_service.metrics import Metrics
+from anabranch_service.normalise import parse_record, usable_streams
+from anabranch_service.planning import (
+    Planned,
+    Task,
+    dump_ruleset,
+    finite,
+    plan_queries,
+    problem_of,
+)
+from anabranch_service.records import (
+    EpochRecord,
+    PlanningRecord,
+    ProblemRecord,
+    QueryRecord,
+)
+from anabranch_service.settings import Mode, Settings
+from anabranch_service.store import Store, read_boundary, read_snapshot
+
+_LOG = structlog.get_logger(__name__)
+
+_LONGEST_PAUSE = 2.0
+
+
+def target_epoch(boundary: Boundary, mode: Mode) -> int:
+    """The epoch that answers ``boundary``.
+
+    >>> [target_epoch(Boundary(e, 0), Mode.STEP) for e in (-1, 0, 1)]
+    [0, 1, 2]
+    >>> [target_epoch(Boundary(e, 0), Mode.LIVE) for e in (-1, 0, 1)]
+    [0, 2, 3]
+    """
+    if boundary.epoch == -1:
+        return 0
+    return boundary.epoch + (1 if mode is Mode.STEP else 2)
+
+
+class EpochLoop:
+    """Follows ``Keys.boundaries``; one per process."""
+
+    def __init__(self, store: Store, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+        self.store = store
+        self.settings = settings
+        self.metrics = metrics
+        self.clock = clock
+        self.failures = 0
+        self.last_error = ""
+        self.last_turn = time.monotonic()
+        self.planning = False
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask :meth:`run` to return once it has answered the boundary that it is at."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Turn until stopped; no failure ends the loop."""
+        while not self._stop.is_set():
+            try:
+                worked = await self.turn()
+                self.failures, self.last_error = 0, ""
+                pause = 0.0 if worked else self.settings.poll_seconds
+            except Exception as cause:  # noqa: BLE001 - the current plan goes on meanwhile
+                self.failures += 1
+                self.last_error = repr(cause)
+                self.metrics.loop_errors.inc()
+                pause = min(self.settings.poll_seconds * 2**self.failures, _LONGEST_PAUSE)
+                _LOG.error(
+                    "epoch loop failed",
+                    error=repr(cause),
+                    failures=self.failures,
+                    retry_in=pause,
+                    exc_info=None if isinstance(cause, RedisError) else cause,
+                )
+            self.last_turn = time.monotonic()
+            await self._rest(pause)
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+    def check(self) -> str:
+        """``"ok"``, or what is wrong with the loop."""
+        if self.failures:
+            return f"failed {self.failures} times in a row: {self.last_error}"
+        stalled = time.monotonic() - self.last_turn
+        if not self.planning and stalled > 10:
+            return f"no turn for {stalled:.0f} s"
+        return "ok"
+
+    async def turn(self) -> bool:
+        """Answer the next boundary; False if there is none."""
+        cursor = await self.store.cursor()
+        text = await self.store.boundary_text(cursor)
+        if text is None:
+            return False
+        try:
+            boundary = read_boundary(text)
+        except CorruptRecord as cause:
+            _LOG.error("unreadable boundary skipped", index=cursor, reason=cause.message)
+        else:
+            await self._answer(boundary)
+        await self.store.advance(cursor + 1)
+        return True
+
+    async def _answer(self, boundary: Boundary) -> None:
+        epoch = target_epoch(boundary, self.settings.mode)
+        record = await self.store.epoch(epoch)
+        if record is None:
+            self.planning = True
+            try:
+                record = await self._publish(epoch, boundary)
+            finally:
+                self.planning = False
+                self.last_turn = time.monotonic()
+        if record is not None:
+            await self._settle(record)
+
+    async def _publish(self, epoch: int, boundary: Boundary) -> EpochRecord | None:
+        """Plan and publish ``epoch``; what is published in the end, whoever did it."""
+        try:
+            record, text = await self._plan(epoch, boundary)
+        except RedisError:
+            raise
+        except Exception as cause:
+            carried = await self._carry_over(epoch, cause)
+            if carried is None:
+                raise
+            record, text = carried
+        if not await self.store.publish(record, text):
+            return await self.store.epoch(epoch)
+        self._measure(record)
+        _LOG.info(
+            "epoch published",
+            epoch=epoch,
+            queries=len(record.queries),
+            rejected=sorted(record.rejected),
+            optimizer=str(record.optimizer),
+            cost=record.cost,
+            individual_cost=record.individual_cost,
+            solve_ms=round(record.solve_ms, 1),
+            method=record.method,
+        )
+        return record
+
+    async def _plan(self, epoch: int, boundary: Boundary) -> tuple[EpochRecord, str]:
+        now = self.clock()
+        wanted = [q for q in await self.store.queries() if q.wanted(now)]
+        streams = await self.store.streams()
+        options = await self.store.planning() or default_planning(self.settings)
+        snapshot = _snapshot(boundary)
+        task = Task(
+            streams=usable_streams(streams),
+            statistics=NoStatistics() if snapshot is None else snapshot,
+            options=options,
+            epoch=epoch,
+            sinks={record.id: record.sink.type for record in wanted},
+            seconds=self.settings.solve_seconds,
+        )
+        planned, rejected = await asyncio.to_thread(_parse_and_plan, wanted, task)
+        text, digest = dump_ruleset(planned.ruleset)
+        plan = planned.plan
+        record = EpochRecord(
+            epoch=epoch,
+            published_at=self.clock(),
+            optimizer=plan.optimizer,
+            objective=plan.objective,
+            parallelism=options.parallelism,
+            queries=tuple(q.id for q in planned.queries),
+            cost=plan.cost,
+            bound=finite(plan.bound),
+            gap=finite(plan.gap),
+            individual_cost=planned.individual_cost,
+            shared_cost=planned.shared_cost,
+            solve_ms=planned.solve_ms,
+            method=plan.method,
+            candidates=plan.candidates,
+            variables=plan.variables,
+            constraints=plan.constraints,
+            statistics_epoch=None if snapshot is None else snapshot.epoch,
+            assumed=planned.assumed,
+            fallback=planned.fallback,
+            rejected=rejected,
+            explain=planned.explain,
+            ruleset_digest=digest,
+        )
+        return record, text
+
+    async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
+        """The newest earlier epoch under a new number: planning failed, what runs goes on."""
+        earlier = [n for n in await self.store.published() if n < epoch]
+        old = await self.store.epoch(earlier[-1]) if earlier else None
+        text = await self.store.ruleset(earlier[-1]) if earlier else None
+        if old is None or text is None:
+            return None
+        _LOG.error("planning failed, rules go on", epoch=epoch, earlier=old.epoch, exc_info=cause)
+        ruleset = replace(wire.from_json(json.loads(text)), epoch=epoch)
+        text, digest = dump_ruleset(ruleset)
+        reason = f"planning failed ({cause!r}); the rules of epoch {old.epoch} go on"
+        changes = {
+            "epoch": epoch,
+            "published_at": self.clock(),
+            "fallback": reason,
+            "rejected": {},
+            "ruleset_digest": digest,
+        }
+        return old.model_copy(update=changes), text
+
+    async def _settle(self, epoch: EpochRecord) -> None:
+        """Write into the query records what follows from a published epoch. Idempotent."""
+        included = set(epoch.queries)
+        for query in await self.store.queries():
+            if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:
+                await self.store.update_query(
+                    query.id,
+                    lambda q: settled(q, epoch.epoch, q.id in included, epoch.rejected),
+                )
+
+    def _measure(self, record: EpochRecord) -> None:
+        self.metrics.published.inc()
+        self.metrics.epoch.set(record.epoch)
+        self.metrics.queries.set(len(record.queries))
+        self.metrics.rejected.inc(len(record.rejected))
+        self.metrics.solve.labels(record.optimizer).observe(record.solve_ms / 1000)
+        self.metrics.cost.labels("chosen").set(record.cost)
+        for name, cost in (
+            ("individual", record.individual_cost),
+            ("shared", record.shared_cost),
+        ):
+            if cost is not None:
+                self.metrics.cost.labels(name).set(cost)
+
+
+def settled(
+    query: QueryRecord, epoch: int, included: bool, rejected: Mapping[str, ProblemRecord]
+) -> QueryRecord:
+    """``query`` after ``epoch`` was published with or without it.
+
+    Its first epoch is the smallest that includes it; its last is the one before the smallest
+    later one that does not.
+    """
+    changes: dict[str, object] = {}
+    if included:
+        if query.first_epoch is None or epoch < query.first_epoch:
+            changes["first_epoch"] = epoch
+    elif query.first_epoch is not None and epoch > query.first_epoch:
+        last = epoch - 1
+        if query.last_epoch is None or last < query.last_epoch:
+            changes["last_epoch"] = last
+    if query.id in rejected and query.rejected is None:
+        changes["rejected"] = rejected[query.id]
+    return query.model_copy(update=changes) if changes else query
+
+
+def _parse_and_plan(
+    wanted: list[QueryRecord], task: Task
+) -> tuple[Planned, dict[str, ProblemRecord]]:
+    """Parse and plan what is wanted; runs in a thread and touches nothing shared."""
+    rejected: dict[str, ProblemRecord] = {}
+    queries: list[JoinQuery] = []
+    for record in wanted:
+        try:
+            queries.append(parse_record(record, task.streams))
+        except Exception as cause:  # noqa: BLE001 - the query's owner is told, the others run
+            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
+            rejected[record.id] = problem_of(cause)
+    planned = plan_queries(queries, task)
+    return planned, {**rejected, **planned.rejected}
+
+
+def default_planning(settings: Settings) -> PlanningRecord:
+    """What is planned by until somebody puts other settings."""
+    return PlanningRecord(
+        optimizer=settings.optimizer,
+        objective=settings.objective,
+        parallelism=settings.parallelism,
+    )
+
+
+def _snapshot(boundary: Boundary) -> Snapshot | None:
+    try:
+        return read_snapshot(boundary)
+    except CorruptRecord as cause:
+        _LOG.error("unreadable statistics ignored", epoch=boundary.epoch, reason=cause.message)
+        return None

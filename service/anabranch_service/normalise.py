@@ -1,0 +1,150 @@
+"""What a registered query means: parsed by the planner, told back in the user's alias names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from anabranch_planner.durations import format_duration
+from anabranch_planner.errors import PlannerError, QueryError
+from anabranch_planner.expr import Column, Expr, substitute
+from anabranch_planner.model import JoinQuery, Label, Stream
+from anabranch_planner.sql import parse_sql
+from anabranch_planner.structured import parse_structured
+from anabranch_service.durations import read_duration
+from anabranch_service.errors import InvalidInput
+from anabranch_service.records import (
+    AliasInfo,
+    BoundInfo,
+    ClassInfo,
+    NormalisedInfo,
+    OutputInfo,
+    QueryRecord,
+    StreamRecord,
+)
+
+_LOG = structlog.get_logger(__name__)
+
+
+def usable_streams(records: Mapping[str, StreamRecord]) -> dict[str, Stream]:
+    """The planner's view of the registered streams; what it can't use is logged and left out."""
+    streams = {}
+    for name, record in records.items():
+        try:
+            streams[name] = record.to_stream()
+        except PlannerError as cause:
+            _LOG.error("unusable stream left out", stream=name, reason=str(cause))
+    return streams
+
+
+def parse_record(record: QueryRecord, streams: Mapping[str, Stream]) -> JoinQuery:
+    """The normalised form of a registered query; raises as :func:`parse` does."""
+    return parse(record.id, streams, sql=record.sql, query=record.query, window=record.window)
+
+
+def parse(
+    name: str,
+    streams: Mapping[str, Stream],
+    *,
+    sql: str | None,
+    query: Mapping[str, Any] | None,
+    window: str | Mapping[str, str] | None,
+) -> JoinQuery:
+    """The normalised form of a query document.
+
+    Raises:
+        InvalidInput: not exactly one of ``sql`` and ``query``, or a window that is none.
+        QueryError: the query can't be planned.
+    """
+    if (sql is None) == (query is None):
+        raise InvalidInput(
+            "ambiguous-query" if sql is not None else "missing-query",
+            "exactly one of sql and query must be given",
+            field="sql",
+            remedy="give the SQL text as sql, or a structured query as query",
+        )
+    limits = _window(window)
+    if sql is not None:
+        return parse_sql(name, sql, streams, limits)
+    try:
+        return parse_structured(name, query or {}, streams, limits)
+    except QueryError as cause:
+        # The planner names parts of the document; the document is a part of the request.
+        inside = "" if cause.field.startswith("window") else "query."
+        raise QueryError(
+            cause.code,
+            cause.message,
+            field=(inside + cause.field).rstrip("."),
+            remedy=cause.remedy,
+        ) from None
+
+
+def _window(window: str | Mapping[str, str] | None) -> int | dict[str, int] | None:
+    """Durations in microseconds."""
+    if window is None:
+        return None
+    if isinstance(window, str):
+        return read_duration(window, "window")
+    return {alias: read_duration(text, f"window.{alias}") for alias, text in window.items()}
+
+
+def describe(query: JoinQuery) -> NormalisedInfo:
+    """A query in words: aliases, key classes, time bounds, output columns."""
+    alias_of = {m.label: m.alias for m in query.members}
+    aliases = tuple(m.alias for m in query.members)
+    unbounded = tuple(
+        alias
+        for alias, row in zip(aliases, query.bounds, strict=True)
+        if any(bound is None for bound in row)
+    )
+    return NormalisedInfo(
+        aliases=tuple(
+            AliasInfo(
+                alias=m.alias,
+                stream=query.relation_of(m.label).stream,
+                relation=m.relation,
+                label=m.label,
+                filter=tuple(str(f) for f in query.relation_of(m.label).filter),
+            )
+            for m in query.members
+        ),
+        classes=tuple(
+            ClassInfo(
+                type=c.type,
+                members=tuple(f"{alias_of[r.label]}.{r.attribute}" for r in c.members),
+            )
+            for c in query.classes
+        ),
+        bounds=tuple(
+            BoundInfo(
+                earlier=aliases[i],
+                later=aliases[j],
+                micros=bound,
+                duration=format_duration(bound),
+            )
+            for i, row in enumerate(query.bounds)
+            for j, bound in enumerate(row)
+            if i != j and bound is not None
+        ),
+        unbounded=unbounded,
+        residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
+        output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.projection),
+        notes=_notes(aliases, unbounded),
+    )
+
+
+def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
+    """``expr`` with the user's alias names in place of canonical labels."""
+    return substitute(expr, lambda c: Column(alias_of[Label(c.alias)], c.name, c.type))
+
+
+def _notes(aliases: tuple[str, ...], unbounded: tuple[str, ...]) -> tuple[str, ...]:
+    if not unbounded:
+        return ()
+    which = "every alias" if unbounded == aliases else ", ".join(unbounded)
+    return (
+        f"no time bound limits how long tuples of {which} can join: full history is kept; "
+        "name a window for each alias, or add time conditions, to bound it",
+    )

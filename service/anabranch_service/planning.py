@@ -1,0 +1,221 @@
+"""One epoch's plan from the queries that are wanted: joint, with the bad ones set apart.
+
+A query that can't be planned never takes others down. Queries are planned jointly; where that
+fails each is tried alone, those that fail alone are rejected with their problem, and the rest
+are planned jointly again. Should even that fail, the rest run by the ``individual`` optimiser,
+and the record says so. Nothing here reads or writes Redis: a call is a function of its input
+(but for the time that is measured), so it can run in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from anabranch_planner import ruleset as wire
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.explain import explain
+from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
+from anabranch_planner.optimise import optimise
+from anabranch_planner.plan import Optimizer, Plan
+from anabranch_planner.ruleset import Ruleset
+from anabranch_planner.statistics import Statistics
+from anabranch_service.records import PlanningRecord, ProblemRecord
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What came of planning one epoch.
+
+    Attributes:
+        queries: those that the plan is for.
+        individual_cost, shared_cost: what the other optimisers would have cost on the same
+            input; None where they failed.
+        fallback: empty, or why this is not what the chosen optimiser would have given.
+        assumed: relations whose cardinality the statistics don't know.
+    """
+
+    plan: Plan
+    ruleset: Ruleset
+    queries: tuple[JoinQuery, ...]
+    rejected: dict[str, ProblemRecord]
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    fallback: str
+    assumed: tuple[str, ...]
+    explain: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StatedStatistics:
+    """Statistics of which some cardinalities are stated by hand, per relation or per stream."""
+
+    base: Statistics
+    stated: Mapping[str, float]
+    stream_of: Mapping[RelationId, str] = field(default_factory=dict)
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        """The relation's stated cardinality, else its stream's, else what ``base`` says."""
+        for name in (relation, self.stream_of.get(relation)):
+            if name is not None and name in self.stated:
+                return self.stated[name]
+        return self.base.cardinality(relation)
+
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """What ``base`` says."""
+        return self.base.distinct(relation, attributes)
+
+    def selectivity(self, predicate: Equality) -> float | None:
+        """What ``base`` says."""
+        return self.base.selectivity(predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything that a plan depends on but the queries.
+
+    Attributes:
+        streams: every usable stream.
+        epoch: the epoch to plan for.
+        sinks: query id -> sink.
+        seconds: time limit of one solve.
+    """
+
+    streams: Mapping[str, Stream]
+    statistics: Statistics
+    options: PlanningRecord
+    epoch: int
+    sinks: Mapping[str, str]
+    seconds: float
+
+
+def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
+    """Plan ``queries`` jointly; a single query never makes it fail."""
+    chosen, rejected, fallback = list(queries), dict[str, ProblemRecord](), ""
+    optimizer = task.options.optimizer
+    try:
+        plan, ruleset, solve_ms = _attempt(chosen, task, optimizer)
+    except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
+        _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
+        chosen, rejected = _isolate(chosen, task)
+        try:
+            plan, ruleset, solve_ms = _attempt(chosen, task, optimizer)
+        except Exception as again:  # noqa: BLE001 - the fallback is reported in the record
+            _LOG.error("joint plan failed again", error=repr(again))
+            plan, ruleset, solve_ms = _attempt(chosen, task, Optimizer.INDIVIDUAL)
+            fallback = f"{optimizer} failed ({again!r}); planned individually"
+    relations = sorted({r.id for q in chosen for r in q.relations})
+    return Planned(
+        plan=plan,
+        ruleset=ruleset,
+        queries=tuple(chosen),
+        rejected=rejected,
+        individual_cost=_other_cost(plan, chosen, task, Optimizer.INDIVIDUAL),
+        shared_cost=_other_cost(plan, chosen, task, Optimizer.SHARED),
+        solve_ms=solve_ms,
+        fallback=fallback,
+        assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
+        explain=explain(plan, chosen),
+    )
+
+
+def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
+    """The wire text of a ruleset and its digest."""
+    text = json.dumps(wire.to_json(ruleset), sort_keys=True, separators=(",", ":"))
+    return text, digest(text)
+
+
+def digest(text: str) -> str:
+    """A short digest for ETags and comparison."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def finite(number: float) -> float | None:
+    """``number``, or None where JSON has no word for it."""
+    return number if math.isfinite(number) else None
+
+
+def problem_of(cause: Exception) -> ProblemRecord:
+    """What a query's owner is told."""
+    if isinstance(cause, PlannerError):
+        return ProblemRecord(
+            code=cause.code, message=cause.message, field=cause.field, remedy=cause.remedy
+        )
+    return ProblemRecord(
+        code="planner-failed",
+        message=f"the planner failed on this query: {cause!r}",
+        remedy="see the service's log; the other queries are not affected",
+    )
+
+
+def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Plan:
+    if not queries:
+        empty: tuple[()] = ()
+        objective = task.options.objective
+        return Plan(optimizer, objective, empty, empty, empty, empty, 0.0, 0.0, 0.0, "empty")
+    return optimise(
+        queries,
+        task.statistics,
+        optimizer=optimizer,
+        objective=task.options.objective,
+        parallelism=task.options.parallelism,
+        deadline=task.seconds,
+    )
+
+
+def _attempt(
+    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer
+) -> tuple[Plan, Ruleset, float]:
+    """Plan, checked ruleset, and the milliseconds that the solve took."""
+    started = time.perf_counter()
+    plan = _solve(queries, task, optimizer)
+    solve_ms = (time.perf_counter() - started) * 1000
+    ruleset = compile_ruleset(
+        plan,
+        queries,
+        [task.streams[name] for name in sorted(task.streams)],
+        epoch=task.epoch,
+        parallelism=task.options.parallelism,
+        sinks=task.sinks,
+    )
+    ruleset.validate()
+    return plan, ruleset, solve_ms
+
+
+def _isolate(
+    queries: Sequence[JoinQuery], task: Task
+) -> tuple[list[JoinQuery], dict[str, ProblemRecord]]:
+    """The queries that can be planned alone, and why the others can't."""
+    sound: list[JoinQuery] = []
+    rejected: dict[str, ProblemRecord] = {}
+    for query in queries:
+        try:
+            _attempt([query], task, task.options.optimizer)
+            sound.append(query)
+        except Exception as cause:  # noqa: BLE001 - the query's owner is told
+            _LOG.warning("query can't be planned", query=query.id, error=repr(cause))
+            rejected[query.id] = problem_of(cause)
+    return sound, rejected
+
+
+def _other_cost(
+    plan: Plan, queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer
+) -> float | None:
+    if plan.optimizer is optimizer:
+        return plan.cost
+    try:
+        return finite(_solve(queries, task, optimizer).cost)
+    except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
+        _LOG.warning("no cost to compare with", optimizer=optimizer, error=repr(cause))
+        return None

@@ -1,0 +1,188 @@
+"""Every error as problem details (RFC 9457), whatever raised it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from redis.exceptions import RedisError
+from starlette.exceptions import HTTPException
+
+from anabranch_planner.errors import PlannerError
+from anabranch_service.errors import ServiceError
+from anabranch_service.wire import Problem
+
+MEDIA_TYPE = "application/problem+json"
+
+_LOG = structlog.get_logger(__name__)
+
+#: What the OpenAPI document says about errors; for every route.
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    code: {
+        "description": "Problem details (RFC 9457)",
+        "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+    }
+    for code in (422, "default")
+}
+
+_REMEDIES = {
+    404: "check the path against /openapi.json",
+    405: "the Allow header names the methods that this path takes",
+}
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    instance: str,
+    errors: Sequence[Mapping[str, str]] = (),
+    remedy: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem details response.
+
+    The text is ASCII: what a client sent may hold characters that UTF-8 can't spell.
+    """
+    document: dict[str, Any] = {
+        "type": f"urn:anabranch:problem:{code}",
+        "title": code.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+        "code": code,
+    }
+    if errors:
+        document["errors"] = [dict(e) for e in errors]
+    if remedy:
+        document["remedy"] = remedy
+    return Response(json.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of ``app`` with problem details."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(PlannerError, _planner_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RedisError, _redis_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def planner_fields(cause: PlannerError | ServiceError) -> list[dict[str, str]]:
+    """The ``errors`` member for one structured error; empty where no field is named."""
+    if not cause.field:
+        return []
+    return [{"field": cause.field, "code": cause.code, "message": cause.message}]
+
+
+def _instance(request: Request) -> str:
+    return quote(request.url.path, safe="/:")
+
+
+async def _service_error(request: Request, cause: Exception) -> Response:
+    assert isinstance(cause, ServiceError)
+    return problem(
+        cause.status,
+        cause.code,
+        cause.message,
+        instance=_instance(request),
+        errors=planner_fields(cause),
+        remedy=cause.remedy,
+    )
+
+
+async def _planner_error(request: Request, cause: Exception) -> Response:
+    assert isinstance(cause, PlannerError)
+    return problem(
+        422,
+        cause.code,
+        cause.message,
+        instance=_instance(request),
+        errors=planner_fields(cause),
+        remedy=cause.remedy,
+    )
+
+
+async def _invalid_request(request: Request, cause: Exception) -> Response:
+    assert isinstance(cause, RequestValidationError)
+    found = cause.errors()
+    if any(e["type"] == "json_invalid" for e in found):
+        reason = next(e for e in found if e["type"] == "json_invalid")
+        return problem(
+            400,
+            "malformed-json",
+            f"the body is no JSON: {reason.get('ctx', {}).get('error', reason['msg'])}",
+            instance=_instance(request),
+            errors=[{"field": "body", "code": "malformed-json", "message": reason["msg"]}],
+            remedy="send a JSON document",
+        )
+    errors = [
+        {
+            "field": _field(e["loc"]),
+            "code": str(e["type"]).replace("_", "-"),
+            "message": str(e["msg"]),
+        }
+        for e in found
+    ]
+    first = errors[0]
+    return problem(
+        422,
+        "invalid-request",
+        f"{first['field']}: {first['message']}"
+        + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""),
+        instance=_instance(request),
+        errors=errors,
+        remedy="correct the fields named; /openapi.json describes what is expected",
+    )
+
+
+def _field(location: Sequence[str | int]) -> str:
+    """``body.columns.0.type`` becomes ``columns.0.type``; parameters keep their own name."""
+    parts = [str(p) for p in location]
+    if len(parts) > 1 and parts[0] in ("body", "query", "path", "header"):
+        parts = parts[1:]
+    return ".".join(parts)
+
+
+async def _http_error(request: Request, cause: Exception) -> Response:
+    assert isinstance(cause, HTTPException)
+    status = HTTPStatus(cause.status_code)
+    return problem(
+        status,
+        status.phrase.lower().replace(" ", "-"),
+        f"{request.method} {_instance(request)}: {cause.detail}",
+        instance=_instance(request),
+        remedy=_REMEDIES.get(status, ""),
+        headers=cause.headers,
+    )
+
+
+async def _redis_error(request: Request, cause: Exception) -> Response:
+    _LOG.error("redis failed", path=request.url.path, error=repr(cause))
+    return problem(
+        503,
+        "registry-unavailable",
+        "Redis does not answer; what is running goes on",
+        instance=_instance(request),
+        remedy="try again shortly",
+        headers={"Retry-After": "1"},
+    )
+
+
+async def _unexpected(request: Request, cause: Exception) -> Response:
+    _LOG.error("request failed", path=request.url.path, exc_info=cause)
+    return problem(
+        500,
+        "internal-error",
+        "the service failed to serve the request; nothing that runs is affected",
+        instance=_instance(request),
+        remedy="see the service's log",
+    )

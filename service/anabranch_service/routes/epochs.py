@@ -1,0 +1,105 @@
+"""``/v1/epochs``: what was published, what runs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from anabranch_service.context import Ctx
+from anabranch_service.errors import NotFound
+from anabranch_service.planning import digest
+from anabranch_service.views import epoch_out, epoch_summary, runtime_out
+from anabranch_service.wire import CurrentEpoch, EpochList, EpochOut
+
+router = APIRouter(prefix="/v1/epochs", tags=["epochs"])
+
+IMMUTABLE = "public, max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+
+Number = Annotated[int, Path(ge=0, le=2**53)]
+IfNoneMatch = Annotated[str | None, Header()]
+
+
+@router.get("")
+async def list_epochs(
+    ctx: Ctx,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}$")] = None,
+) -> EpochList:
+    """Published epochs, newest first."""
+    numbers = list(reversed(await ctx.store.published()))
+    if cursor is not None:
+        numbers = [n for n in numbers if n < int(cursor)]
+    more = len(numbers) > limit
+    numbers = numbers[:limit]
+    progress = await ctx.store.progress()
+    records = await ctx.store.epochs(numbers)
+    return EpochList(
+        items=[epoch_summary(record, progress) for record in records],
+        next_cursor=str(numbers[-1]) if more else None,
+    )
+
+
+@router.get("/current")
+async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
+    """The epoch that the runtime is in; before its first batch, the first published one."""
+    progress = await ctx.store.progress()
+    running = progress.epoch if progress is not None else -1
+    published = await ctx.store.published()
+    at = bisect_right(published, max(running, 0)) - 1
+    number = published[at] if at >= 0 else None
+    record = await ctx.store.epoch(number) if number is not None else None
+    if record is None:
+        raise NotFound(
+            "no-epoch",
+            "no epoch has been published yet",
+            remedy="the first one is published when the runtime starts",
+        )
+    response.headers["Cache-Control"] = "no-store"
+    return CurrentEpoch(
+        running=running, epoch=epoch_out(record, progress), runtime=runtime_out(progress)
+    )
+
+
+@router.get("/{number}", response_model=EpochOut)
+async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
+    """One published epoch. It never changes, once the runtime has started it."""
+    record = await ctx.store.epoch(number)
+    if record is None:
+        raise _unknown(number)
+    out = epoch_out(record, await ctx.store.progress())
+    caching = REVALIDATE if out.first_batch is None else IMMUTABLE
+    return _tagged(out.model_dump_json(), caching, if_none_match)
+
+
+@router.get(
+    "/{number}/ruleset",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
+)
+async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
+    """What workers execute during an epoch, as they fetch it."""
+    text = await ctx.store.ruleset(number)
+    if text is None:
+        raise _unknown(number)
+    return _tagged(text, IMMUTABLE, if_none_match)
+
+
+def _tagged(text: str, caching: str, if_none_match: str | None) -> Response:
+    tag = f'"{digest(text)}"'
+    headers = {"ETag": tag, "Cache-Control": caching}
+    known = {t.strip().removeprefix("W/") for t in (if_none_match or "").split(",")}
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(text, 200, headers, "application/json")
+
+
+def _unknown(number: int) -> NotFound:
+    return NotFound(
+        "unknown-epoch",
+        f"epoch {number} has not been published",
+        remedy="GET /v1/epochs lists what has; an epoch without a ruleset of its own goes by "
+        "the newest older one",
+    )

@@ -1,0 +1,231 @@
+"""``/v1/queries``: register, follow, change and end continuous queries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Annotated
+from uuid import uuid4
+
+from fastapi import APIRouter, Header, Query, Response
+
+from anabranch_service.context import Context, Ctx
+from anabranch_service.durations import read_duration
+from anabranch_service.errors import Conflict, InvalidInput, NotFound
+from anabranch_service.lifecycle import Status, status_of
+from anabranch_service.normalise import describe, parse, usable_streams
+from anabranch_service.records import QueryRecord
+from anabranch_service.views import query_out
+from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
+
+router = APIRouter(prefix="/v1/queries", tags=["queries"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=256,
+        description="The same key with the same body gives the same answer for a day.",
+    ),
+]
+
+
+@router.post("", status_code=201, response_model=QueryOut)
+async def add_query(
+    body: QueryIn, ctx: Ctx, response: Response, idempotency_key: IdempotencyKey = None
+) -> QueryOut | Response:
+    """Register a query; it is planned at the next epoch boundary."""
+    digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    if idempotency_key:
+        kept = await ctx.store.kept_answer(idempotency_key)
+        if kept is not None:
+            return _kept(kept, digest)
+    now = ctx.clock()
+    name = body.id or f"q-{uuid4().hex[:12]}"
+    streams = usable_streams(await ctx.store.streams())
+    parsed = parse(name, streams, sql=body.sql, query=body.query, window=body.window)
+    record = QueryRecord(
+        id=name,
+        sequence=await ctx.store.next_sequence(),
+        created_at=now,
+        sql=body.sql,
+        query=body.query,
+        window=body.window,
+        expires_at=_expiry(body.ttl, body.expires_at, now),
+        sink=body.sink,
+        priority=body.priority,
+        normalised=describe(parsed),
+    )
+    answer = query_out(record, None, None, now)
+    kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
+    added = await ctx.store.add_query(
+        record, idempotency_key=idempotency_key or "", answer=kept_text
+    )
+    if added.outcome == "seen":
+        return _kept(added.detail, digest)
+    if added.outcome == "duplicate":
+        raise Conflict(
+            "duplicate-query",
+            f"a query {name!r} is registered already (ids are never used again)",
+            field="id",
+            remedy="choose another id, or leave it out to have one made",
+        )
+    if added.outcome == "gone":
+        raise Conflict(
+            "unknown-stream",
+            f"stream {added.detail!r} was deleted meanwhile",
+            field="sql" if body.sql is not None else "query",
+            remedy="register the stream again",
+        )
+    response.headers["Location"] = f"/v1/queries/{name}"
+    return answer
+
+
+@router.get("")
+async def list_queries(
+    ctx: Ctx,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    status: Status | None = None,
+) -> QueryList:
+    """Queries in order of registration."""
+    activations, progress = await ctx.store.activations(), await ctx.store.progress()
+    now = ctx.clock()
+    after = int(cursor) if cursor is not None else -1
+    page: list[QueryRecord] = []
+    for record in await ctx.store.queries():
+        if record.sequence <= after:
+            continue
+        state = status_of(record, activations.get(record.id), progress, now)
+        if status is None or state is status:
+            page.append(record)
+    more = len(page) > limit
+    page = page[:limit]
+    return QueryList(
+        items=[query_out(r, activations.get(r.id), progress, now) for r in page],
+        next_cursor=str(page[-1].sequence) if more else None,
+    )
+
+
+@router.get("/{name}")
+async def get_query(name: str, ctx: Ctx) -> QueryOut:
+    """One query: what it means, its status, how many results it has given."""
+    record = await ctx.store.query(name)
+    if record is None:
+        raise _unknown(name)
+    return await _view(ctx, record)
+
+
+@router.patch("/{name}")
+async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
+    """Change when a query expires, or its priority."""
+    now = ctx.clock()
+    changes: dict[str, object] = {}
+    if body.ttl is not None or body.expires_at is not None:
+        changes["expires_at"] = _expiry(body.ttl, body.expires_at, now)
+    elif "expires_at" in body.model_fields_set:
+        changes["expires_at"] = None
+    if body.priority is not None:
+        changes["priority"] = body.priority
+
+    def change(record: QueryRecord) -> QueryRecord:
+        if not record.wanted(now):
+            raise Conflict(
+                "query-ended",
+                f"query {name!r} has been withdrawn, rejected or has expired",
+                field="id",
+                remedy="register it again under another id",
+            )
+        return record.model_copy(update=changes)
+
+    return await _view(ctx, await _update(ctx, name, change))
+
+
+@router.delete("/{name}", status_code=202)
+async def delete_query(name: str, ctx: Ctx) -> QueryOut:
+    """Withdraw a query; it expires at the next planned epoch. Repeating it changes nothing."""
+    now = ctx.clock()
+
+    def change(record: QueryRecord) -> QueryRecord:
+        if record.removed_at is not None:
+            return record
+        return record.model_copy(update={"removed_at": now})
+
+    return await _view(ctx, await _update(ctx, name, change))
+
+
+async def _update(
+    ctx: Context, name: str, change: Callable[[QueryRecord], QueryRecord]
+) -> QueryRecord:
+    record = await ctx.store.update_query(name, change)
+    if record is None:
+        raise _unknown(name)
+    return record
+
+
+async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
+    activation = await ctx.store.activation(record.id)
+    return query_out(record, activation, await ctx.store.progress(), ctx.clock())
+
+
+def _expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
+    """When a query expires: ``ttl`` from now, or at ``expires_at``."""
+    if ttl is not None and expires_at is not None:
+        raise InvalidInput(
+            "ambiguous-expiry",
+            "ttl and expires_at exclude each other",
+            field="ttl",
+            remedy="give one of them",
+        )
+    if ttl is not None:
+        micros = read_duration(ttl, "ttl")
+        if micros == 0:
+            raise InvalidInput(
+                "bad-expiry", "a ttl of nothing", field="ttl", remedy="give a positive duration"
+            )
+        try:
+            return now + timedelta(microseconds=micros)
+        except OverflowError:
+            raise InvalidInput(
+                "bad-expiry",
+                f"{ttl!r} from now is beyond the year 9999",
+                field="ttl",
+                remedy="leave it out: the query lives until it is deleted",
+            ) from None
+    if expires_at is not None and expires_at <= now:
+        raise InvalidInput(
+            "bad-expiry",
+            f"{expires_at.isoformat()} is past",
+            field="expires_at",
+            remedy="give a time to come",
+        )
+    return expires_at
+
+
+def _kept(text: str, digest: str) -> Response:
+    """The answer kept under an idempotency key, if it belongs to the same body."""
+    kept = json.loads(text)
+    if kept["digest"] != digest:
+        raise Conflict(
+            "idempotency-key-reused",
+            "this Idempotency-Key was used with another body",
+            field="Idempotency-Key",
+            remedy="use a new key for a new request",
+        )
+    return Response(
+        json.dumps(kept["body"]),
+        201,
+        {"Location": f"/v1/queries/{kept['id']}", "Idempotency-Replayed": "true"},
+        "application/json",
+    )
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(
+        "unknown-query",
+        f"there is no query {name!r}",
+        field="id",
+        remedy="GET /v1/queries lists them",
+    )

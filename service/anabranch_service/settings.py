@@ -1,0 +1,105 @@
+"""How the process was started: command line over environment over defaults, frozen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from anabranch_planner.plan import Objective, Optimizer
+from anabranch_service.errors import SettingsError
+
+ENV_PREFIX = "ANABRANCH_"
+
+
+class Mode(StrEnum):
+    """Which epoch a boundary is answered with: ``live`` the one after next, ``step`` the next."""
+
+    LIVE = "live"
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting of the process.
+
+    Attributes:
+        port: 0 picks a free one.
+        port_file: where the port is written (atomically) once the service listens.
+        optimizer, objective, parallelism: until ``PUT /v1/settings`` says otherwise.
+        epoch_batches: batches per epoch; the service only hands it on to whoever asks.
+        poll_seconds: how often the epoch loop looks for a new boundary.
+        solve_seconds: time limit of one solve.
+
+    >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
+    81
+    """
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    namespace: str = "anabranch"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    port_file: str = ""
+    mode: Mode = Mode.LIVE
+    optimizer: Optimizer = Optimizer.CLASH
+    objective: Objective = Objective.DEFAULT
+    parallelism: int = 4
+    epoch_batches: int = 10
+    poll_seconds: float = 0.02
+    solve_seconds: float = 10.0
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        _require(bool(self.namespace), "namespace", "must not be empty")
+        _require(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
+        _require(1 <= self.parallelism <= 1024, "parallelism", "must be between 1 and 1024")
+        _require(self.epoch_batches >= 1, "epoch_batches", "must be at least 1")
+        _require(self.poll_seconds > 0, "poll_seconds", "must be positive")
+        _require(self.solve_seconds > 0, "solve_seconds", "must be positive")
+        _require(
+            self.log_level in ("debug", "info", "warning", "error"),
+            "log_level",
+            "must be debug, info, warning or error",
+        )
+
+    @staticmethod
+    def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
+        """The settings under ``environ``, overridden by what ``given`` holds other than None.
+
+        Raises:
+            SettingsError: a value is malformed or out of range.
+        """
+        values: dict[str, Any] = {}
+        for spec in fields(Settings):
+            text = environ.get(ENV_PREFIX + spec.name.upper())
+            if text is not None:
+                values[spec.name] = _convert(spec.name, text)
+            if given.get(spec.name) is not None:
+                values[spec.name] = _convert(spec.name, given[spec.name])
+        return replace(Settings(), **values)
+
+    @staticmethod
+    def from_process(given: Mapping[str, Any]) -> Settings:
+        """:meth:`read` with the environment of this process."""
+        return Settings.read(os.environ, given)
+
+
+def _convert(name: str, value: Any) -> Any:
+    kind = type(getattr(Settings(), name))
+    try:
+        return kind(value)
+    except ValueError:
+        choices = f"one of {', '.join(kind)}" if issubclass(kind, StrEnum) else f"of {kind}"
+        raise SettingsError(
+            "bad-setting",
+            f"{value!r} is no valid value",
+            field=name,
+            remedy=f"give {'a value ' if 'of <' in choices else ''}{choices}",
+        ) from None
+
+
+def _require(condition: bool, name: str, message: str) -> None:
+    if not condition:
+        raise SettingsError("bad-setting", message, field=name, remedy="correct the setting")

@@ -1,0 +1,344 @@
+"""The registry in Redis: reads validate, writes are atomic.
+
+Every change of a record is a compare-and-set, every registration one script, every publication
+one transaction: two service processes on one namespace can't lose each other's writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import structlog
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from redis.asyncio import Redis
+from redis.exceptions import WatchError
+
+from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot
+from anabranch_service.errors import CorruptRecord
+from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=BaseModel)
+
+IDEMPOTENCY_SECONDS = 24 * 3600
+
+_PROGRESS = TypeAdapter(Progress)
+_ACTIVATION = TypeAdapter(Activation)
+_BOUNDARY = TypeAdapter(Boundary)
+_SNAPSHOT = TypeAdapter(Snapshot)
+
+_LOG = structlog.get_logger(__name__)
+
+#: KEYS queries, streams, idempotency; ARGV id, record, answer or "", seconds, stream names...
+_ADD_QUERY = """
+if ARGV[3] ~= '' then
+  local seen = redis.call('GET', KEYS[3])
+  if seen then return {'seen', seen} end
+end
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return {'duplicate', ''} end
+for i = 5, #ARGV do
+  if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then return {'gone', ARGV[i]} end
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'EX', ARGV[4]) end
+return {'added', ''}
+"""
+
+#: KEYS hash; ARGV field, old value, new value.
+_SWAP = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  return 1
+end
+return 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of a registration.
+
+    Attributes:
+        outcome: ``added``, ``duplicate`` (the id is taken), ``gone`` (the stream ``detail`` was
+            deleted meanwhile) or ``seen`` (``detail`` is the answer kept under the same
+            idempotency key).
+    """
+
+    outcome: str
+    detail: str
+
+
+class Store:
+    """All the service's state, under one namespace."""
+
+    def __init__(self, redis: Redis, namespace: str) -> None:
+        self.redis = redis
+        self.keys = Keys(namespace)
+        self._add_query = redis.register_script(_ADD_QUERY)
+        self._swap = redis.register_script(_SWAP)
+
+    def _own(self, *parts: str) -> str:
+        """A key that only the service uses."""
+        return ":".join((self.keys.namespace, *parts))
+
+    async def ping(self) -> None:
+        """Raise unless Redis answers."""
+        await _answer(self.redis.ping(), bool)
+
+    # --- streams -------------------------------------------------------------------------------
+
+    async def streams(self) -> dict[str, StreamRecord]:
+        """All streams by name, sorted; unreadable records are logged and left out."""
+        raw = await _answer(self.redis.hgetall(self.keys.streams), dict[str, str])
+        read = {n: _lenient(StreamRecord, n, text) for n, text in sorted(raw.items())}
+        return {name: record for name, record in read.items() if record is not None}
+
+    async def stream(self, name: str) -> StreamRecord | None:
+        """One stream, or None."""
+        return _strict(StreamRecord, name, await self._hget(self.keys.streams, name))
+
+    async def add_stream(self, record: StreamRecord) -> bool:
+        """Register a stream; False if the name is taken."""
+        text = record.model_dump_json()
+        return bool(await _answer(self.redis.hsetnx(self.keys.streams, record.name, text), int))
+
+    async def delete_stream(
+        self, name: str, users: Callable[[list[QueryRecord]], list[str]]
+    ) -> list[str]:
+        """Delete a stream unless ``users`` names queries that need it (which are returned).
+
+        The check and the deletion are one transaction.
+        """
+        async with self.redis.pipeline() as pipe:
+            while True:
+                await pipe.watch(self.keys.queries)
+                blocking = users(await self.queries())
+                if blocking:
+                    return blocking
+                pipe.multi()  # type: ignore[no-untyped-call]
+                pipe.hdel(self.keys.streams, name)
+                try:
+                    await pipe.execute()
+                except WatchError:
+                    continue
+                return []
+
+    # --- queries -------------------------------------------------------------------------------
+
+    async def queries(self) -> list[QueryRecord]:
+        """All queries in order of registration; unreadable records are logged and left out."""
+        raw = await _answer(self.redis.hgetall(self.keys.queries), dict[str, str])
+        read = (_lenient(QueryRecord, name, text) for name, text in raw.items())
+        return sorted((r for r in read if r is not None), key=lambda r: r.sequence)
+
+    async def query(self, name: str) -> QueryRecord | None:
+        """One query, or None."""
+        return _strict(QueryRecord, name, await self._hget(self.keys.queries, name))
+
+    async def next_sequence(self) -> int:
+        """A fresh registration number."""
+        return await _answer(self.redis.incr(self._own("sequence")), int)
+
+    async def kept_answer(self, idempotency_key: str) -> str | None:
+        """The answer kept under an idempotency key."""
+        key = self._own("idempotency", idempotency_key)
+        return await _text(self.redis.get(key))
+
+    async def add_query(
+        self, record: QueryRecord, *, idempotency_key: str = "", answer: str = ""
+    ) -> Added:
+        """Register a query and keep ``answer`` under the idempotency key (if one is given)."""
+        streams = sorted({a.stream for a in record.normalised.aliases})
+        result = await self._add_query(
+            keys=[
+                self.keys.queries,
+                self.keys.streams,
+                self._own("idempotency", idempotency_key),
+            ],
+            args=[
+                record.id,
+                record.model_dump_json(),
+                answer if idempotency_key else "",
+                IDEMPOTENCY_SECONDS,
+                *streams,
+            ],
+        )
+        outcome, detail = cast("list[str]", result)
+        return Added(outcome, detail)
+
+    async def update_query(
+        self, name: str, change: Callable[[QueryRecord], QueryRecord]
+    ) -> QueryRecord | None:
+        """Apply ``change`` to the newest version of a query; None if there is none.
+
+        ``change`` may run several times, and may raise to leave the record alone.
+        """
+        while True:
+            old = await self._hget(self.keys.queries, name)
+            record = _strict(QueryRecord, name, old)
+            if record is None or old is None:
+                return None
+            changed = change(record)
+            if changed == record:
+                return record
+            if await self._swap(
+                keys=[self.keys.queries], args=[name, old, changed.model_dump_json()]
+            ):
+                return changed
+
+    # --- settings ------------------------------------------------------------------------------
+
+    async def planning(self) -> PlanningRecord | None:
+        """The planning settings that were put over REST, if any."""
+        text = await _text(self.redis.get(self._own("settings")))
+        return _strict(PlanningRecord, "settings", text)
+
+    async def put_planning(self, record: PlanningRecord) -> None:
+        """Keep planning settings."""
+        await _answer(self.redis.set(self._own("settings"), record.model_dump_json()), object)
+
+    # --- epochs --------------------------------------------------------------------------------
+
+    async def published(self) -> list[int]:
+        """Published epoch numbers, ascending."""
+        raw = await _answer(self.redis.zrange(self.keys.published, 0, -1), list[str])
+        return [int(n) for n in raw]
+
+    async def epoch(self, number: int) -> EpochRecord | None:
+        """One published epoch's record, or None."""
+        text = await _text(self.redis.get(self.keys.epoch(number)))
+        return _strict(EpochRecord, str(number), text)
+
+    async def epochs(self, numbers: list[int]) -> list[EpochRecord]:
+        """Several epochs' records in the order asked for; unreadable ones are left out."""
+        if not numbers:
+            return []
+        keys = [self.keys.epoch(n) for n in numbers]
+        texts = await _answer(self.redis.mget(keys), list[str | None])
+        pairs = zip(numbers, texts, strict=True)
+        read = (_lenient(EpochRecord, str(n), t) for n, t in pairs if t is not None)
+        return [record for record in read if record is not None]
+
+    async def ruleset(self, number: int) -> str | None:
+        """The wire text of one epoch's ruleset, or None."""
+        return await _text(self.redis.get(self.keys.ruleset(number)))
+
+    async def publish(self, record: EpochRecord, ruleset: str) -> bool:
+        """Publish an epoch, all of it or nothing; False if it had been published before."""
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.set(self.keys.ruleset(record.epoch), ruleset, nx=True)
+            pipe.set(self.keys.epoch(record.epoch), record.model_dump_json(), nx=True)
+            pipe.zadd(self.keys.published, {str(record.epoch): record.epoch})
+            first = (await pipe.execute())[0]
+        return bool(first)
+
+    # --- what the runtime writes ---------------------------------------------------------------
+
+    async def cursor(self) -> int:
+        """How many boundaries have been answered."""
+        text = await _text(self.redis.get(self.keys.cursor))
+        return int(text or 0)
+
+    async def advance(self, cursor: int) -> None:
+        """Record that ``cursor`` boundaries have been answered."""
+        await _answer(self.redis.set(self.keys.cursor, cursor), object)
+
+    async def boundary_text(self, index: int) -> str | None:
+        """The boundary at ``index`` (negative: from the end), as text, or None."""
+        return await _text(self.redis.lindex(self.keys.boundaries, index))
+
+    async def last_snapshot(self) -> Snapshot | None:
+        """The newest statistics that the runtime reported, if any can be read."""
+        text = await self.boundary_text(-1)
+        if text is None:
+            return None
+        try:
+            return read_snapshot(read_boundary(text))
+        except CorruptRecord:
+            return None
+
+    async def progress(self) -> Progress | None:
+        """The runtime's heartbeat, or None if it never started (or can't be read)."""
+        text = await _text(self.redis.get(self.keys.runtime))
+        return None if text is None else _lenient(_PROGRESS, "runtime", text)
+
+    async def activations(self) -> dict[str, Activation]:
+        """What the runtime says of each query that it activated."""
+        raw = await _answer(self.redis.hgetall(self.keys.activations), dict[str, str])
+        read = {name: _lenient(_ACTIVATION, name, text) for name, text in raw.items()}
+        return {name: activation for name, activation in read.items() if activation is not None}
+
+    async def activation(self, name: str) -> Activation | None:
+        """What the runtime says of one query."""
+        text = await self._hget(self.keys.activations, name)
+        return None if text is None else _lenient(_ACTIVATION, name, text)
+
+    async def _hget(self, key: str, field: str) -> str | None:
+        return await _text(self.redis.hget(key, field))
+
+
+def read_boundary(text: str) -> Boundary:
+    """The boundary in ``text``.
+
+    Raises:
+        CorruptRecord: it is none.
+    """
+    return cast("Boundary", _checked(_BOUNDARY, "boundary", text))
+
+
+def read_snapshot(boundary: Boundary) -> Snapshot | None:
+    """The statistics that came with ``boundary``, if any.
+
+    Raises:
+        CorruptRecord: they can't be read.
+    """
+    if boundary.snapshot is None:
+        return None
+    try:
+        return _SNAPSHOT.validate_python(boundary.snapshot)
+    except ValidationError as cause:
+        raise _corrupt(f"statistics of epoch {boundary.epoch}", cause) from cause
+
+
+async def _answer(response: Awaitable[Any] | Any, kind: type[_T]) -> _T:
+    """Await a redis-py answer, whose declared type covers the synchronous client as well."""
+    return cast("_T", await response)
+
+
+async def _text(response: Awaitable[Any] | Any) -> str | None:
+    """Await an answer that is text or nothing."""
+    return cast("str | None", await response)
+
+
+def _checked(kind: type[_R] | TypeAdapter[_T], name: str, text: str) -> Any:
+    try:
+        if isinstance(kind, TypeAdapter):
+            return kind.validate_json(text)
+        return kind.model_validate_json(text)
+    except ValidationError as cause:
+        raise _corrupt(name, cause) from cause
+
+
+def _strict(kind: type[_R], name: str, text: str | None) -> _R | None:
+    return None if text is None else cast("_R", _checked(kind, name, text))
+
+
+def _lenient(kind: type[_R] | TypeAdapter[_T], name: str, text: str) -> Any:
+    """What :func:`_checked` reads, or None: one bad record must not hide the others."""
+    try:
+        return _checked(kind, name, text)
+    except CorruptRecord as cause:
+        _LOG.error("unreadable record", record=name, reason=cause.message)
+        return None
+
+
+def _corrupt(name: str, cause: ValidationError) -> CorruptRecord:
+    first = cause.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return CorruptRecord(
+        "corrupt-record",
+        f"the record {name!r} in Redis can't be read: {where or 'document'}: {first['msg']}",
+        remedy="something else wrote to this namespace, or a newer version did",
+    )

@@ -1,0 +1,110 @@
+"""From stored records, and what the runtime reports, to the answers of the REST API."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from anabranch_planner.durations import format_duration
+from anabranch_planner.exchange import Activation, Progress
+from anabranch_service.durations import iso_time
+from anabranch_service.lifecycle import results_of, status_of
+from anabranch_service.records import EpochRecord, QueryRecord, StreamRecord
+from anabranch_service.wire import (
+    ColumnOut,
+    EpochOut,
+    EpochSummary,
+    ProblemOut,
+    QueryOut,
+    RuntimeOut,
+    SourceOut,
+    StreamOut,
+    VisibleFrom,
+)
+
+
+def stream_out(record: StreamRecord, progress: Progress | None) -> StreamOut:
+    """A stream and what the runtime has counted on it."""
+    counts = progress.streams.get(record.name, {}) if progress is not None else {}
+    return StreamOut(
+        name=record.name,
+        columns=[ColumnOut(name=c.name, type=c.type) for c in record.columns],
+        event_time=record.event_time,
+        lateness="unbounded" if record.lateness is None else format_duration(record.lateness),
+        source=SourceOut(**record.source.model_dump()),
+        input_tuples=counts.get("input"),
+        late_tuples=counts.get("late"),
+        invalid_tuples=counts.get("invalid"),
+    )
+
+
+def query_out(
+    record: QueryRecord,
+    activation: Activation | None,
+    progress: Progress | None,
+    now: datetime,
+) -> QueryOut:
+    """A query, its status and what the runtime fixed at its activation."""
+    return QueryOut(
+        id=record.id,
+        status=status_of(record, activation, progress, now).value,
+        sql=record.sql,
+        query=record.query,
+        window=record.window,
+        sink=record.sink,
+        priority=record.priority,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        normalised=record.normalised,
+        first_epoch=record.first_epoch,
+        last_epoch=record.last_epoch,
+        activated_batch=None if activation is None else activation.activated_batch,
+        expired_batch=None if activation is None else activation.expired_batch,
+        visible_from=None
+        if activation is None
+        else {
+            alias: VisibleFrom(batch=seen.batch, event_time=iso_time(seen.event_time))
+            for alias, seen in sorted(activation.visible_from.items())
+        },
+        complete_from=None if activation is None else iso_time(activation.complete_from),
+        complete=None if activation is None else activation.complete,
+        results=results_of(record.id, activation, progress),
+        problem=None if record.rejected is None else ProblemOut(**record.rejected.model_dump()),
+    )
+
+
+def first_batch(epoch: int, progress: Progress | None) -> int | None:
+    """The first batch of ``epoch``, or None while the runtime has not started it."""
+    return None if progress is None else progress.epoch_starts.get(str(epoch))
+
+
+def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
+    """A published epoch in full."""
+    return EpochOut(**dict(record), first_batch=first_batch(record.epoch, progress))
+
+
+def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummary:
+    """A published epoch as a line of a list."""
+    names = EpochSummary.model_fields.keys() - {"first_batch", "queries"}
+    return EpochSummary(
+        first_batch=first_batch(record.epoch, progress),
+        queries=list(record.queries),
+        **{name: getattr(record, name) for name in names},
+    )
+
+
+def runtime_out(progress: Progress | None) -> RuntimeOut | None:
+    """The heartbeat in short."""
+    if progress is None:
+        return None
+    return RuntimeOut(
+        state=progress.state,
+        committed=progress.committed,
+        epoch=progress.epoch,
+        batch_seconds=progress.batch_seconds,
+        processing_seconds=progress.processing_seconds,
+        state_bytes=progress.state_bytes,
+        input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
+        late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
+        exhausted=progress.exhausted,
+        error=progress.error,
+    )

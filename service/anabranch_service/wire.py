@@ -1,0 +1,339 @@
+"""The bodies of the REST API. Requests refuse what they don't know; answers are explicit."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from anabranch_planner.plan import Objective, Optimizer
+from anabranch_service.records import EpochRecord, NormalisedInfo, SinkRecord
+
+MAX_TEXT = 100_000
+
+
+def _printable(text: str) -> str:
+    """Refuse control characters: names end up in file names, edges and terminals."""
+    if not text.isprintable():
+        raise PydanticCustomError("bad-name", "must not contain control characters")
+    return text
+
+
+StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", examples=["orders"])]
+QueryName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
+]
+ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+
+
+class Body(BaseModel):
+    """Base of all request bodies."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ColumnIn(Body):
+    """One column: a name and one of Spark's simple type strings."""
+
+    name: ColumnName
+    type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
+
+
+class SourceIn(Body):
+    """Where a stream's tuples come from."""
+
+    format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
+    path: Annotated[str, Field(max_length=4096)] | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
+
+
+class StreamIn(Body):
+    """A stream to register."""
+
+    name: StreamName
+    columns: Annotated[list[ColumnIn], Field(min_length=1)] | dict[ColumnName, str]
+    event_time: ColumnName | None = None
+    lateness: Duration | None = Field(
+        default=None,
+        description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
+    )
+    source: SourceIn = SourceIn()
+
+
+class QueryIn(Body):
+    """A query to register: exactly one of ``sql`` and ``query``."""
+
+    id: QueryName | None = None
+    sql: Text | None = None
+    query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
+    window: Duration | dict[str, Duration] | None = None
+    ttl: Duration | None = None
+    expires_at: AwareDatetime | None = None
+    sink: SinkRecord = SinkRecord()
+    priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+    @field_validator("query")
+    @classmethod
+    def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Refuse lone surrogates, which JSON can spell but nobody can store."""
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except (UnicodeEncodeError, RecursionError):
+            raise PydanticCustomError("bad-text", "must be valid Unicode, not too deep") from None
+        return value
+
+
+class QueryPatch(Body):
+    """What may change of a registered query. ``expires_at: null`` lets it live for ever."""
+
+    ttl: Duration | None = None
+    expires_at: AwareDatetime | None = None
+    priority: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+
+
+class SettingsIn(Body):
+    """Planning settings; what is left out keeps its value."""
+
+    optimizer: Optimizer | None = None
+    objective: Objective | None = None
+    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
+
+
+class DryRunIn(Body):
+    """A plan that is asked for, not published.
+
+    Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
+    relations (or streams, meaning all their relations) to cardinalities and overrides what was
+    measured.
+    """
+
+    add: Annotated[list[QueryIn], Field(max_length=1000)] = []
+    drop: list[QueryName] = []
+    optimizer: Optimizer | None = None
+    objective: Objective | None = None
+    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
+    statistics: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict
+    )
+
+
+class ColumnOut(BaseModel):
+    """One column of a stream."""
+
+    name: str
+    type: str
+
+
+class SourceOut(BaseModel):
+    """Where a stream's tuples come from."""
+
+    format: str
+    path: str | None
+    options: dict[str, str]
+    rows_per_batch: int | None
+
+
+class StreamOut(BaseModel):
+    """A registered stream. ``lateness`` is a duration or ``unbounded``."""
+
+    name: str
+    columns: list[ColumnOut]
+    event_time: str | None
+    lateness: str
+    source: SourceOut
+    input_tuples: int | None
+    late_tuples: int | None
+    invalid_tuples: int | None
+
+
+class StreamList(BaseModel):
+    """All streams, by name."""
+
+    items: list[StreamOut]
+
+
+class VisibleFrom(BaseModel):
+    """From when on stored tuples of an alias are visible; no event time: no bound."""
+
+    batch: int
+    event_time: str | None
+
+
+QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected"]
+
+
+class ProblemOut(BaseModel):
+    """Why a query was rejected."""
+
+    code: str
+    message: str
+    field: str
+    remedy: str
+
+
+class QueryOut(BaseModel):
+    """A query, what it was understood to be, and how far it has come."""
+
+    id: str
+    status: QueryStatus
+    sql: str | None
+    query: dict[str, JsonValue] | None
+    window: str | dict[str, str] | None
+    sink: SinkRecord
+    priority: int
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None
+    normalised: NormalisedInfo
+    first_epoch: int | None
+    last_epoch: int | None
+    activated_batch: int | None
+    expired_batch: int | None
+    visible_from: dict[str, VisibleFrom] | None
+    complete_from: str | None
+    complete: str | None
+    results: int
+    problem: ProblemOut | None
+
+
+class QueryList(BaseModel):
+    """A page of queries in order of registration; pass ``next_cursor`` as ``cursor``."""
+
+    items: list[QueryOut]
+    next_cursor: str | None
+
+
+class EpochOut(EpochRecord):
+    """A published epoch; ``first_batch`` is null until the runtime has started it."""
+
+    first_batch: int | None
+
+
+class EpochSummary(BaseModel):
+    """A line of the epochs' list."""
+
+    epoch: int
+    first_batch: int | None
+    published_at: AwareDatetime
+    optimizer: Optimizer
+    objective: Objective
+    parallelism: int
+    queries: list[str]
+    cost: float
+    bound: float | None
+    gap: float | None
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    method: str
+    fallback: str
+
+
+class EpochList(BaseModel):
+    """A page of epochs, newest first; pass ``next_cursor`` as ``cursor``."""
+
+    items: list[EpochSummary]
+    next_cursor: str | None
+
+
+class RuntimeOut(BaseModel):
+    """The runtime's heartbeat as far as the service relays it."""
+
+    state: str
+    committed: int
+    epoch: int
+    batch_seconds: float
+    processing_seconds: float
+    state_bytes: int
+    input_tuples: int
+    late_tuples: int
+    exhausted: bool
+    error: str | None
+
+
+class CurrentEpoch(BaseModel):
+    """The epoch that the runtime is in, and the published one whose rules it goes by."""
+
+    running: int
+    epoch: EpochOut
+    runtime: RuntimeOut | None
+
+
+class SettingsOut(BaseModel):
+    """Planning settings; ``mode`` and ``epoch_batches`` are fixed when the process starts."""
+
+    optimizer: Optimizer
+    objective: Objective
+    parallelism: int
+    mode: Literal["live", "step"]
+    epoch_batches: int
+
+
+class DryRunOut(BaseModel):
+    """The plan that would be made."""
+
+    optimizer: Optimizer
+    objective: Objective
+    parallelism: int
+    queries: list[str]
+    cost: float
+    bound: float | None
+    gap: float | None
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    method: str
+    candidates: int
+    variables: int
+    constraints: int
+    statistics_epoch: int | None
+    assumed: list[str]
+    rejected: dict[str, ProblemOut]
+    explain: dict[str, JsonValue]
+    text: str
+
+
+class Health(BaseModel):
+    """The process is up."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """Whether requests are served and epochs planned; ``checks`` says what is missing."""
+
+    status: Literal["ready"]
+    checks: dict[str, str]
+
+
+class FieldError(BaseModel):
+    """One complaint about one input field."""
+
+    field: str
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """Problem details (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    errors: list[FieldError] | None = None
+    remedy: str | None = None

@@ -1,0 +1,60 @@
+"""A real service for the client to talk to, in the state that a test asks for."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_client.api import Client
+from anabranch_service.settings import Mode, Settings
+from tests.support.redis import redis_url
+from tests.support.service import Service, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAMESPACES = count()
+
+ORDERS = (("order_id", "bigint"), ("customer_id", "bigint"), ("total", "decimal(12,2)"))
+CUSTOMERS = (("customer_id", "bigint"), ("city", "string"))
+JOIN = "SELECT o.order_id, c.city FROM orders o JOIN customers c ON o.customer_id = c.customer_id"
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[str]:
+    with redis_url() as url:
+        yield url
+
+
+@pytest.fixture
+def service(redis: str) -> Iterator[Service]:
+    """A service that knows nothing yet."""
+    settings = Settings(
+        redis_url=redis,
+        namespace=f"client{next(_NAMESPACES)}",
+        mode=Mode.STEP,
+        poll_seconds=0.005,
+    )
+    with serving(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def url(service: Service) -> str:
+    return f"http://127.0.0.1:{service.settings.port}"
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as found:
+        yield found
+
+
+@pytest.fixture
+def shop(client: Client) -> Client:
+    """A service with two streams that join."""
+    client.create_stream("orders", ORDERS)
+    client.create_stream("customers", CUSTOMERS)
+    return client

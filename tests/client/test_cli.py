@@ -1,0 +1,161 @@
+"""The command line: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from anabranch_client.cli import app
+from tests.client.conftest import JOIN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from anabranch_client.api import Client
+    from tests.support.service import Service
+
+
+def run(*arguments: str, url: str = "http://127.0.0.1:1", stdin: str | None = None) -> Result:
+    return CliRunner().invoke(
+        app, list(arguments), env={"ANABRANCH_URL": url, "COLUMNS": "160"}, input=stdin
+    )
+
+
+def answer(*arguments: str, url: str, stdin: str | None = None) -> Any:
+    result = run(*arguments, "--json", url=url, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def test_streams_from_columns_and_from_a_file(url: str, client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "o.parquet"
+    pq.write_table(pa.table({"id": [1], "total": pa.array([1], pa.decimal128(12, 2))}), path)
+    made = answer("stream", "add", "a", "--column", "k:bigint", "--column", "t:timestamp",
+                  "--event-time", "t", "--lateness", "5 minutes", url=url)  # fmt: skip
+    assert [c["type"] for c in made["columns"]] == ["bigint", "timestamp"]
+    recorded = answer("stream", "add", "b", "--path", str(path), "--rows-per-batch", "3", url=url)
+    assert [c["type"] for c in recorded["columns"]] == ["bigint", "decimal(12,2)"]
+    assert recorded["source"]["rows_per_batch"] == 3
+    assert [s["name"] for s in answer("stream", "list", url=url)] == ["a", "b"]
+    assert answer("stream", "show", "a", url=url) == client.stream("a").document()
+    assert answer("stream", "rm", "a", url=url) == {"deleted": "a"}
+    assert [s.name for s in client.streams()] == ["b"]
+
+
+def test_queries_by_argument_file_and_standard_input(
+    url: str, shop: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "q.sql").write_text(JOIN)
+    answer("query", "add", JOIN, "--name", "a", url=url)
+    answer("query", "add", "--file", str(tmp_path / "q.sql"), "--name", "b", url=url)
+    answer("query", "add", "-", "--name", "c", url=url, stdin=JOIN)
+    assert [q["id"] for q in answer("query", "list", url=url)] == ["a", "b", "c"]
+    changed = answer("query", "set", "a", "--priority", "4", "--ttl", "1 hour", url=url)
+    assert (changed["priority"], changed["expires_at"] is None) == (4, False)
+    assert answer("query", "set", "a", "--expires-at", "never", url=url)["expires_at"] is None
+    answer("query", "rm", "b", url=url)
+    assert answer("query", "show", "b", url=url)["status"] == "expired"
+    assert len(list(shop.queries())) == 3
+
+
+def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="a")
+    service.plan(-1)
+    assert [e["epoch"] for e in answer("epochs", "list", url=url)] == [0]
+    assert answer("epochs", "show", "0", url=url)["queries"] == ["a"]
+    assert answer("epochs", "current", url=url)["epoch"]["epoch"] == 0
+    plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
+                  "individual", "--statistic", "orders=500", url=url)  # fmt: skip
+    assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
+
+
+def test_tables_are_for_people(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="where")
+    service.plan(-1)
+    for command, words in [
+        (("stream", "list"), "orders"),
+        (("stream", "show", "orders"), "decimal(12,2)"),
+        (("query", "list"), "where"),
+        (("query", "show", "where"), "city"),
+        (("epochs", "list"), "clash"),
+        (("epochs", "show", "0"), "⇒ where"),
+        (("epochs", "current"), "not started"),
+        (("plan", "dry-run"), "where"),
+    ]:
+        result = run(*command, url=url)
+        assert result.exit_code == 0, result.output
+        assert words in result.stdout
+
+
+def one_line(result: Result, code: int, words: str) -> None:
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_a_refused_query_is_one_line_and_exit_code_1(url: str, shop: Client) -> None:
+    one_line(run("query", "add", "SELECT x FROM nowhere", url=url), 1, "nowhere")
+    one_line(run("query", "show", "none", "--json", url=url), 1, "none")
+    assert list(shop.queries()) == []
+
+
+def test_no_service_is_one_line_and_exit_code_1() -> None:
+    one_line(run("stream", "list"), 1, "anabranch up")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("query", "add"), "--file"),
+        (("query", "add", "SELECT 1", "--file", "x.sql"), "exactly one"),
+        (("query", "add", "--file", "no-such.sql"), "cannot read no-such.sql"),
+        (("query", "add", "--structured", "no-such.json"), "cannot read no-such.json"),
+        (("query", "add", "SELECT 1", "--window", "1 hour", "--window", "a=1 hour"), "--window"),
+        (("query", "set", "a"), "nothing to change"),
+        (("stream", "add", "a"), "--column"),
+        (("stream", "add", "a", "--column", "id"), "name:type"),
+        (("stream", "add", "a", "--path", "no-such.parquet"), "missing"),
+        (("plan", "dry-run", "--statistic", "orders=many"), "relation=number"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_exit_code_2(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    one_line(run(*arguments), 2, words)
+
+
+def test_a_bad_scenario_is_exit_code_2_and_starts_nothing(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("streams: {a: {path: none.parquet, rows_per_batch: 1}}")
+    out = tmp_path / "out"
+    result = run("replay", str(scenario), "--out", str(out))
+    one_line(result, 2, "streams.a.path")
+    assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_exit_code_2(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("streams: {a: {path: a.parquet, rows_per_batch: 1}}")
+    (tmp_path / "file").write_text("")
+    one_line(run("replay", str(scenario), "--out", str(tmp_path / "file" / "out")), 2, "--out")
+
+
+def test_a_redis_that_does_not_answer_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_REDIS_URL", "redis://127.0.0.1:1/0")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("streams: {a: {path: a.parquet, rows_per_batch: 1}}")
+    one_line(run("replay", str(scenario), "--out", str(tmp_path / "out")), 1, "ANABRANCH_REDIS_URL")

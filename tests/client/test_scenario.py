@@ -1,0 +1,160 @@
+"""Scenario files: what is read, and how each kind of mistake is put to the user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch_client.errors import ScenarioError
+from anabranch_client.scenario import load_scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """
+streams:
+  flights: {path: flights.parquet, event_time: ts, lateness: 5 minutes, rows_per_batch: 2}
+  weather: {path: weather.parquet, rows_per_batch: 3}
+queries:
+  delays:
+    sql: SELECT f.id FROM flights f JOIN weather w ON f.origin = w.origin
+    window: {f: 1 hour, w: PT30M}
+    register_at: 2
+    expire_at: 5
+  all: {sql: SELECT 1, window: 1 day}
+epochs: {every: 3}
+optimizer: {4: individual, 0: shared}
+parallelism: 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    moments = pa.array([0, 1, 2, 3, 4], pa.timestamp("us", tz="UTC"))
+    flights = pa.table({"id": [1, 2, 3, 4, 5], "origin": list("abcde"), "ts": moments})
+    pq.write_table(flights, tmp_path / "flights.parquet")
+    weather = pa.table({"origin": list("abcd"), "wind": pa.array([1, 2, 3, 4], pa.int16())})
+    pq.write_table(weather, tmp_path / "weather.parquet")
+    odd = pa.table({"id": [1], "tags": [["x"]]})
+    pq.write_table(odd, tmp_path / "lists.parquet")
+    pq.write_table(pa.table([[1], [2]], names=["id", "ID"]), tmp_path / "twice.parquet")
+    (tmp_path / "text.parquet").write_text("id,origin")
+    (tmp_path / "folder.parquet").mkdir()
+    return tmp_path
+
+
+def load(folder: Path, text: str) -> object:
+    path = folder / "SCENARIO.yaml"
+    path.write_text(text)
+    return load_scenario(path)
+
+
+def test_a_good_scenario_is_read_with_the_columns_of_its_files(folder: Path) -> None:
+    (folder / "SCENARIO.yaml").write_text(GOOD)
+    scenario = load_scenario(folder / "SCENARIO.yaml")
+    flights, weather = scenario.streams
+    assert flights.columns == (("id", "bigint"), ("origin", "string"), ("ts", "timestamp"))
+    assert weather.columns == (("origin", "string"), ("wind", "smallint"))
+    assert (flights.rows, flights.batches, flights.lateness) == (5, 3, "5 minutes")
+    assert (weather.batches, weather.lateness, weather.event_time) == (2, "unbounded", None)
+    assert flights.path == (folder / "flights.parquet").resolve()
+    delays, everything = scenario.queries
+    assert delays.window == {"f": "1 hour", "w": "PT30M"}
+    assert (delays.register_at, delays.expire_at) == (2, 5)
+    assert (everything.register_at, everything.expire_at) == (0, None)
+    assert scenario.optimizer == {0: "shared", 4: "individual"}
+    assert list(scenario.optimizer) == [0, 4]
+    assert (scenario.every, scenario.parallelism, scenario.batches) == (3, 2, 3)
+
+
+def test_one_optimizer_is_for_all_batches_and_clash_is_the_default(folder: Path) -> None:
+    text = "streams: {w: {path: weather.parquet, rows_per_batch: 9}}\n"
+    (folder / "a.yaml").write_text(text + "optimizer: individual\n")
+    (folder / "b.yaml").write_text(text)
+    (folder / "c.yaml").write_text(text + "optimizer: {3: shared}\n")
+    assert load_scenario(folder / "a.yaml").optimizer == {0: "individual"}
+    assert load_scenario(folder / "b.yaml").optimizer == {0: "clash"}
+    assert load_scenario(folder / "c.yaml").optimizer == {0: "clash", 3: "shared"}
+
+
+BAD = [
+    ("path: flights.parquet", "path: nowhere.parquet", "streams.flights.path", "missing"),
+    ("path: flights.parquet", "path: folder.parquet", "streams.flights.path", "folder"),
+    ("path: flights.parquet", "path: text.parquet", "streams.flights.path", "no readable Parquet"),
+    ("path: weather.parquet", "path: lists.parquet", "streams.weather.path", "'tags'"),
+    ("path: weather.parquet", "path: twice.parquet", "streams.weather.path", "more than once"),
+    ("path: weather.parquet, ", "", "streams.weather.path", "missing"),
+    ("event_time: ts", "event_time: when", "streams.flights.event_time", "unknown"),
+    ("event_time: ts", "event_time: id", "streams.flights.event_time", "is a bigint"),
+    ("lateness: 5 minutes", "lateness: soon", "streams.flights.lateness", "no duration"),
+    ("lateness: 5 minutes", "lateness: 5 months", "streams.flights.lateness", "no duration"),
+    ("lateness: 5 minutes", "lateness: PT", "streams.flights.lateness", "no duration"),
+    ("rows_per_batch: 2", "rows_per_batch: 0", "streams.flights.rows_per_batch", "not 0"),
+    ("rows_per_batch: 2", "rows_per_batch: 2.5", "streams.flights.rows_per_batch", "integer"),
+    ("rows_per_batch: 2", "rows_per_batch: true", "streams.flights.rows_per_batch", "integer"),
+    ("rows_per_batch: 2", "rows: 2", "streams.flights", "rows_per_batch"),
+    ("event_time: ts", "colour: red", "streams.flights.colour", "unknown key"),
+    ("  weather:", "  Flights:", "streams", "differ in case only"),
+    ("  weather:", "  we/ather:", "streams", "no valid name"),
+    ("  delays:", "  ../delays:", "queries", "no valid name"),
+    ("  all:", "  delays:", "", "more than once"),
+    ("  all:", "  7:", "queries", "string"),
+    ("sql: SELECT 1", "sql: ''", "queries.all.sql", "empty"),
+    ("sql: SELECT 1, ", "", "queries.all.sql", "missing"),
+    ("w: PT30M", "w: 7", "queries.delays.window", "7 is no duration"),
+    ("window: 1 day", "window: 5", "queries.all.window", "5 is no duration"),
+    ("register_at: 2", "register_at: -1", "queries.delays.register_at", "-1"),
+    ("register_at: 2", "register_at: six", "queries.delays.register_at", "six"),
+    ("expire_at: 5", "expire_at: 1", "queries.delays", "before register_at"),
+    ("every: 3", "every: 0", "epochs.every", "0"),
+    ("every: 3", "length: 3", "epochs.length", "epochs has every"),
+    ("4: individual", "4: guess", "optimizer.4", "guess"),
+    ("0: shared", "-3: shared", "optimizer.-3", "-3"),
+    ("parallelism: 2", "parallelism: 0", "parallelism", "0"),
+    ("parallelism: 2", "speed: 2", "speed", "the scenario has streams"),
+    ("streams:", "streams: {}\nsteams:", "streams", "at least 1"),
+    ("epochs: {every: 3}", "epochs: {every: 3", "", "line"),
+]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "field", "words"), BAD, ids=[f"{bad} @{field}" for _, bad, field, _ in BAD]
+)
+def test_a_mistake_is_one_line_that_names_the_field(
+    folder: Path, good: str, bad: str, field: str, words: str
+) -> None:
+    assert GOOD.count(good) >= 1
+    with pytest.raises(ScenarioError) as caught:
+        load(folder, GOOD.replace(good, bad, 1))
+    assert caught.value.exit_code == 2
+    assert caught.value.remedy or words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{field}: " if field else "")
+    assert words in str(caught.value)
+    if field:
+        assert caught.value.field.startswith(field)
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "just words", "7"])
+def test_a_file_that_is_no_mapping_is_refused(folder: Path, text: str) -> None:
+    with pytest.raises(ScenarioError, match="no mapping"):
+        load(folder, text)
+
+
+def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="cannot read"):
+        load_scenario(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ScenarioError, match="UTF-8"):
+        load_scenario(tmp_path / "binary.yaml")
+
+
+@pytest.mark.parametrize(
+    "duration",
+    ["0 seconds", "1 hour", "2 WEEKS", "15 milliseconds", "PT0.5S", "P1DT2H", "P2W", "PT36H"],
+)
+def test_durations_that_are_understood(folder: Path, duration: str) -> None:
+    load(folder, GOOD.replace("5 minutes", duration))

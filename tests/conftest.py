@@ -1,0 +1,98 @@
+"""What every test may use: hypothesis profiles, a Spark session, a browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+# `dev` gives the same examples in every run, so that a failure is never a surprise of the day.
+# `deep` searches for new ones (make test-full, or pytest --hypothesis-profile deep).
+settings.register_profile(
+    "dev",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "deep",
+    max_examples=1000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("dev")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small local session, shared by the tests marked ``spark``: two cores, UTC, no UI."""
+    # Imported here: a run without Spark tests shall not pay for it.
+    from pyspark.sql import SparkSession
+
+    root = tmp_path_factory.mktemp("spark")
+    log4j = root / "log4j2.properties"
+    log4j.write_text(_QUIET_LOG4J)
+    # The daylight saving of the machine's zone must not decide a test.
+    timezone = "-Duser.timezone=UTC"
+    # Spark starts the `python3` of the path else, which lacks this environment's packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("anabranch-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"{timezone} -Dlog4j2.configurationFile={log4j.as_uri()}",
+        )
+        .config("spark.local.dir", str(root / "local"))
+        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.default.parallelism", "2")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    """Path of an installed Chromium or Chrome, for tests of pages; skips where there is none."""
+    override = os.environ.get("ANABRANCH_CHROMIUM")
+    found = override or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(
+            f"no browser: none of {', '.join(BROWSERS)} is on the path; install one "
+            "or set ANABRANCH_CHROMIUM to its executable"
+        )
+    return Path(found)
+
+
+_QUIET_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""

@@ -1,0 +1,36 @@
+"""Random scenarios through REST, Redis, Spark and Parquet; every row is held against DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.replay_check import replay_and_check
+from tests.support.scenarios import generate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Chosen for what they have in them: see the test below.
+FEW = (5, 8, 9, 20)
+MANY = tuple(seed for seed in range(64) if seed not in FEW)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", FEW)
+def test_replay_is_exact(seed: int, tmp_path: Path) -> None:
+    _replay(seed, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", MANY)
+def test_replay_is_exact_on_many_scenarios(seed: int, tmp_path: Path) -> None:
+    _replay(seed, tmp_path)
+
+
+def _replay(seed: int, folder: Path) -> None:
+    scenario = generate(seed, folder)
+    verdict, _ = replay_and_check(scenario.path, folder / "out", scenario.queries)
+    assert not verdict.problems, str(verdict)

@@ -1,0 +1,131 @@
+"""Difference matrices, compared with enumeration of event times."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch_planner import bounds as matrices
+from anabranch_planner.errors import QueryError
+from anabranch_planner.model import Bounds, Label
+
+NAMES = ("R", "S", "T", "U")
+
+
+@st.composite
+def matrix(draw: st.DrawFn, low: int = -2) -> Bounds:
+    size = draw(st.integers(1, 4))
+    entry = st.one_of(st.none(), st.integers(low, 4))
+    return tuple(tuple(0 if i == j else draw(entry) for j in range(size)) for i in range(size))
+
+
+def satisfies(times: tuple[int, ...], bounds: Bounds) -> bool:
+    return all(
+        bound is None or times[j] - times[i] <= bound
+        for i, row in enumerate(bounds)
+        for j, bound in enumerate(row)
+    )
+
+
+def solutions(bounds: Bounds, reach: int = 6) -> set[tuple[int, ...]]:
+    """All small integer solutions with the first time at 0."""
+    rest = itertools.product(range(-reach, reach + 1), repeat=len(bounds) - 1)
+    return {(0, *times) for times in rest if satisfies((0, *times), bounds)}
+
+
+def shortest(bounds: Bounds, i: int, j: int) -> int | None:
+    """The least sum over all simple paths from i to j."""
+    inner = [k for k in range(len(bounds)) if k not in (i, j)]
+    best: int | None = None
+    for count in range(len(inner) + 1):
+        for middle in itertools.permutations(inner, count):
+            path = (i, *middle, j)
+            steps = [bounds[a][b] for a, b in itertools.pairwise(path)]
+            if all(s is not None for s in steps):
+                total = sum(s or 0 for s in steps)
+                best = total if best is None else min(best, total)
+    return best
+
+
+@given(matrix())
+def test_closing_is_all_shortest_paths_or_an_error(bounds: Bounds) -> None:
+    size = len(bounds)
+    # A cycle through i and j is a path there and a path back.
+    negative = any(
+        (there := shortest(bounds, i, j)) is not None
+        and (back := shortest(bounds, j, i)) is not None
+        and there + back < 0
+        for i in range(size)
+        for j in range(i)
+    )
+    if negative:
+        with pytest.raises(QueryError) as caught:
+            matrices.close(bounds, NAMES[:size])
+        assert caught.value.code == "unsatisfiable-time-bounds"
+        assert not solutions(bounds)
+        return
+    closed = matrices.close(bounds, NAMES[:size])
+    for i in range(size):
+        for j in range(size):
+            assert closed[i][j] == (0 if i == j else shortest(bounds, i, j))
+    assert solutions(closed) == solutions(bounds)
+
+
+@given(matrix(low=0))
+def test_the_reduced_bounds_close_to_the_same_matrix(bounds: Bounds) -> None:
+    labels = tuple(Label(n) for n in NAMES[: len(bounds)])
+    closed = matrices.close(bounds, labels)
+    found = matrices.time_bounds(closed, labels)
+    rebuilt = matrices.unbounded(len(bounds))
+    for bound in found:
+        entry = matrices.single(
+            len(bounds), labels.index(bound.earlier), labels.index(bound.later), bound.micros
+        )
+        rebuilt = matrices.intersect(rebuilt, entry)
+    assert matrices.close(rebuilt, labels) == closed
+    assert list(found) == sorted(found, key=lambda b: (b.earlier, b.later))
+
+
+@given(matrix(low=0), st.data())
+def test_widening_admits_what_either_admits_and_stays_closed(
+    bounds: Bounds, data: st.DataObject
+) -> None:
+    size = len(bounds)
+    other = data.draw(matrix(low=0).filter(lambda m: len(m) == size))
+    left, right = matrices.close(bounds, NAMES[:size]), matrices.close(other, NAMES[:size])
+    wide = matrices.widen(left, right)
+    assert solutions(left) | solutions(right) <= solutions(wide)
+    assert matrices.close(wide, NAMES[:size]) == wide
+
+
+@given(matrix(low=0), st.data())
+def test_a_restriction_of_a_closed_matrix_is_its_projection(
+    bounds: Bounds, data: st.DataObject
+) -> None:
+    size = len(bounds)
+    chosen = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
+    closed = matrices.close(bounds, NAMES[:size])
+    part = matrices.restrict(closed, chosen)
+    assert matrices.close(part, [NAMES[i] for i in chosen]) == part
+    assert part == tuple(tuple(closed[i][j] for j in chosen) for i in chosen)
+
+
+def test_windows_bound_every_other_alias() -> None:
+    windows = matrices.from_windows(("R", "S", "T"), {"R": 5, "T": 0, "S": None})
+    assert windows == ((0, 5, 5), (None, 0, None), (0, 0, 0))
+
+
+def test_a_negative_cycle_names_its_aliases_only() -> None:
+    d = matrices.intersect(matrices.single(4, 1, 2, 3), matrices.single(4, 2, 1, -4))
+    with pytest.raises(QueryError, match=r"among S, T contradict") as caught:
+        matrices.close(d, NAMES)
+    assert caught.value.remedy
+
+
+def test_the_diagonal_is_zero_or_a_contradiction() -> None:
+    assert matrices.close(matrices.single(2, 0, 0, 7), NAMES[:2]) == ((0, None), (None, 0))
+    with pytest.raises(QueryError, match="among R contradict"):
+        matrices.close(matrices.single(2, 0, 0, -1), NAMES[:2])

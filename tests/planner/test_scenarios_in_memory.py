@@ -1,0 +1,106 @@
+"""Replay scenarios without Spark: SQL, plans, rulesets, interpreter; DuckDB has the last word."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.optimise import optimise
+from anabranch_planner.plan import Optimizer, Plan
+from anabranch_planner.sql import parse_sql
+from anabranch_planner.statistics import NoStatistics
+from tests.support.history import record
+from tests.support.in_memory import load, plain
+from tests.support.interpreter import interpret
+from tests.support.oracle import Oracle, from_spark
+from tests.support.random_plans import random_plan
+from tests.support.scenario_file import read_scenario
+from tests.support.scenarios import generate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_planner.model import JoinQuery
+    from anabranch_planner.ruleset import Ruleset
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_scenario_gives_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(104, 160))
+def test_many_scenarios_give_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path)
+
+
+def check(seed: int, folder: Path) -> None:
+    rng = Random(seed)
+    generated = generate(seed, folder)
+    scenario = read_scenario(generated.path)
+    streams, batches = load(scenario)
+    queries = {
+        name: parse_sql(name, entry.sql, streams, entry.window)
+        for name, entry in scenario.queries.items()
+    }
+    epochs: list[tuple[Ruleset, int]] = []
+    for first in range(0, len(batches), scenario.every):
+        running = [
+            queries[name]
+            for name, entry in scenario.queries.items()
+            if scenario.next_epoch(entry.register_at) <= first
+            and (entry.expire_at is None or first < scenario.next_epoch(entry.expire_at))
+        ]
+        ruleset = compile_ruleset(
+            plan(running, rng),
+            running,
+            list(streams.values()),
+            epoch=len(epochs),
+            parallelism=2,
+            sinks={},
+        )
+        epochs.append((ruleset, min(scenario.every, len(batches) - first)))
+    history = record(list(streams.values()), batches)
+    outcome = interpret(epochs, history, expire=rng.random() < 0.5)
+    oracle = Oracle(scenario)
+    try:
+        for name in scenario.streams:
+            counts = oracle.counts(name)
+            assert (counts.late, counts.invalid) == (history.late[name], history.invalid[name])
+        for query_id, activation in outcome.activations.items():
+            got = Counter(map(comparable, outcome.results[query_id].values()))
+            entry = scenario.queries[query_id]
+            for described in (
+                generated.queries[query_id],
+                from_spark(entry.sql, oracle.columns()),
+            ):
+                rows = oracle.rows(described, entry, activation)
+                assert got == Counter(map(comparable, rows)), query_id
+    finally:
+        oracle.close()
+
+
+def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
+    """A random plan, or that of a random optimiser."""
+    if rng.random() < 0.5:
+        return random_plan(queries, rng)
+    return optimise(
+        queries,
+        NoStatistics(),
+        optimizer=rng.choice(list(Optimizer)),
+        parallelism=2,
+        deadline=5,
+    )
+
+
+def comparable(row: Sequence[object]) -> tuple[object, ...]:
+    """``row`` such that equal values are equal and hash alike in Python."""
+    values = [plain(value) for value in row]
+    return tuple("NaN" if isinstance(v, float) and math.isnan(v) else v for v in values)

@@ -1,0 +1,84 @@
+"""A real service over a real Redis, empty for every test."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_service.settings import Mode, Settings
+from tests.support.redis import redis_url
+from tests.support.service import Service, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAMESPACES = count()
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[str]:
+    with redis_url() as url:
+        yield url
+
+
+@pytest.fixture
+def settings(redis: str) -> Settings:
+    return Settings(
+        redis_url=redis,
+        namespace=f"test{next(_NAMESPACES)}",
+        mode=Mode.STEP,
+        parallelism=2,
+        poll_seconds=0.005,
+    )
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator[Service]:
+    with serving(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def shop(service: Service) -> Service:
+    """A service with three streams that join in a chain: customers, orders, items."""
+    for stream in STREAMS:
+        service.post("/v1/streams", stream)
+    return service
+
+
+STREAMS: list[dict[str, object]] = [
+    {
+        "name": "customers",
+        "columns": [{"name": "customer_id", "type": "bigint"}, {"name": "city", "type": "string"}],
+    },
+    {
+        "name": "orders",
+        "columns": {
+            "order_id": "bigint",
+            "customer_id": "bigint",
+            "total": "double",
+            "ts": "timestamp",
+        },
+        "event_time": "ts",
+    },
+    {
+        "name": "items",
+        "columns": {
+            "order_id": "bigint",
+            "part": "int",
+            "quantity": "int",
+            "ts": "timestamp",
+        },
+        "event_time": "ts",
+        "lateness": "unbounded",
+        "source": {"format": "recorded", "path": "items.parquet", "rows_per_batch": 100},
+    },
+]
+
+PAIR = "SELECT o.order_id, c.city FROM orders o JOIN customers c ON o.customer_id = c.customer_id"
+CHAIN = (
+    "SELECT c.city, i.part FROM customers c JOIN orders o ON o.customer_id = c.customer_id "
+    "JOIN items i ON i.order_id = o.order_id"
+)

@@ -1,0 +1,149 @@
+"""The dashboard in a real browser, with nothing but this service to talk to."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from anabranch_planner.exchange import Activation, Progress, Visibility
+from tests.service.conftest import CHAIN, PAIR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.support.service import Service
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Path) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=str(chromium), args=["--no-sandbox"], headless=True
+        )
+        yield running
+        running.close()
+
+
+@contextmanager
+def opened(browser: Browser, service: Service) -> Iterator[tuple[Page, list[str]]]:
+    """The dashboard's page, and whatever it complains of."""
+    page = browser.new_page(viewport={"width": 1480, "height": 1000}, locale="en-US")
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "console",
+        lambda m: complaints.append(m.text) if m.type == "error" and "404" not in m.text else None,
+    )
+    own = f"http://127.0.0.1:{service.settings.port}/"
+    page.on(
+        "request",
+        lambda r: None if r.url.startswith(own) else complaints.append(f"foreign: {r.url}"),
+    )
+    page.goto(own)
+    try:
+        yield page, complaints
+    finally:
+        page.close()
+
+
+def test_before_anything_is_registered(browser: Browser, service: Service) -> None:
+    with opened(browser, service) as (page, complaints):
+        expect(page.get_by_role("status")).to_have_text("live")
+        expect(page.locator("#queries")).to_contain_text("No queries yet")
+        expect(page.locator("#facts")).to_contain_text("not started")
+        assert complaints == []
+
+
+def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(0)
+    shop.activate("pair", Activation(0, {"o": Visibility(0, None), "c": Visibility(0, None)}))
+    shop.progress(
+        Progress(
+            "running",
+            committed=6,
+            epoch=1,
+            epoch_starts={"0": 0, "1": 4},
+            results={"pair": 12345},
+            streams={"orders": {"input": 1000, "late": 2}},
+        )
+    )
+    record = shop.get("/v1/epochs/1")
+    with opened(browser, shop) as (page, complaints):
+        expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
+        row = page.locator("#queries tbody tr", has_text="pair").first
+        expect(row).to_contain_text("active")
+        expect(row).to_contain_text("12,345")
+        expect(page.locator("#facts")).to_contain_text("1,000")
+
+        bars = page.get_by_role("list", name="Cost compared").get_by_role("listitem")
+        expect(bars).to_have_count(3)
+        assert page.get_by_role("listitem", name=f"each query alone: {_js(record)}").count() == 1
+        expect(page.locator("#saving")).to_contain_text("cheaper than each alone")
+
+        trees = page.locator("#trees svg")
+        starts = {o["start"] for q in record["explain"]["queries"] for o in q["orders"]}
+        expect(trees).to_have_count(len(starts))
+        steps = {
+            s["id"]: s
+            for goal in (*record["explain"]["queries"], *record["explain"]["maintenance"])
+            for o in goal["orders"]
+            for s in o["steps"]
+        }
+        expect(page.locator("#trees .store, #trees .mir")).to_have_count(len(steps))
+        shared = [s for s in steps.values() if len(s["shared_by"]) > 1]
+        assert shared
+        expect(page.locator("#trees .edge.shared")).to_have_count(len(shared))
+        expect(page.locator("#trees .tag-text").first).to_contain_text(" + ")
+        assert all(label for label in trees.evaluate_all("x => x.map(e => e.ariaLabel)"))
+        expect(page.locator("#steps tbody tr")).to_have_count(len(steps))
+        _assert_no_overlap(page)
+
+        page.get_by_role("button", name="pair", exact=True).click()
+        assert page.locator("#trees .dim").count() > 0
+        page.get_by_role("button", name="pair", exact=True).click()
+        page.mouse.move(0, 0)
+        expect(page.locator("#trees .dim")).to_have_count(0)
+
+        page.get_by_role("button", name="Show epoch 0").click()
+        expect(page.get_by_role("heading", name="Epoch 0", exact=True)).to_be_visible()
+        expect(page.locator("#chips button")).to_have_count(1)
+        page.get_by_role("button", name="Follow the current epoch").click()
+        expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
+        assert complaints == []
+
+
+def test_the_page_follows_what_happens(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop) as (page, complaints):
+        expect(page.get_by_role("status")).to_have_text("live")
+        shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        expect(page.locator("#queries")).to_contain_text("pending")
+        shop.plan(-1)
+        expect(page.locator("#trees svg")).to_have_count(2)
+        assert complaints == []
+
+
+def _js(record: dict[str, float]) -> str:
+    """The record's individual cost as JavaScript writes it."""
+    cost = record["individual_cost"]
+    return str(int(cost)) if cost == int(cost) else repr(cost)
+
+
+def _assert_no_overlap(page: Page) -> None:
+    """No two boxes of a tree lie on each other."""
+    for tree in page.locator("#trees svg").all():
+        boxes = tree.locator("rect.box").evaluate_all(
+            "rects => rects.map(r => [r.x, r.y, r.width, r.height].map(v => v.baseVal.value))"
+        )
+        for i, (x, y, w, h) in enumerate(boxes):
+            for ox, oy, ow, oh in boxes[i + 1 :]:
+                apart = x + w <= ox or ox + ow <= x or y + h <= oy or oy + oh <= y
+                assert apart, (boxes[i], (ox, oy, ow, oh))

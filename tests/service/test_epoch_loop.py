@@ -1,0 +1,224 @@
+"""The epoch loop against boundaries written by hand, as the runtime would."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner import ruleset as wire
+from anabranch_planner.exchange import Keys, Progress, Snapshot
+from anabranch_service.settings import Mode, Settings
+from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.redis import StoppableRedis
+from tests.support.service import eventually, serving
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+
+def test_the_start_of_the_runtime_is_answered_with_epoch_0(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    text = shop.redis.get(shop.keys.ruleset(0))
+    ruleset = wire.from_json(json.loads(str(text)))
+    ruleset.validate()
+    assert ruleset.epoch == 0
+    assert [q.id for q in ruleset.queries] == ["chain"]
+    assert [s.name for s in ruleset.streams] == ["customers", "items", "orders"]
+    assert ruleset.probe_rules
+    assert shop.redis.zrange(shop.keys.published, 0, -1) == ["0"]
+    record = shop.get("/v1/epochs/0")
+    assert record["statistics_epoch"] is None
+    assert record["assumed"] == ["customers", "items", "orders"]
+
+
+def test_an_epoch_without_queries_is_published_as_well(service: Service) -> None:
+    service.plan(-1)
+    record = service.get("/v1/epochs/0")
+    assert (record["queries"], record["cost"], record["method"]) == ([], 0, "empty")
+    ruleset = wire.from_json(service.get("/v1/epochs/0/ruleset"))
+    assert (ruleset.queries, ruleset.probe_rules, ruleset.stores) == ((), (), ())
+
+
+def test_a_restarted_runtime_changes_nothing_that_was_published(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    before = shop.redis.get(shop.keys.ruleset(0))
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    assert shop.redis.get(shop.keys.ruleset(0)) == before
+    assert shop.get("/v1/epochs/0")["queries"] == ["pair"]
+    assert shop.get("/v1/queries/chain")["first_epoch"] is None
+    shop.plan(0)
+    assert shop.get("/v1/queries/chain")["first_epoch"] == 1
+
+
+def test_statistics_of_the_boundary_decide_the_cost(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    snapshot = Snapshot(
+        0,
+        4,
+        4,
+        arrivals={"orders": 50_000, "customers": 10},
+        distincts={"orders": {"customer_id": 10}, "customers": {"customer_id": 10}},
+    )
+    shop.plan(0, next_batch=4, snapshot=snapshot)
+    first, second = shop.get("/v1/epochs/0"), shop.get("/v1/epochs/1")
+    assert second["statistics_epoch"] == 0
+    assert second["assumed"] == []
+    assert second["cost"] > first["cost"]
+    assert second["queries"] == ["pair"]
+
+
+def test_live_answers_leave_the_runtime_an_epoch_of_time(settings: Settings) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.plan(-1)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(0)
+        assert [e["epoch"] for e in service.get("/v1/epochs")["items"]] == [2, 0]
+        assert service.get("/v1/queries/pair")["first_epoch"] == 2
+        service.call("DELETE", "/v1/queries/pair", 202)
+        service.plan(1)
+        assert service.get("/v1/epochs/3")["queries"] == []
+        assert service.get("/v1/queries/pair")["last_epoch"] == 2
+        service.progress(Progress("running", committed=5, epoch=1, ruleset_epoch=0))
+        current = service.get("/v1/epochs/current")
+        assert (current["running"], current["epoch"]["epoch"]) == (1, 0)
+
+
+def test_queries_that_share_are_cheaper_together(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    record = shop.get("/v1/epochs/0")
+    assert record["cost"] < record["individual_cost"]
+    assert record["cost"] <= record["shared_cost"] <= record["individual_cost"]
+    assert record["gap"] == 0
+    assert record["solve_ms"] > 0
+
+
+@pytest.mark.parametrize("optimizer", ["clash", "shared", "individual"])
+def test_the_optimizer_can_be_switched_at_run_time(shop: Service, optimizer: str) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    shop.call("PUT", "/v1/settings", 200, {"optimizer": optimizer, "parallelism": 3})
+    shop.plan(0)
+    record = shop.get("/v1/epochs/1")
+    assert (record["optimizer"], record["parallelism"]) == (optimizer, 3)
+    if optimizer != "clash":
+        assert record["cost"] == record[f"{optimizer}_cost"]
+
+
+def test_a_query_that_no_longer_means_anything_is_rejected_and_the_rest_planned(
+    shop: Service,
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    # Only another writer can do this: the API refuses to delete a stream in use.
+    shop.redis.hdel(shop.keys.streams, "items")
+    shop.plan(-1)
+    record = shop.get("/v1/epochs/0")
+    assert record["queries"] == ["pair"]
+    assert list(record["rejected"]) == ["chain"]
+    rejected = shop.get("/v1/queries/chain")
+    assert rejected["status"] == "rejected"
+    assert "items" in rejected["problem"]["message"]
+    assert shop.get("/v1/queries/pair")["first_epoch"] == 0
+    shop.plan(0)
+    assert shop.get("/v1/epochs/1")["rejected"] == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "published"),
+    [
+        ("not json", []),
+        ('{"epoch": "x", "next_batch": 0}', []),
+        ('{"epoch": 0, "next_batch": 4, "snapshot": {"arrivals": 5}}', [1]),
+    ],
+)
+def test_what_the_loop_cannot_read_does_not_stop_it(
+    shop: Service, text: str, published: list[int]
+) -> None:
+    shop.redis.rpush(shop.keys.boundaries, text)
+    shop.answered()
+    assert [e["epoch"] for e in shop.get("/v1/epochs")["items"]] == published
+    shop.plan(4)
+    assert shop.get("/v1/epochs")["items"][0]["epoch"] == 5
+    assert shop.get("/readyz")["checks"]["epoch_loop"] == "ok"
+
+
+def test_an_unreadable_record_does_not_hide_the_others(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.redis.hset(shop.keys.queries, "odd", '{"id": "odd"}')
+    shop.redis.hset(shop.keys.streams, "odd", "[]")
+    assert [q["id"] for q in shop.get("/v1/queries")["items"]] == ["pair"]
+    assert shop.get("/v1/queries/odd", 500)["code"] == "corrupt-record"
+    assert shop.get("/v1/streams/odd", 500)["code"] == "corrupt-record"
+    shop.plan(-1)
+    assert shop.get("/v1/epochs/0")["queries"] == ["pair"]
+
+
+def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Settings) -> None:
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        before = service.redis.hget(service.keys.queries, "pair")
+        published = service.redis.get(service.keys.ruleset(0))
+    keys = Keys(settings.namespace)
+    with serving(settings) as service:
+        # As if the crash had come right after the publication.
+        planned = json.loads(str(before))
+        service.redis.hset(keys.queries, "pair", json.dumps({**planned, "first_epoch": None}))
+        service.redis.set(keys.cursor, 0)
+        service.answered()
+        eventually(
+            lambda: service.get("/v1/queries/pair")["first_epoch"] == 0, "the record is settled"
+        )
+        assert service.redis.get(keys.ruleset(0)) == published
+
+
+def test_state_outlives_the_service(settings: Settings) -> None:
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.call("PUT", "/v1/settings", 200, {"optimizer": "shared"})
+        service.plan(-1)
+        queries, epoch = service.get("/v1/queries"), service.get("/v1/epochs/0")
+    with serving(settings) as service:
+        assert service.get("/v1/queries") == queries
+        assert service.get("/v1/epochs/0") == epoch
+        assert service.get("/v1/settings")["optimizer"] == "shared"
+        service.plan(0)
+        assert service.get("/v1/epochs/1")["optimizer"] == "shared"
+
+
+def test_redis_going_away_and_coming_back(settings: Settings) -> None:
+    redis = StoppableRedis()
+    try:
+        with serving(replace(settings, redis_url=redis.url)) as service:
+            for stream in STREAMS:
+                service.post("/v1/streams", stream)
+            service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+            service.plan(-1)
+            redis.kill()
+            eventually(lambda: service.http.get("/readyz").status_code == 503, "the loop notices")
+            problem = service.get("/v1/queries", 503)
+            assert problem["code"] == "registry-unavailable"
+            assert service.get("/healthz") == {"status": "ok"}
+            redis.start()
+            eventually(lambda: service.http.get("/readyz").status_code == 200, "the loop recovers")
+            assert [q["id"] for q in service.get("/v1/queries")["items"]] == ["pair"]
+            service.plan(0)
+            assert service.get("/v1/epochs/1")["queries"] == ["pair"]
+    finally:
+        redis.close()

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.exchange import Progress
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+
+def test_nothing_has_been_published_yet(service: Service) -> None:
+    assert service.get("/v1/epochs") == {"items": [], "next_cursor": None}
+    assert service.get("/v1/epochs/current", 404)["code"] == "no-epoch"
+    assert service.get("/v1/epochs/0", 404)["code"] == "unknown-epoch"
+    assert service.get("/v1/epochs/0/ruleset", 404)["code"] == "unknown-epoch"
+    assert service.get("/v1/epochs/-1", 422)["errors"][0]["field"] == "number"
+    assert service.get("/v1/epochs/first", 422)["errors"][0]["field"] == "number"
+
+
+def test_epochs_are_listed_newest_first_in_pages(service: Service) -> None:
+    for epoch in range(-1, 4):
+        service.plan(epoch)
+    seen, cursor = [], ""
+    while True:
+        page = service.get(f"/v1/epochs?limit=2{cursor}")
+        seen += [item["epoch"] for item in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == [4, 3, 2, 1, 0]
+
+
+def test_an_epoch_knows_when_it_started(shop: Service) -> None:
+    shop.plan(-1)
+    shop.plan(0)
+    assert shop.get("/v1/epochs/0")["first_batch"] is None
+    before = shop.get("/v1/epochs/current")
+    assert (before["running"], before["epoch"]["epoch"], before["runtime"]) == (-1, 0, None)
+    shop.progress(
+        Progress(
+            "running",
+            committed=5,
+            epoch=1,
+            epoch_starts={"0": 0, "1": 4},
+            ruleset_epoch=1,
+            streams={"orders": {"input": 10, "late": 1}, "items": {"input": 5}},
+            state_bytes=1234,
+        )
+    )
+    assert shop.get("/v1/epochs/1")["first_batch"] == 4
+    assert [e["first_batch"] for e in shop.get("/v1/epochs")["items"]] == [4, 0]
+    current = shop.get("/v1/epochs/current")
+    assert (current["running"], current["epoch"]["epoch"]) == (1, 1)
+    assert current["runtime"]["input_tuples"] == 15
+    assert current["runtime"]["late_tuples"] == 1
+    assert current["runtime"]["state_bytes"] == 1234
+
+
+def test_started_epochs_and_rulesets_can_be_cached_for_ever(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    fresh = shop.http.get("/v1/epochs/0")
+    assert fresh.headers["cache-control"] == "no-cache"
+    shop.progress(Progress("running", committed=1, epoch=0, epoch_starts={"0": 0}))
+    for path in ("/v1/epochs/0", "/v1/epochs/0/ruleset"):
+        first = shop.http.get(path)
+        assert "immutable" in first.headers["cache-control"]
+        tag = first.headers["etag"]
+        again = shop.http.get(path, headers={"If-None-Match": f'"other", {tag}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+        assert shop.http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+    assert shop.http.get("/v1/epochs/0").headers["etag"] != fresh.headers["etag"]
+
+
+def test_the_ruleset_is_what_workers_fetch(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    text = shop.http.get("/v1/epochs/0/ruleset").text
+    assert text == shop.redis.get(shop.keys.ruleset(0))
+    assert shop.get("/v1/epochs/0")["ruleset_digest"]

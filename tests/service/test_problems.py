@@ -1,0 +1,74 @@
+"""Whatever goes wrong is told as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.support.service import Service
+
+
+def problem(response: httpx.Response, status: int) -> dict[str, object]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert isinstance(document, dict)
+    assert document["status"] == status
+    assert document["type"] == f"urn:anabranch:problem:{document['code']}"
+    assert document["title"]
+    assert document["detail"]
+    assert document["instance"] == response.request.url.path
+    return document
+
+
+def test_unknown_paths_and_methods(service: Service) -> None:
+    assert problem(service.http.get("/v1/nothing"), 404)["code"] == "not-found"
+    refused = service.http.put("/v1/streams", json={})
+    assert problem(refused, 405)["remedy"]
+    assert "POST" in refused.headers["allow"]
+    assert problem(service.http.get("/dashboard/nothing.js"), 404)["code"] == "not-found"
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"\xff\xfe", b'{"name": }'])
+def test_bodies_that_are_no_json(service: Service, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    response = service.http.post("/v1/streams", content=body, headers=headers)
+    document = problem(response, 422 if body == b"" else 400)
+    assert document["remedy"]
+
+
+@pytest.mark.parametrize("body", ["[]", "5", "null", '"text"', '{"name": {}}'])
+def test_bodies_of_another_shape(service: Service, body: str) -> None:
+    headers = {"content-type": "application/json"}
+    response = service.http.post("/v1/queries", content=body, headers=headers)
+    document = problem(response, 422)
+    assert document["errors"]
+
+
+def test_text_that_nobody_can_store(service: Service) -> None:
+    headers = {"content-type": "application/json"}
+    for body in (r'{"sql": "\ud800"}', r'{"query": {"from": "\ud800"}}', r'{"\ud800": 1}'):
+        response = service.http.post("/v1/queries", content=body, headers=headers)
+        assert problem(response, 422)["errors"]
+
+
+def test_a_body_that_is_nested_too_deeply(service: Service) -> None:
+    body = '{"query": {"from": ' + "[" * 100_000 + "]" * 100_000 + "}}"
+    headers = {"content-type": "application/json"}
+    response = service.http.post("/v1/queries", content=body, headers=headers)
+    assert response.status_code in (400, 422)
+    assert problem(response, response.status_code)
+    assert service.get("/healthz")["status"] == "ok"
+
+
+def test_every_problem_names_all_fields(service: Service) -> None:
+    body = {"name": "a b", "columns": [{"name": "x"}], "lateness": 5}
+    document = problem(service.http.post("/v1/streams", json=body), 422)
+    errors = document["errors"]
+    assert isinstance(errors, list)
+    assert {"name", "lateness"} <= {e["field"] for e in errors}
+    assert f"and {len(errors) - 1} more" in str(document["detail"])

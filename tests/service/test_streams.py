@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch_planner.exchange import Progress
+from tests.service.conftest import PAIR, STREAMS
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+PLAIN = {"name": "events", "columns": {"id": "BIGINT", "at": "timestamp", "kind": "varchar"}}
+
+
+def test_a_stream_is_registered_with_normalised_types(service: Service) -> None:
+    response = service.http.post("/v1/streams", json=PLAIN)
+    assert response.status_code == 201
+    assert response.headers["location"] == "/v1/streams/events"
+    answer = response.json()
+    assert [(c["name"], c["type"]) for c in answer["columns"]] == [
+        ("id", "bigint"),
+        ("at", "timestamp"),
+        ("kind", "string"),
+    ]
+    assert answer["event_time"] is None
+    assert service.get("/v1/streams/events") == answer
+    assert service.get("/v1/streams")["items"] == [answer]
+
+
+@pytest.mark.parametrize(
+    ("given", "answered"),
+    [(None, "10 minutes"), ("PT1H", "1 hour"), ("unbounded", "unbounded"), ("0 seconds",) * 2],
+)
+def test_lateness_of_a_stream_with_event_time(
+    service: Service, given: str | None, answered: str
+) -> None:
+    body = {**PLAIN, "event_time": "at"} | ({} if given is None else {"lateness": given})
+    assert service.post("/v1/streams", body)["lateness"] == answered
+
+
+def test_the_same_definition_again_changes_nothing(service: Service) -> None:
+    first = service.post("/v1/streams", {**PLAIN, "event_time": "at"})
+    spelled = {
+        "name": "events",
+        "columns": [
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": "TIMESTAMP"},
+            {"name": "kind", "type": "string"},
+        ],
+        "event_time": "at",
+        "lateness": "PT600S",
+    }
+    assert service.post("/v1/streams", spelled, 200) == first
+
+
+def test_another_definition_under_a_name_is_refused(service: Service) -> None:
+    service.post("/v1/streams", PLAIN)
+    problem = service.post("/v1/streams", {**PLAIN, "columns": {"id": "int"}}, 409)
+    assert problem["code"] == "duplicate-stream"
+    assert [e["field"] for e in problem["errors"]] == ["name"]
+    assert len(service.get("/v1/streams/events")["columns"]) == 3
+
+
+def test_names_that_differ_by_case_only_are_refused(service: Service) -> None:
+    service.post("/v1/streams", PLAIN)
+    assert "case only" in service.post("/v1/streams", {**PLAIN, "name": "Events"}, 409)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "no spaces"}, "name"),
+        ({"columns": {}}, "columns"),
+        ({"columns": {"id": "bigint", "ID": "int"}}, "columns"),
+        ({"columns": {"id": "uuid"}}, "columns.id"),
+        ({"columns": {"id": "decimal(50,2)"}}, "columns.id"),
+        ({"event_time": "nothing"}, "event_time"),
+        ({"event_time": "kind"}, "event_time"),
+        ({"lateness": "10 minutes"}, "lateness"),
+        ({"event_time": "at", "lateness": "soon"}, "lateness"),
+        ({"event_time": "at", "lateness": "-5 minutes"}, "lateness"),
+        ({"source": {"format": "recorded", "rows_per_batch": 0}}, "source.rows_per_batch"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_a_definition_that_cannot_be_used(
+    service: Service, change: dict[str, Any], field: str
+) -> None:
+    problem = service.post("/v1/streams", PLAIN | change, 422)
+    assert any(e["field"].startswith(field) for e in problem["errors"]), problem
+    assert problem["remedy"]
+    assert service.get("/v1/streams")["items"] == []
+
+
+def test_counts_of_the_runtime_are_shown(shop: Service) -> None:
+    counts = {"orders": {"input": 10, "late": 2, "invalid": 1}}
+    shop.progress(Progress("running", committed=1, epoch=0, streams=counts))
+    answer = shop.get("/v1/streams/orders")
+    assert (answer["input_tuples"], answer["late_tuples"], answer["invalid_tuples"]) == (10, 2, 1)
+    assert shop.get("/v1/streams/items")["input_tuples"] is None
+
+
+def test_a_stream_without_users_can_be_deleted(shop: Service) -> None:
+    assert shop.call("DELETE", "/v1/streams/items", 204) == {}
+    assert shop.get("/v1/streams/items", 404)["code"] == "unknown-stream"
+    assert shop.call("DELETE", "/v1/streams/items", 404)["code"] == "unknown-stream"
+    assert len(shop.get("/v1/streams")["items"]) == len(STREAMS) - 1
+
+
+def test_a_stream_that_a_live_query_reads_stays_until_it_has_expired(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    problem = shop.call("DELETE", "/v1/streams/orders", 409)
+    assert problem["code"] == "stream-in-use"
+    assert "pair" in problem["detail"]
+    shop.call("DELETE", "/v1/queries/pair", 202)
+    assert shop.call("DELETE", "/v1/streams/orders", 409)["code"] == "stream-in-use"
+    shop.plan(0)
+    shop.progress(Progress("running", committed=8, epoch=1))
+    shop.call("DELETE", "/v1/streams/orders", 204)
+    assert shop.get("/v1/queries/pair")["status"] == "expired"

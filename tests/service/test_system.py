@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+
+def test_health_and_readiness(service: Service) -> None:
+    assert service.get("/healthz") == {"status": "ok"}
+    assert service.get("/readyz") == {
+        "status": "ready",
+        "checks": {"epoch_loop": "ok", "redis": "ok"},
+    }
+
+
+def test_metrics_tell_requests_by_route_and_the_newest_plan(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.get("/v1/queries/pair")
+    shop.get("/v1/queries/nobody", 404)
+    shop.plan(-1)
+    response = shop.http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    lines = dict(
+        line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#")
+    )
+    request = 'anabranch_http_requests_total{method="GET",route="/v1/queries/{name}",status="%d"}'
+    assert (lines[request % 200], lines[request % 404]) == ("1.0", "1.0")
+    assert lines["anabranch_epochs_published_total"] == "1.0"
+    assert lines["anabranch_planned_queries"] == "1.0"
+    cost = shop.get("/v1/epochs/0")["cost"]
+    assert float(lines['anabranch_plan_cost{plan="chosen"}']) == cost
+
+
+def test_settings_can_be_read_and_put(service: Service) -> None:
+    before = service.get("/v1/settings")
+    assert before == {
+        "optimizer": "clash",
+        "objective": "default",
+        "parallelism": 2,
+        "mode": "step",
+        "epoch_batches": 10,
+    }
+    after = service.call("PUT", "/v1/settings", 200, {"optimizer": "shared", "parallelism": 8})
+    assert after == before | {"optimizer": "shared", "parallelism": 8}
+    assert service.get("/v1/settings") == after
+    for body, field in (
+        ({"optimizer": "magic"}, "optimizer"),
+        ({"parallelism": 0}, "parallelism"),
+        ({"mode": "live"}, "mode"),
+    ):
+        assert service.call("PUT", "/v1/settings", 422, body)["errors"][0]["field"] == field
+    assert service.get("/v1/settings") == after
+
+
+def test_the_dashboard_is_served_from_here_alone(service: Service) -> None:
+    page = service.http.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for path in ("/dashboard/app.js", "/dashboard/style.css"):
+        assert path in page.text
+        asset = service.http.get(path)
+        assert asset.status_code == 200
+        for text in (asset.text, page.text):
+            assert "https://" not in text

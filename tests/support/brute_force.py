@@ -1,0 +1,123 @@
+"""The optimum by trying every plan: the lists of Algorithm 1, every set of copies per store.
+
+Slow and simple on purpose. It shares candidates and cardinalities with the optimiser, and
+neither its graph of states nor its integer program; steps are shared by equal prefix only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from anabranch_planner.candidates import candidate_orders, partition_candidates
+from anabranch_planner.mir import Mir, base_mir, sub_join
+from anabranch_planner.model import AttrRef, JoinQuery, Label
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.cost import CostModel
+
+Trail = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class _Step:
+    store: Mir
+    cost: float
+    known: frozenset[AttrRef]
+
+
+def cheapest(queries: Sequence[JoinQuery], model: CostModel, *, mir: bool) -> float:
+    """The cost of the cheapest plan of ``queries`` together."""
+    partitions = partition_candidates(queries)
+    several = [q for q in queries if len(q.labels) > 1]
+    required = {base_mir(r.id).id: base_mir(r.id) for q in several for r in q.relations}
+    goals = [(str(q.id), q, start) for q in several for start in q.labels]
+    best = float("inf")
+
+    def total(steps: dict[Trail, _Step]) -> float:
+        stores = {s.store.id: s.store for s in steps.values()} | required
+        cost = 0.0
+        for store in stores.values():
+            probes = [s for s in steps.values() if s.store.id == store.id]
+            cost += _cheapest_copies(store, probes, partitions[store.id], model)
+        return cost
+
+    def search(
+        pending: list[tuple[str, JoinQuery, Label]],
+        done: frozenset[tuple[str, Label]],
+        steps: dict[Trail, _Step],
+    ) -> None:
+        nonlocal best
+        if sum(s.cost for s in steps.values()) >= best:
+            return
+        if not pending:
+            best = min(best, total(steps))
+            return
+        (name, query, start), *rest = pending
+        if (name, start) in done:
+            search(rest, done, steps)
+            return
+        for order in candidate_orders(query, start, mir=mir):
+            grown, more = dict(steps), list(rest)
+            head, trail = frozenset({start}), (start,)
+            for probe in order:
+                members = frozenset(probe.members)
+                store = sub_join(query, members)
+                trail = (*trail, probe.target, probe.members, sub_join(query, head | members).id)
+                grown[trail] = _Step(
+                    store, model.cardinality(sub_join(query, head)) / len(head),
+                    _known(query, head, members, store),
+                )  # fmt: skip
+                if not store.is_base:
+                    inner = _inside(query, store)
+                    more += [(store.id, inner, label) for label in store.members]
+                head |= members
+            search(more, done | {(name, start)}, grown)
+
+    search(goals, frozenset(), {})
+    return best
+
+
+def _cheapest_copies(
+    store: Mir, probes: list[_Step], attributes: tuple[AttrRef, ...], model: CostModel
+) -> float:
+    insert = model.insert(store)
+    if not model.partitioned:
+        return insert + sum(p.cost for p in probes)
+    return min(
+        insert * size
+        + sum(p.cost * (1 if p.known & set(kept) else model.parallelism) for p in probes)
+        for size in range(1, len(attributes) + 1)
+        for kept in combinations(attributes, size)
+    )
+
+
+def _known(
+    query: JoinQuery, head: frozenset[Label], members: frozenset[Label], store: Mir
+) -> frozenset[AttrRef]:
+    found = set()
+    for key_class in query.classes:
+        if {m.label for m in key_class.members} & head:
+            for m in key_class.members:
+                if m.label in members:
+                    base = Label(store.relations[0])
+                    found.add(AttrRef(base, m.attribute) if store.is_base else m)
+    return frozenset(found)
+
+
+def _inside(query: JoinQuery, mir: Mir) -> JoinQuery:
+    """The query that computes ``mir`` alone."""
+    kept = [m for m in query.members if m.label in mir.members]
+    ids = {m.relation for m in kept}
+    return replace(
+        query,
+        members=tuple(kept),
+        relations=tuple(r for r in query.relations if r.id in ids),
+        classes=mir.classes,
+        predicates=(),
+        residuals=(),
+        projection=(),
+    )

