@@ -46,12 +46,16 @@ def stderr() -> Console:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that child processes are always ended."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that child processes are always ended.
+
+    SIGINT is set as well: a shell starts background jobs with it ignored.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:

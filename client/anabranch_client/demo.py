@@ -24,6 +24,8 @@ from anabranch_client.tpch import QUERIES
 MIN_BATCHES = 15
 _LATE = frozenset({"q3", "q5"})
 _LEAVING = "q1"
+#: How many sentences about sharing the summary has; the JSON document has all.
+_SHOWN = 6
 
 
 def demo_scenario(streams: tuple[RecordedStream, ...], batches: int) -> Scenario:
@@ -132,10 +134,12 @@ def demo_summary(result: DemoResult, home: Path) -> RenderableType:
         )
     single, joint = epoch["individual_cost"], epoch["cost"]
     saving = f" ({1 - joint / single:.0%} less)" if single else ""
+    more = len(result.shared) - _SHOWN
     lines = [
         f"plan cost (epoch {epoch['epoch']}, {len(epoch['queries'])} queries): "
         f"jointly {number(joint)}, individually {number(single)}{saving}",
-        *(f"shared: {line}" for line in result.shared or ["nothing"]),
+        *(f"shared: {line}" for line in result.shared[:_SHOWN] or ["nothing"]),
+        *([f"shared: and {more} more"] if more > 0 else []),
         f"input: {report['input_tuples']:,} tuples in {report['seconds']:.1f} s, "
         f"{number(round(report['input_tuples_per_s']))} tuples/s, "
         f"{report['batches']} batches, {len(report['epochs'])} epochs",

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import textwrap
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,8 +92,9 @@ class Pipeline:
         """
         progress = self.channel.progress()
         if progress is not None and progress.state == "failed":
+            reason = textwrap.shorten(progress.error or "it gave no reason", 600)
             raise ProcessError(
-                f"the runtime failed: {progress.error or 'it gave no reason'}",
+                f"the runtime failed: {reason}",
                 remedy=f"its log is {self.spec.logs / 'runtime.log'}",
             )
         for child in self.children:
@@ -119,7 +123,7 @@ class Pipeline:
         return client
 
     def start_runtime(self) -> None:
-        """Start the runtime and wait for its first heartbeat."""
+        """Start the runtime; it has nothing to do, and gives no heartbeat, before a stream."""
         spec = self.spec
         argv = [
             *(sys.executable, "-m", "anabranch_runtime"),
@@ -129,9 +133,11 @@ class Pipeline:
             *(("--master", spec.master) if spec.master else ()),
         ]
         self.channel.clear_stop()
-        child = spawn("runtime", argv, spec.logs / "runtime.log")
-        self.children.append(child)
-        wait_for("starting the runtime", self._alive, child, _RUNTIME_SECONDS)
+        self.children.append(spawn("runtime", argv, spec.logs / "runtime.log"))
+
+    def wait_for_runtime(self) -> None:
+        """Wait for the runtime's first heartbeat."""
+        wait_for("starting the runtime", self._alive, self._runtime(), _RUNTIME_SECONDS)
 
     def finish_runtime(self) -> None:
         """Ask the runtime to leave and wait until it has.
@@ -139,7 +145,7 @@ class Pipeline:
         Raises:
             ProcessError: it left with an error, or not at all.
         """
-        child = next(c for c in self.children if c.name == "runtime")
+        child = self._runtime()
         self.channel.stop()
         code = child.wait(_LEAVE_SECONDS)
         if code is None:
@@ -159,6 +165,9 @@ class Pipeline:
         for child in reversed(self.children):
             child.stop()
         self.children.clear()
+
+    def _runtime(self) -> Child:
+        return next(child for child in self.children if child.name == "runtime")
 
     def _alive(self) -> bool:
         self.check()
@@ -193,19 +202,27 @@ def running(spec: PipelineSpec) -> Iterator[Pipeline]:
             )
         yield pipeline
     finally:
-        try:
-            _close(pipeline)
-        finally:
+        with _uninterrupted():
+            pipeline.close()
+            if spec.redis_url is not None and not spec.durable:
+                with contextlib.suppress(ClientError):
+                    channel.forget()
             channel.close()
 
 
-def _close(pipeline: Pipeline) -> None:
-    spec = pipeline.spec
-    given = spec.redis_url is not None
-    pipeline.close()
-    if given and not spec.durable:
-        with contextlib.suppress(ClientError):
-            pipeline.channel.forget()
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Turn a deaf ear to signals: a second Ctrl-C must not leave processes behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _answers(client: Client) -> bool:

@@ -105,6 +105,7 @@ def play(scenario: Scenario, pipeline: Pipeline, watcher: Watcher) -> Played:
         _make_calls(0, plan.pop(0), client, played, watcher)
         pipeline.channel.open_gate(0)
         pipeline.start_runtime()
+        pipeline.wait_for_runtime()
         follower = _Follower(pipeline, watcher.progressed)
         with _measured(pipeline, played) as reached_end:
             for batch in [b for b in plan if b < scenario.batches]:

@@ -59,14 +59,15 @@ class Child:
     def stop(self, grace: float = 10.0) -> None:
         """End the process and all of its session: politely, then not."""
         if self.process.poll() is None:
-            _signal([psutil.Process(self.pid)], signal.SIGTERM)
-            self.wait(grace)
+            self.process.terminate()
+            if self.wait(grace) is None:
+                self.process.kill()
+                self.process.wait()
         rest = session(self.pid)
-        _signal([p for p in rest if p.pid != self.pid], signal.SIGTERM)
+        _signal(rest, signal.SIGTERM)
         _, alive = psutil.wait_procs(rest, timeout=2.0)
         _signal(alive, signal.SIGKILL)
         psutil.wait_procs(alive, timeout=5.0)
-        self.process.wait()
 
 
 def spawn(

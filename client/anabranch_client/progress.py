@@ -31,7 +31,7 @@ class LiveView(Watcher):
         self._events: list[str] = []
         self._began: float | None = None
         self._live = Live(
-            get_renderable=self._render, console=console, refresh_per_second=8, transient=True
+            get_renderable=self.render, console=console, refresh_per_second=8, transient=True
         )
 
     def __enter__(self) -> LiveView:
@@ -68,7 +68,8 @@ class LiveView(Watcher):
         if not self._console.is_terminal:
             self._console.print(event, highlight=False, markup=False)
 
-    def _render(self) -> RenderableType:
+    def render(self) -> RenderableType:
+        """The picture of the moment."""
         progress, total = self._progress, max(self._scenario.batches, 1)
         seconds = time.monotonic() - self._began if self._began is not None else 0.0
         rate = progress.input_tuples / seconds if seconds > 0 else 0.0

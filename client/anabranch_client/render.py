@@ -243,37 +243,39 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:
-    """What a plan shares: intermediate results that are kept, and steps with several users.
+    """What queries share by a plan, in sentences; what most of them share comes first.
 
-    Of two shared steps on one path with the same users only the longer path is named.
+    Intermediate results that several queries probe, and paths of steps that are executed once
+    for several queries. Of two paths of which one begins the other, with the same users, only
+    the longer is named.
     """
-    lines = []
-    for kept in explain.get("maintenance", ()):
-        users = sorted(
-            {
-                user
-                for store in explain.get("stores", ())
-                if store["mir"] == kept["mir"] and store["owner"] == kept["owner"]
-                for user in store["used_by"]
-            }
-        )
-        lines.append(f"{kept['label']} is kept for {', '.join(users)}")
-    goals = (*explain.get("queries", ()), *explain.get("maintenance", ()))
+    queries = {query["id"] for query in explain.get("queries", ())}
+    kept = {(k["mir"], k["owner"]): k["label"] for k in explain.get("maintenance", ())}
+    found: list[tuple[int, str]] = []
+    for (mir, owner), label in kept.items():
+        users = {
+            user
+            for store in explain.get("stores", ())
+            if (store["mir"], store["owner"]) == (mir, owner)
+            for user in store["used_by"]
+        }
+        found.append((len(users & queries), f"{label} is kept for {', '.join(sorted(users))}"))
     paths: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for order in (o for goal in goals for o in goal["orders"]):
-        path: tuple[str, ...] = (order["start"],)
-        for step in order["steps"]:
-            path = (*path, step["store"])
-            if len(step["shared_by"]) > 1:
+    for goal in (*explain.get("queries", ()), *explain.get("maintenance", ())):
+        for order in goal["orders"]:
+            path: tuple[str, ...] = (order["start"],)
+            for step in order["steps"]:
+                path = (*path, step["store"])
                 paths[path] = tuple(step["shared_by"])
-    for path, users_of in paths.items():
+    for path, names in paths.items():
         longer = any(
-            other[: len(path)] == path and len(other) > len(path) and users == users_of
+            len(other) > len(path) and other[: len(path)] == path and users == names
             for other, users in paths.items()
         )
         if not longer:
-            lines.append(f"⟨{', '.join(path)}⟩ is probed once for {', '.join(users_of)}")
-    return lines
+            sentence = f"⟨{', '.join(path)}⟩ is probed once for {', '.join(names)}"
+            found.append((len(queries & set(names)), sentence))
+    return [sentence for count, sentence in sorted(found, key=lambda f: -f[0]) if count > 1]
 
 
 def settings_table(settings: PlanningSettings) -> RenderableType:

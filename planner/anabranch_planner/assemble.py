@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from anabranch_planner.copies import Access, attribute_rank
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import AttrRef
 from anabranch_planner.plan import ProbeOrder, Step, StoreCopy
 from anabranch_planner.problem import Edge, Goal, Problem
-from anabranch_planner.routes import Routes, Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.mir import MirId
+    from anabranch_planner.model import AttrRef
+    from anabranch_planner.routes import Routes, Routing
 
 #: How a step is accessed, by the path that it ends.
 PathAccess = dict[tuple[Edge, ...], Access]

@@ -9,12 +9,15 @@ exactly these lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 from anabranch_planner.mir import Mir, MirId, join_keys, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 Labels = frozenset[Label]
 

@@ -6,15 +6,19 @@ shares the cost model with them, but neither the graph of states nor the program
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from anabranch_planner.candidates import in_store
 from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.mir import Mir, MirId, base_mir, join_keys, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
-from anabranch_planner.plan import Plan, ProbeOrder, Step
-from anabranch_planner.statistics import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_planner.plan import Plan, ProbeOrder, Step
+    from anabranch_planner.statistics import Statistics
 
 
 class PlanError(PlannerError):

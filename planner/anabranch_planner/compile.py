@@ -134,6 +134,10 @@ class _Compiler:
         self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
         self.users = _users(plan, self.mirs)
         self.copies = _copies(plan)
+        self.made_from: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
+        for order in plan.orders:
+            for step in order.steps if order.maintains else ():
+                self.made_from[order.owner, step.target].add(MirId(order.goal))
         self.stores: dict[tuple[str, StoreCopy], StoreSpec] = {}
         self.ready: dict[tuple[str, MirId], int] = {}
         self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
@@ -409,7 +413,7 @@ class _Compiler:
         partition = None
         if copy.partition is not None:
             partition = (copy.partition, self._partition_type(copy.partition, mir))
-        kept = () if mir.is_base else self._kept_columns(copy.owner, mir)
+        kept = () if mir.is_base else self._kept_columns(copy, mir)
         bounds = () if mir.is_base else _time_bounds(self._mir_bounds(copy.owner, mir))
         name = f"{copy.owner}:" if copy.owner else ""
         name += mir.id
@@ -444,22 +448,29 @@ class _Compiler:
                         types.add(key_class.type)
         return min(types)
 
-    def _kept_columns(self, owner: str, mir: Mir) -> tuple[tuple[Label, str], ...]:
-        """What an MIR store keeps: what its users project, filter on, or join outside it by."""
+    def _kept_columns(self, copy: StoreCopy, mir: Mir) -> tuple[tuple[Label, str], ...]:
+        """What an MIR store keeps: what its users project, filter on, or join outside it by, its
+        own partition attribute, and what the larger MIRs made from it keep of its members.
+        """
         members = frozenset(mir.members)
         kept: set[tuple[Label, str]] = set()
-        for user in self.users[owner, mir.id]:
+        refs: set[AttrRef] = {copy.partition} if copy.partition is not None else set()
+        for user in self.users[copy.owner, mir.id]:
             query = self.by_id[user]
             for label in mir.members:
                 kept |= {(label, c) for c in needed_columns(query, label)}
             for key_class in query.classes:
-                if {m.label for m in key_class.members} <= members:
-                    continue
-                for ref in key_class.restrict(members):
-                    stream = query.relation_of(ref.label).stream
-                    derived = self.derived.get((stream, ref.attribute))
-                    names = [c.name for c in columns(derived)] if derived else [ref.attribute]
-                    kept |= {(ref.label, n) for n in names}
+                if not {m.label for m in key_class.members} <= members:
+                    refs.update(key_class.restrict(members))
+        for ref in refs:
+            relation = mir.relations[mir.members.index(ref.label)]
+            derived = self.derived.get((self.relations[relation].stream, ref.attribute))
+            names = [c.name for c in columns(derived)] if derived else [ref.attribute]
+            kept |= {(ref.label, n) for n in names}
+        for larger in self.made_from[copy.owner, mir.id]:
+            for other in self.copies[copy.owner, larger]:
+                columns_of = self._kept_columns(other, self.mirs[larger])
+                kept |= {(label, c) for label, c in columns_of if label in members}
         return tuple(sorted(kept))
 
     # --- the rest ------------------------------------------------------------------------------

@@ -7,13 +7,17 @@ the copies if not. That is a small covering problem per store, solved exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import MirId
 from anabranch_planner.model import AttrRef
-from anabranch_planner.problem import Edge, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch_planner.mir import MirId
+    from anabranch_planner.problem import Edge, Problem
 
 #: Candidate attributes per store up to which every subset is tried.
 MAX_ATTRIBUTES = 12

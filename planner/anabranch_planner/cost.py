@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import StatisticsError
-from anabranch_planner.mir import Mir, MirId
 from anabranch_planner.model import AttrRef, Equality, Label, RelationId
 from anabranch_planner.plan import Objective
-from anabranch_planner.statistics import Statistics
+
+if TYPE_CHECKING:
+    from anabranch_planner.mir import Mir, MirId
+    from anabranch_planner.statistics import Statistics
 
 #: Tuples per unit of time of a relation of which nothing is known.
 DEFAULT_CARDINALITY = 1000.0

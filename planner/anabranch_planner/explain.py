@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.check import Prefix, walk
-from anabranch_planner.mir import MirId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_planner.mir import MirId
     from anabranch_planner.model import AttrRef, JoinQuery, Label
     from anabranch_planner.plan import Plan, ProbeOrder
 

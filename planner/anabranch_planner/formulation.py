@@ -20,14 +20,18 @@ a step always finds a copy that it knows, and one copy's inserts are charged to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from anabranch_planner.mir import MirId
-from anabranch_planner.model import AttrRef
 from anabranch_planner.plan import Objective
-from anabranch_planner.problem import Edge, Goal, Problem
-from anabranch_planner.routes import Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch_planner.model import AttrRef
+    from anabranch_planner.problem import Edge, Goal, Problem
+    from anabranch_planner.routes import Routing
 
 
 @dataclass(slots=True)

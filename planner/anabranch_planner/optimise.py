@@ -12,8 +12,8 @@ program is solved to the end. Every shortcut (a cap, a time limit) is named in `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from anabranch_planner.assemble import assemble, merge_prefixes
 from anabranch_planner.check import cost_of, validate_plan
@@ -22,17 +22,24 @@ from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import QueryError
 from anabranch_planner.formulation import formulate, start_values
 from anabranch_planner.mir import is_connected
-from anabranch_planner.model import JoinQuery
 from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, StoreCopy
 from anabranch_planner.problem import Problem, build_problem
 from anabranch_planner.routes import Routing, finish, improve, route_greedily, tree_routes
 from anabranch_planner.solve import solve
-from anabranch_planner.statistics import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.model import JoinQuery
+    from anabranch_planner.statistics import Statistics
 
 __all__ = ["cost_of", "individual_cost", "optimise", "validate_plan"]
 
 #: Flow variables up to which the integer program is built.
 MAX_VARIABLES = 150_000
+#: Part of a deadline for the joint program; the rest is for sharing plans made alone, which is
+#: tried where the joint program was not solved to the end.
+JOINT_SHARE = 0.75
 #: Sets of kept MIRs that the local search may try, per problem.
 EVALUATIONS = 60
 
@@ -71,8 +78,8 @@ def optimise(
         parallelism: partitions per store, what a broadcast multiplies a step by.
         mir: whether intermediate results may be kept.
         partitioning: False ignores partition attributes: every step costs one probe.
-        deadline: seconds that the solver may take in total; None is no limit. What has been
-            found by then is returned with its gap.
+        deadline: seconds that the solver may take in total (building and local search come on
+            top); None is no limit. What has been found by then is returned with its gap.
         seed: of the solver's tie-breaking.
         max_variables: above it the integer program is not built and local search decides.
 
@@ -85,10 +92,10 @@ def optimise(
     )
     ordered = sorted(queries, key=lambda q: q.id)
 
-    def run(chosen: Optimizer) -> Plan:
+    def run(chosen: Optimizer, budget: float | None) -> Plan:
         groups = _groups(ordered) if chosen is Optimizer.CLASH else [[q] for q in ordered]
         outcomes: list[_Outcome] = []
-        left = deadline
+        left = budget
         for i, group in enumerate(groups):
             share = None if left is None else left / (len(groups) - i)
             problem = build_problem(group, model, mir=mir)
@@ -96,10 +103,11 @@ def optimise(
             left = None if left is None else max(left - outcomes[-1].seconds, 0.0)
         return _plan(chosen, objective, outcomes)
 
-    plan = run(optimizer)
-    if optimizer is not Optimizer.CLASH or plan.method == _EXACT:
+    joint = optimizer is Optimizer.CLASH
+    plan = run(optimizer, deadline if deadline is None or not joint else deadline * JOINT_SHARE)
+    if not joint or plan.method == _EXACT:
         return plan
-    naive = run(Optimizer.SHARED)
+    naive = run(Optimizer.SHARED, None if deadline is None else deadline * (1 - JOINT_SHARE))
     if naive.cost >= plan.cost:
         return plan
     return replace(

@@ -16,8 +16,8 @@ start (cheapest next relation first) instead of the full graph; it is named in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anabranch_planner.candidates import (
     Labels,
@@ -26,9 +26,13 @@ from anabranch_planner.candidates import (
     in_store,
     joining_attributes,
 )
-from anabranch_planner.cost import CostModel
 from anabranch_planner.mir import Mir, MirId, sub_join
-from anabranch_planner.model import AttrRef, JoinQuery, Label, QueryId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.cost import CostModel
+    from anabranch_planner.model import AttrRef, JoinQuery, Label, QueryId
 
 #: Connected label sets up to which a query's graph is built in full.
 MAX_SETS = 600

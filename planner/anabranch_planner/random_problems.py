@@ -48,6 +48,7 @@ class UniformStatistics:
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """Unknown."""
         del relation, attributes
+        return None
 
     def selectivity(self, predicate: Equality) -> float | None:
         """The common selectivity."""
@@ -61,15 +62,15 @@ def random_queries(
     """At most ``count`` distinct queries over ``size`` of ``relations`` relations each.
 
     >>> [sorted(q.labels) for q in random_queries(1, count=2, relations=4)]
-    [['r0', 'r1', 'r2'], ['r0', 'r1', 'r2']]
+    [['r0', 'r1', 'r3'], ['r0', 'r2', 'r3']]
     """
     rng = Random(seed)
     names = [f"r{i}" for i in range(relations)]
     columns = [f"a{i}" for i in range(attributes)]
-    joins = {
-        pair: (AttrRef(Label(pair[0]), rng.choice(columns)), AttrRef(Label(pair[1]), rng.choice(columns)))
-        for pair in combinations(names, 2)
-    }  # fmt: skip
+    joins = {}
+    for one, other in combinations(sorted(names), 2):
+        sides = (AttrRef(Label(x), rng.choice(columns)) for x in (one, other))
+        joins[one, other] = Equality(*sides)
     found: dict[tuple[Equality, ...], JoinQuery] = {}
     for number in range(count):
         chosen = [rng.choice(names)]
@@ -77,7 +78,7 @@ def random_queries(
         while len(chosen) < size:
             old = rng.choice(chosen)
             new = rng.choice([n for n in names if n not in chosen])
-            predicates.append(Equality(*joins[min(old, new), max(old, new)]))
+            predicates.append(joins[min(old, new), max(old, new)])
             chosen.append(new)
         key = tuple(sorted(predicates, key=lambda e: (e.left, e.right)))
         found.setdefault(key, make_query(f"q{number:03}", chosen, key))

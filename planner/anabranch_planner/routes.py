@@ -7,12 +7,15 @@ for them (:mod:`anabranch_planner.copies`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from anabranch_planner.copies import Access, Kept, choose_copies
 from anabranch_planner.mir import MirId
 from anabranch_planner.problem import Edge, Goal, Problem, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
 
 Routes = dict[Goal, tuple[Edge, ...]]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from anabranch_planner.formulation import Program
+if TYPE_CHECKING:
+    from anabranch_planner.formulation import Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import structlog
+
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver import Mode, Settings
 from anabranch_runtime.errors import AnabranchRuntimeError
@@ -34,6 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
         results=options.results.absolute(),
         epoch_batches=options.epoch_batches,
         mode=options.mode,
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     control = Control(options.redis_url, options.namespace)
     try:

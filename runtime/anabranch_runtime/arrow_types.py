@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from anabranch_planner.types import DataType, TypeKind
 
+from anabranch_planner.types import DataType, TypeKind
 from anabranch_runtime.errors import ArrowTypeError
 
 _TO_ARROW: dict[TypeKind, pa.DataType] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,3 +67,8 @@ class BatchContext:
     activated: dict[str, int] = field(default_factory=dict)
     stores: dict[str, StoreLayout] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
+
+
+def exchange_directory(context: BatchContext) -> Path:
+    """Where the tasks of this attempt leave messages for each other."""
+    return Path(context.root) / "exchange" / context.attempt

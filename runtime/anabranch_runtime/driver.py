@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from dataclasses import dataclass, field, replace
@@ -18,10 +19,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from anabranch_planner.exchange import Boundary, Progress
 from anabranch_planner.ruleset import store_from_json
 from anabranch_runtime.access import accesses
-from anabranch_runtime.context import BatchContext
+from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.fold import fold, snapshot, stream_counts
 from anabranch_runtime.layout import StoreLayout
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
     Job = Callable[[BatchContext], list[TaskReport]]
 
 
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
 class Mode(StrEnum):
     """``LIVE`` never waits for the planner; ``STEP`` waits at every epoch boundary (replay)."""
 
@@ -59,6 +65,7 @@ class Settings:
         results: directory of result files.
         epoch_batches: batches per epoch.
         patience: seconds to wait for a ruleset that must come.
+        attempts: how often a batch's job is tried before the pipeline fails.
     """
 
     state: Path
@@ -66,6 +73,7 @@ class Settings:
     epoch_batches: int = 4
     mode: Mode = Mode.LIVE
     patience: float = 300.0
+    attempts: int = 2
 
 
 @dataclass(slots=True)
@@ -159,7 +167,9 @@ class Driver:
         if fresh:
             state = drop_unused(state, ruleset, access)
         context = self._context(state, ruleset, access)
-        reports = job(context)
+        entered = time.perf_counter()
+        context, reports = self._attempt(context, job)
+        done = time.perf_counter()
         staged = [
             (query, task, Path(file))
             for task, report in enumerate(reports)
@@ -177,6 +187,32 @@ class Driver:
         if self._ends_epoch():
             self._report_boundary()
         self.report("running")
+        _LOG.info(
+            "batch committed",
+            batch=batch,
+            epoch=state.epoch,
+            tuples=sum(m["input"] for r in reports for m in r.streams.values()),
+            results=sum(sum(r.results.values()) for r in reports),
+            enter_ms=round(1e3 * (entered - started)),
+            job_ms=round(1e3 * (done - entered)),
+            commit_ms=round(1e3 * (time.perf_counter() - done)),
+        )
+
+    def _attempt(self, context: BatchContext, job: Job) -> tuple[BatchContext, list[TaskReport]]:
+        """Run the batch's job, again under a new name where an attempt fails."""
+        for left in reversed(range(self.settings.attempts)):
+            attempt = uuid.uuid4().hex[:12]
+            staging = str(self.settings.results / STAGING / attempt)
+            context = replace(context, attempt=attempt, staging=staging)
+            try:
+                return context, job(context)
+            except Exception as error:
+                if not left or self.control.stop_requested():
+                    raise
+                _LOG.warning("batch attempt failed", batch=context.batch, error=str(error)[:2000])
+            finally:
+                shutil.rmtree(exchange_directory(context), ignore_errors=True)
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _enter(self, batch: int) -> tuple[State, Ruleset, bool]:
         """The state in which the batch starts, its ruleset, and whether an epoch begins."""
@@ -215,9 +251,9 @@ class Driver:
             batch=state.next_batch,
             epoch=state.epoch,
             ruleset=ruleset.epoch,
-            attempt=uuid.uuid4().hex[:12],
+            attempt="",
             root=str(self.settings.state),
-            staging=str(self.settings.results / STAGING),
+            staging="",
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
             watermarks=watermarks(state),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from anabranch_runtime.arrivals import Block
+from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.rendezvous import Rendezvous
 from anabranch_runtime.source import decode_block
 from anabranch_runtime.worker import TaskReport, run_task
 
@@ -26,8 +28,8 @@ REPORT = "report string"
 def run_batch(blocks: DataFrame, context: BatchContext) -> list[TaskReport]:
     """Run the batch of ``context`` over a frame of blocks; one report per task.
 
-    All tasks of a barrier stage run at once and are retried together, which is what the exchange
-    of segments between levels needs. An attempt that fails leaves files that no manifest names.
+    The tasks of a barrier stage run at once, which is what the exchange of segments between levels
+    needs. A failed task fails the job; what its attempt wrote no manifest names.
     """
     rows = blocks.mapInArrow(_task(context), REPORT, barrier=True).collect()
     return [_report(json.loads(row.report)) for row in rows]
@@ -40,15 +42,14 @@ def _task(
         from pyspark import BarrierTaskContext
 
         here = BarrierTaskContext.get()
-        attempt = f"{context.attempt}.{here.attemptNumber()}"
-        staging = f"{context.staging}/{attempt}"
+        task, tasks = here.partitionId(), len(here.getTaskInfos())
         report = run_task(
-            replace(context, attempt=attempt, staging=staging),
+            context,
             fetch_ruleset(context.redis_url, context.namespace, context.ruleset),
             _blocks(batches),
-            task=here.partitionId(),
-            tasks=len(here.getTaskInfos()),
-            exchange=here.allGather,
+            task=task,
+            tasks=tasks,
+            exchange=Rendezvous(exchange_directory(context), task, tasks),
         )
         yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(report))])], names=["report"])
 

@@ -24,26 +24,29 @@ generators", OOPSLA 2014).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_runtime.arrays import Bools, Ints, both, fixed, plain, present
 from anabranch_runtime.errors import KeyTypeError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 U64: TypeAlias = npt.NDArray[np.uint64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 _FOLD = np.uint64(0xD6E8FEB86659FD93)
 _WORDS_IN_STEP = 8
+#: Rows per pass over data that should stay in the processor's cache.
+_BLOCK = 1 << 14
 _TAIL_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 _INJECTIVE = frozenset({"bigint", "double", "timestamp", "date", "boolean"})
 _DECIMAL = re.compile(r"decimal\(38,(\d+)\)")
@@ -69,13 +72,19 @@ class KeyVector:
 
 def mix(words: U64) -> U64:
     """A bijection of 64-bit words that spreads every input bit over all output bits."""
-    h = words + _GAMMA
-    h ^= h >> np.uint64(30)
-    h *= _M1
-    h ^= h >> np.uint64(27)
-    h *= _M2
-    h ^= h >> np.uint64(31)
-    return h
+    hashes = np.empty(len(words), dtype=np.uint64)
+    scratch = np.empty(min(len(words), _BLOCK), dtype=np.uint64)
+    # Block by block, so that every step but the first finds its operand in the cache.
+    for begin in range(0, len(words), _BLOCK):
+        h = hashes[begin : begin + _BLOCK]
+        t = scratch[: len(h)]
+        np.add(words[begin : begin + _BLOCK], _GAMMA, out=h)
+        h ^= np.right_shift(h, np.uint64(30), out=t)
+        h *= _M1
+        h ^= np.right_shift(h, np.uint64(27), out=t)
+        h *= _M2
+        h ^= np.right_shift(h, np.uint64(31), out=t)
+    return hashes
 
 
 def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
@@ -87,12 +96,10 @@ def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
     hashes: U64 | None = None
     valid: Bools | None = None
     for column, kind in zip(columns, types, strict=True):
-        part = _plain(column)
+        part = plain(column)
         lane = _lane(part, kind)
         hashes = mix(lane if hashes is None else hashes * _FOLD + lane)
-        present = _validity(part)
-        if present is not None:
-            valid = present if valid is None else valid & present
+        valid = both(valid, present(part))
     if hashes is None:
         raise KeyTypeError("empty-key", "a key needs at least one column")
     if valid is not None:
@@ -110,16 +117,16 @@ def values_equal(
     """
     equal: Bools | None = None
     for one, other, kind in zip(left, right, types, strict=True):
-        a, b = _plain(one), _plain(other)
+        a, b = plain(one), plain(other)
         if kind in ("string", "binary"):
             same = pc.equal(_cast(a, pa.large_binary(), kind), _cast(b, pa.large_binary(), kind))
             part = np.asarray(same.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
         else:
             part = _equal_words(a, b, kind)
             for side in (a, b):
-                present = _validity(side)
-                if present is not None:
-                    part &= present
+                known = present(side)
+                if known is not None:
+                    part &= known
         equal = part if equal is None else equal & part
     if equal is None:
         raise KeyTypeError("empty-key", "a key needs at least one column")
@@ -138,20 +145,6 @@ def partition_of(hashes: U64, partitions: int) -> Ints:
     return (low % np.uint64(partitions)).astype(np.int64)
 
 
-def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column
-
-
-def _validity(column: pa.Array) -> Bools | None:
-    if column.null_count == 0:
-        return None
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
 def _cast(column: pa.Array, target: pa.DataType, kind: str) -> pa.Array:
     try:
         return column.cast(target)
@@ -161,15 +154,6 @@ def _cast(column: pa.Array, target: pa.DataType, kind: str) -> pa.Array:
             f"a column of {column.type} can't be a key of type {kind}: {error}",
             remedy="cast the column in the query",
         ) from error
-
-
-def _fixed(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The value buffer of a fixed-width column, without copying; NULL slots hold anything."""
-    if len(column) == 0:
-        return np.empty(0, dtype=dtype)
-    buffer = column.buffers()[1]
-    width = np.dtype(dtype).itemsize
-    return np.frombuffer(buffer, dtype, count=len(column), offset=column.offset * width)
 
 
 def _lane(column: pa.Array, kind: str) -> U64:
@@ -197,23 +181,28 @@ def _word(column: pa.Array, kind: str) -> U64:
         return np.zeros(len(column), dtype=np.uint64)
     given = column.type
     if kind == "bigint" and pa.types.is_integer(given):
-        return _fixed(_cast(column, pa.int64(), kind), np.uint64)
+        ints: U64 = fixed(_cast(column, pa.int64(), kind), np.uint64)
+        return ints
     if kind == "double" and pa.types.is_floating(given):
-        values = _fixed(_cast(column, pa.float64(), kind), np.float64) + 0.0
+        values = fixed(_cast(column, pa.float64(), kind), np.float64) + 0.0
         values[np.isnan(values)] = np.nan
-        return values.view(np.uint64)
+        bits: U64 = values.view(np.uint64)
+        return bits
     if kind == "timestamp" and pa.types.is_timestamp(given):
         if given.unit == "ns":
-            nanos = _fixed(column, np.int64)
-            return np.floor_divide(nanos, 1000).view(np.uint64)
-        return _fixed(_cast(column, pa.timestamp("us", given.tz), kind), np.uint64)
+            nanos = fixed(column, np.int64)
+            cut: U64 = np.floor_divide(nanos, 1000).view(np.uint64)
+            return cut
+        micros: U64 = fixed(_cast(column, pa.timestamp("us", given.tz), kind), np.uint64)
+        return micros
     if kind == "date" and pa.types.is_date(given):
         if pa.types.is_date64(given):
-            days = np.floor_divide(_fixed(column, np.int64), 86_400_000)
-            return days.view(np.uint64)
-        return _fixed(column, np.int32).astype(np.int64).view(np.uint64)
+            days: Ints = np.floor_divide(fixed(column, np.int64), 86_400_000)
+        else:
+            days = fixed(column, np.int32).astype(np.int64)
+        return days.view(np.uint64)
     if kind == "boolean" and pa.types.is_boolean(given):
-        return _fixed(_cast(column, pa.int8(), kind), np.int8).astype(np.uint64)
+        return fixed(_cast(column, pa.int8(), kind), np.int8).astype(np.uint64)
     raise KeyTypeError(
         "bad-key-column",
         f"a column of {given} can't be a key of type {kind}",
@@ -236,7 +225,7 @@ def _decimal_words(column: pa.Array, kind: str) -> U64:
     if pa.types.is_null(given):
         return np.zeros((len(column), 2), dtype=np.uint64)
     if pa.types.is_integer(given) and not pa.types.is_uint64(given):
-        ints = _fixed(_cast(column, pa.int64(), kind), np.int64)
+        ints = fixed(_cast(column, pa.int64(), kind), np.int64)
         bound = (1 << 63) // 10**scale
         if len(ints) == 0 or (-bound < int(ints.min()) and int(ints.max()) < bound):
             low = (ints * np.int64(10**scale if scale < 19 else 0)).view(np.uint64)
@@ -265,7 +254,8 @@ def _decimal_words(column: pa.Array, kind: str) -> U64:
 
 def _equal_words(left: pa.Array, right: pa.Array, kind: str) -> Bools:
     if not _DECIMAL.fullmatch(kind):
-        return _word(left, kind) == _word(right, kind)
+        equal: Bools = _word(left, kind) == _word(right, kind)
+        return equal
     a, b = _decimal_words(left, kind), _decimal_words(right, kind)
     if a.shape[1] != b.shape[1]:
         a, b = _widen(a), _widen(b)
@@ -303,6 +293,15 @@ def _bytes_lane(column: pa.Array, kind: str) -> U64:
     starts = bounds[:-1].astype(np.int64) - first
     lengths = np.diff(bounds).astype(np.int64)
 
+    lane = np.empty(n, dtype=np.uint64)
+    for begin in range(0, n, _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        lane[block] = _block_lane(words, starts[block], lengths[block])
+    return lane
+
+
+def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
+    """The lanes of some values, given the word at every byte and where the values begin."""
     lane = lengths.view(np.uint64) * _FOLD
     lane += mix(words[starts] & _TAIL_MASKS[np.minimum(lengths, 8)])
     rows: Ints | None = None

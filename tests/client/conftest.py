@@ -6,6 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from anabranch_client.api import Client
 from anabranch_service.settings import Mode, Settings
@@ -30,7 +31,11 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture
 def service(redis: str) -> Iterator[Service]:
-    """A service that knows nothing yet."""
+    """A service that knows nothing yet.
+
+    It runs in this process, so what it logs would end up in a command's captured output.
+    """
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     settings = Settings(
         redis_url=redis,
         namespace=f"client{next(_NAMESPACES)}",
@@ -39,6 +44,7 @@ def service(redis: str) -> Iterator[Service]:
     )
     with serving(settings) as running:
         yield running
+    structlog.reset_defaults()
 
 
 @pytest.fixture

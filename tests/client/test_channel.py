@@ -21,7 +21,6 @@ KEYS = Keys("channel-test")
 def server(redis: str) -> Iterator[Redis]:
     with Redis.from_url(redis, decode_responses=True) as connection:
         yield connection
-        connection.delete(*connection.keys("channel-test:*"))
 
 
 @pytest.fixture

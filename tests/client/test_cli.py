@@ -16,7 +16,7 @@ from tests.client.conftest import JOIN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
     from anabranch_client.api import Client
     from tests.support.service import Service

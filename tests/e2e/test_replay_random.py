@@ -8,13 +8,10 @@ import pytest
 
 from tests.support.replay_check import replay_and_check
 from tests.support.scenarios import generate
+from tests.support.seeds import FEW, MANY
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-#: Chosen for what they have in them: see the test below.
-FEW = (5, 8, 9, 20)
-MANY = tuple(seed for seed in range(64) if seed not in FEW)
 
 
 @pytest.mark.spark

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,12 +12,14 @@ from hypothesis import strategies as st
 
 from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import QueryError
-from anabranch_planner.model import JoinQuery
 from anabranch_planner.optimise import cost_of, individual_cost, optimise, validate_plan
 from anabranch_planner.plan import Objective, Optimizer, Plan
 from anabranch_planner.random_problems import UniformStatistics, random_queries
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
+
+if TYPE_CHECKING:
+    from anabranch_planner.model import JoinQuery
 
 seeds = st.integers(0, 2**32 - 1)
 objectives = st.sampled_from(list(Objective))
@@ -79,7 +83,7 @@ def test_two_three_way_queries_cost_what_brute_force_finds(
     statistics = random_statistics(rng)
     plan = checked(queries, statistics, Optimizer.CLASH, objective, parallelism, mir=mir)
     model = CostModel(statistics, objective=objective, parallelism=parallelism)
-    assert plan.cost == pytest.approx(cheapest(queries, model, mir=mir))
+    assert plan.cost == pytest.approx(cheapest(queries, model, mir=mir, at_most=plan.cost))
     assert plan.method == "highs"
     assert plan.gap == 0
 
@@ -93,7 +97,7 @@ def test_a_four_way_query_costs_what_brute_force_finds(
     statistics = random_statistics(rng)
     plan = checked(queries, statistics, Optimizer.CLASH, objective, parallelism)
     model = CostModel(statistics, objective=objective, parallelism=parallelism)
-    assert plan.cost == pytest.approx(cheapest(queries, model, mir=True))
+    assert plan.cost == pytest.approx(cheapest(queries, model, mir=True, at_most=plan.cost))
 
 
 @given(seeds, objectives, parallelisms, st.booleans(), st.booleans())
@@ -194,9 +198,7 @@ def test_above_the_cap_local_search_decides_and_the_plan_says_so() -> None:
 
 def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
     labels = [f"r{i}" for i in range(14)]
-    clique = join_query(
-        [f"{a}.k={b}.k" for a, b in zip(labels, labels[1:], strict=False)], id="big"
-    )
+    clique = join_query([f"{a}.k={b}.k" for a, b in pairwise(labels)], id="big")
     plan = checked([clique], FixedStatistics(), Optimizer.CLASH, Objective.DEFAULT, 2)
     assert "one order per start for big" in plan.method
     assert plan.gap > 0

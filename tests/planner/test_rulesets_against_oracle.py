@@ -14,8 +14,10 @@ from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.exchange import Visibility
 from anabranch_planner.mir import MirId, base_mir, sub_join
 from anabranch_planner.model import JoinQuery, Label, QueryId, Stream, StreamName
+from anabranch_planner.optimise import optimise, validate_plan
 from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_planner.ruleset import Ruleset, from_json, to_json
+from anabranch_planner.statistics import NoStatistics
 from anabranch_planner.types import parse_type
 from tests.support.history import record
 from tests.support.interpreter import Outcome, interpret
@@ -35,6 +37,7 @@ def run(world: World, plans: Sequence[Plan], *, expire: bool = False) -> Outcome
     history = record(list(world.streams.values()), world.batches)
     rulesets = []
     for epoch, plan in enumerate(plans):
+        validate_plan(plan, world.running(epoch))
         ruleset = compile_ruleset(
             plan,
             world.running(epoch),
@@ -77,6 +80,27 @@ def test_rewires_between_any_plans_lose_and_double_nothing(seed: int) -> None:
 
 
 @given(seeds)
+def test_rewires_between_optimisers_lose_and_double_nothing(seed: int) -> None:
+    rng = Random(seed)
+    epochs = rng.randint(2, 4)
+    world = random_world(rng, epochs=epochs)
+    plans = [
+        optimise(
+            world.running(epoch),
+            NoStatistics(),
+            optimizer=rng.choice(list(Optimizer)),
+            objective=rng.choice(list(Objective)),
+            parallelism=rng.randint(1, 3),
+            deadline=0.5,
+        )
+        if rng.random() < 0.8
+        else random_plan(world.running(epoch), rng)
+        for epoch in range(epochs)
+    ]
+    run(world, plans, expire=rng.random() < 0.5)
+
+
+@given(seeds)
 def test_dropping_what_the_retention_rule_allows_changes_no_result(seed: int) -> None:
     rng = Random(seed)
     epochs = rng.randint(1, 5)
@@ -109,7 +133,7 @@ def _plan(query: JoinQuery, *, st: bool) -> Plan:
 
     def step(*members: Label) -> Step:
         target = mir.id if len(members) > 1 else MirId(members[0])
-        return Step(target, members, None, True, 0.0, 0.0)
+        return Step(target, members, None, False, 0.0, 0.0)
 
     orders = [
         ProbeOrder("q", False, r, (step(s, t),) if st else (step(s), step(t))),

@@ -96,7 +96,7 @@ def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
         NoStatistics(),
         optimizer=rng.choice(list(Optimizer)),
         parallelism=2,
-        deadline=5,
+        deadline=0.5,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.model import QueryId
+from anabranch_planner.optimise import optimise
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service import planning
@@ -63,7 +64,7 @@ def _failing(
     monkeypatch: pytest.MonkeyPatch, *, on: str = "", jointly: bool = False, error: Exception
 ) -> None:
     """Make the solver fail on one query, or on several at once (unless individually)."""
-    solve = planning.optimise
+    solve = optimise
 
     def fragile(given: Sequence[JoinQuery], *args: object, **options: object) -> Plan:
         if any(q.id == on for q in given):

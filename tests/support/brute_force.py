@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from anabranch_planner.candidates import candidate_orders, partition_candidates
+from anabranch_planner.candidates import CandidateOrder, candidate_orders, partition_candidates
 from anabranch_planner.mir import Mir, base_mir, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
 
@@ -29,13 +29,25 @@ class _Step:
     known: frozenset[AttrRef]
 
 
-def cheapest(queries: Sequence[JoinQuery], model: CostModel, *, mir: bool) -> float:
-    """The cost of the cheapest plan of ``queries`` together."""
+def cheapest(
+    queries: Sequence[JoinQuery], model: CostModel, *, mir: bool, at_most: float = float("inf")
+) -> float:
+    """The cost of the cheapest plan of ``queries`` together; infinite if above ``at_most``."""
     partitions = partition_candidates(queries)
     several = [q for q in queries if len(q.labels) > 1]
     required = {base_mir(r.id).id: base_mir(r.id) for q in several for r in q.relations}
     goals = [(str(q.id), q, start) for q in several for start in q.labels]
-    best = float("inf")
+    limit, best = at_most * (1 + 1e-9), float("inf")
+    inserts = sum(model.insert(store) for store in required.values())
+    arrivals = {
+        start: model.cardinality(sub_join(query, frozenset({start}))) for _, query, start in goals
+    }
+
+    def at_least(steps: dict[Trail, _Step], pending: list[tuple[str, JoinQuery, Label]]) -> float:
+        """Every step, every base store, and a first step of every start that has none."""
+        begun = {trail[0] for trail in steps}
+        missing = {start for _, _, start in pending} - begun
+        return inserts + sum(s.cost for s in steps.values()) + sum(arrivals[x] for x in missing)
 
     def total(steps: dict[Trail, _Step]) -> float:
         stores = {s.store.id: s.store for s in steps.values()} | required
@@ -51,34 +63,55 @@ def cheapest(queries: Sequence[JoinQuery], model: CostModel, *, mir: bool) -> fl
         steps: dict[Trail, _Step],
     ) -> None:
         nonlocal best
-        if sum(s.cost for s in steps.values()) >= best:
+        if at_least(steps, pending) >= min(best, limit):
             return
         if not pending:
-            best = min(best, total(steps))
+            cost = total(steps)
+            best = cost if cost <= min(best, limit) else best
             return
         (name, query, start), *rest = pending
         if (name, start) in done:
             search(rest, done, steps)
             return
-        for order in candidate_orders(query, start, mir=mir):
-            grown, more = dict(steps), list(rest)
-            head, trail = frozenset({start}), (start,)
-            for probe in order:
-                members = frozenset(probe.members)
-                store = sub_join(query, members)
-                trail = (*trail, probe.target, probe.members, sub_join(query, head | members).id)
-                grown[trail] = _Step(
-                    store, model.cardinality(sub_join(query, head)) / len(head),
-                    _known(query, head, members, store),
-                )  # fmt: skip
-                if not store.is_base:
-                    inner = _inside(query, store)
-                    more += [(store.id, inner, label) for label in store.members]
-                head |= members
-            search(more, done | {(name, start)}, grown)
+        for added, more in options(name, query, start):
+            search([*rest, *more], done | {(name, start)}, steps | added)
 
+    def options(
+        name: str, query: JoinQuery, start: Label
+    ) -> list[tuple[dict[Trail, _Step], list[tuple[str, JoinQuery, Label]]]]:
+        if (name, start) not in known_options:
+            known_options[name, start] = [
+                _steps(query, start, order, model)
+                for order in candidate_orders(query, start, mir=mir)
+            ]
+        return known_options[name, start]
+
+    known_options: dict[
+        tuple[str, Label], list[tuple[dict[Trail, _Step], list[tuple[str, JoinQuery, Label]]]]
+    ] = {}
     search(goals, frozenset(), {})
     return best
+
+
+def _steps(
+    query: JoinQuery, start: Label, order: CandidateOrder, model: CostModel
+) -> tuple[dict[Trail, _Step], list[tuple[str, JoinQuery, Label]]]:
+    """The steps of an order by their prefixes, and the goals of the MIRs that it probes."""
+    steps: dict[Trail, _Step] = {}
+    goals: list[tuple[str, JoinQuery, Label]] = []
+    head = frozenset({start})
+    trail: Trail = (start,)
+    for probe in order:
+        members = frozenset(probe.members)
+        store = sub_join(query, members)
+        trail = (*trail, probe.target, probe.members, sub_join(query, head | members).id)
+        cost = model.cardinality(sub_join(query, head)) / len(head)
+        steps[trail] = _Step(store, cost, _known(query, head, members, store))
+        if not store.is_base:
+            inner = _inside(query, store)
+            goals += [(store.id, inner, label) for label in store.members]
+        head |= members
+    return steps, goals
 
 
 def _cheapest_copies(

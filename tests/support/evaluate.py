@@ -61,7 +61,7 @@ def evaluate(expr: Expr, read: Callable[[Column], Value]) -> Value:
     if any(a is None for a in args):
         return None
     if expr.op == "cast":
-        return _cast(args[0], _type_of(expr.args[0]), expr.type)
+        return _cast(args[0], expr.args[0].type, expr.type)
     if expr.op in _TIME_PARTS and expr.args[0].type.kind is TypeKind.DATE:
         args = [_int(args[0]) * DAY]
     return _STRICT[expr.op](args)
@@ -83,10 +83,6 @@ def _ordered(value: Value) -> tuple[bool, bool | int | float | str | bytes | Dec
     if isinstance(value, float) and math.isnan(value):
         return True, 0
     return False, value
-
-
-def _type_of(expr: Expr) -> DataType:
-    return expr.type
 
 
 def _case(args: Sequence[Expr], read: Callable[[Column], Value]) -> Value:

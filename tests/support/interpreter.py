@@ -46,7 +46,6 @@ class Outcome:
 
     results: Mapping[QueryId, Mapping[Found, tuple[Value, ...]]]
     activations: Mapping[QueryId, Activation]
-    probes: int
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ def interpret(
     starts: dict[QueryId, Activation] = {}
     results: dict[QueryId, dict[Found, tuple[Value, ...]]] = defaultdict(dict)
     ended: dict[QueryId, Activation] = {}
-    batch, probes = 0, 0
+    batch = 0
     for ruleset, length in epochs:
         active = {q.id for q in ruleset.queries}
         for query_id in sorted(set(starts) - active):
@@ -105,11 +104,9 @@ def interpret(
                     if query.id not in starts:
                         starts[query.id] = _activate(state, query, batch)
                         results[query.id] = {}
-            run = _Batch(ruleset, state, batch, starts, results)
-            run.process(history.accepted[batch])
-            probes += run.probes
+            _Batch(ruleset, state, batch, starts, results).process(history.accepted[batch])
             batch += 1
-    return Outcome(results, {**ended, **starts}, probes)
+    return Outcome(results, {**ended, **starts})
 
 
 def _activate(state: _State, query: QuerySpec, batch: int) -> Activation:
@@ -176,7 +173,6 @@ class _Batch:
         self.batch = batch
         self.activations = activations
         self.results = results
-        self.probes = 0
         self.stores = {s.id: s for s in ruleset.stores}
         self.queries = {q.id: q for q in ruleset.queries}
         self.stream_of = {r.id: r.stream for r in ruleset.relations}
@@ -245,7 +241,6 @@ class _Batch:
         assert store.mir == rule.mir, f"{rule.out} probes {rule.mir} in {rule.store}"
         self._require_index(store, rule.key)
         assert all(p.start == rule.start for p in incoming), f"{rule.out} starts at {rule.start}"
-        self.probes += len(incoming)
         if len(store.members) == 1:
             relation, (label,) = store.relations[0], rule.members
             found = self._base_matches(incoming, relation, label, rule.key, rule.inclusive)

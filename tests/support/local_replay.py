@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ class LocalReplay:
 
             try:
                 reports[task] = run_task(
-                    replace(context, staging=f"{context.staging}/{context.attempt}"),
+                    context,
                     rules,
                     self._blocks(context.batch, task, recordings),
                     task=task,

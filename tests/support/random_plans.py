@@ -30,6 +30,7 @@ class _Builder:
         self.mirs: dict[MirId, Mir] = {}
         self.orders: dict[tuple[str, str, Label], ProbeOrder] = {}
         self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
+        self.access: dict[tuple[str, Label, tuple[object, ...]], StoreCopy] = {}
 
     def build(self) -> Plan:
         for query in self.queries:
@@ -48,7 +49,7 @@ class _Builder:
         return Plan(
             optimizer=Optimizer.CLASH,
             objective=Objective.DEFAULT,
-            queries=tuple(q.id for q in self.queries),
+            queries=tuple(sorted(q.id for q in self.queries)),
             orders=tuple(self.orders[k] for k in sorted(self.orders)),
             mirs=tuple(self.mirs[k] for k in sorted(self.mirs)),
             copies=tuple(c for k in sorted(self.copies) for c in self.copies[k]),
@@ -66,20 +67,26 @@ class _Builder:
         start: Label,
     ) -> tuple[Step, ...]:
         head, left, steps = frozenset({start}), set(relation_of) - {start}, []
+        path: tuple[object, ...] = ()
         while left:
             members = self._next(classes, head, left)
             target = canonical(classes, relation_of, members)
             self._maintain(owner, target)
-            copy = self.rng.choice(self.copies[owner, target.id])
             filled = tuple(sorted(members))
+            joined = canonical(classes, relation_of, head | members).id
+            path = (*path, (target.id, filled, joined))
+            # Equal prefixes run once, so they read the same copy.
+            copies = self.copies[owner, target.id]
+            copy = self.access.setdefault((owner, start, path), self.rng.choice(copies))
             rename = dict(zip(filled, target.members, strict=True))
             known = {
-                AttrRef(rename[build.label], build.attribute)
-                for _, build, _ in join_keys(classes, head, members)
+                AttrRef(rename[member.label], member.attribute)
+                for key_class in classes
+                if key_class.restrict(head)
+                for member in key_class.restrict(members)
             }
-            steps.append(
-                Step(target.id, filled, copy.partition, copy.partition not in known, 0.0, 0.0)
-            )
+            broadcast = copy.partition is not None and copy.partition not in known
+            steps.append(Step(target.id, filled, copy.partition, broadcast, 0.0, 0.0))
             head |= members
             left -= members
         return tuple(steps)

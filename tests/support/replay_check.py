@@ -120,8 +120,7 @@ def _query(
     if said.get("error"):
         return [f"status {said['status']}: {said['error']}"], 0
     problems = []
-    batches = oracle.batches()
-    begins, ends = _span(scenario, name, batches)
+    begins, ends = scenario.span(name, oracle.batches())
     if said["activated_batch"] != begins:
         problems.append(f"activated at batch {said['activated_batch']}, not {begins}")
     if begins is not None and said["expired_batch"] != ends:
@@ -134,16 +133,6 @@ def _query(
     if said["results"] != comparison.got:
         problems.append(f"{said['results']} results reported, {comparison.got} written")
     return problems, comparison.got
-
-
-def _span(scenario: Scenario, name: str, batches: int) -> tuple[int | None, int | None]:
-    """The batches in which a query must be active: first, and the one after the last."""
-    entry = scenario.queries[name]
-    begins = scenario.next_epoch(entry.register_at)
-    ends = batches if entry.expire_at is None else scenario.next_epoch(entry.expire_at)
-    if begins >= min(ends, batches):
-        return None, None
-    return begins, None if ends >= batches else ends
 
 
 def _sane(scenario: Scenario, query: OracleQuery, activation: Activation) -> list[str]:

@@ -67,6 +67,18 @@ class Scenario:
         """The first batch at which a call made before ``batch`` takes effect."""
         return 0 if batch == 0 else (batch // self.every + 1) * self.every
 
+    def span(self, query: str, batches: int) -> tuple[int | None, int | None]:
+        """When a query must be active: its first batch, and the one after its last.
+
+        (None, None) for a query that never is; None as the end where it outlives the scenario.
+        """
+        entry = self.queries[query]
+        begins = self.next_epoch(entry.register_at)
+        ends = batches if entry.expire_at is None else self.next_epoch(entry.expire_at)
+        if begins >= min(ends, batches):
+            return None, None
+        return begins, None if ends >= batches else ends
+
 
 def micros(duration: str) -> int:
     """``"<int> <unit>"`` or ISO 8601, in microseconds.

@@ -7,8 +7,10 @@
 const SVG = "http://www.w3.org/2000/svg";
 const NODE_HEIGHT = 46;
 const GOAL_HEIGHT = 26;
-const LINE_GAP = 12;
-const LAYER_GAP = 66;
+const LINE_GAP = 14;
+const LAYER_GAP = 40;
+/** A tree is drawn this much smaller at most; beyond, its figure scrolls. */
+const SMALLEST = 0.68;
 const MARGIN = 8;
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -140,6 +142,7 @@ export function drawTree(root, colour) {
     role: "img",
     "aria-label": describe(root),
   });
+  svg.style.minWidth = `${Math.ceil(width * SMALLEST)}px`;
   const edges = element("g");
   const nodes = element("g");
   svg.append(edges, nodes);
@@ -192,11 +195,11 @@ export function drawTree(root, colour) {
       if (shared) {
         const text = shortened(users.join(" + "), 44);
         const wide = textWidth(text, 11, 650) + 12;
-        const middle = lefts[child.depth] + Math.min(child.width, wide + 8) / 2;
+        const middle = lefts[child.depth] + 8 + wide / 2;
         const above = child.y - child.height / 2;
         line.append(
-          element("rect", { class: "tag", x: middle - wide / 2, y: above - 9, width: wide, height: 16, rx: 8 }),
-          element("text", { class: "tag-text", x: middle, y: above + 3, "text-anchor": "middle" }, text),
+          element("rect", { class: "tag", x: middle - wide / 2, y: above - 11, width: wide, height: 16, rx: 8 }),
+          element("text", { class: "tag-text", x: middle, y: above + 1, "text-anchor": "middle" }, text),
         );
         nodes.append(line);
         edges.append(moved(line, path));

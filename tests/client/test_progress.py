@@ -1,0 +1,51 @@
+"""The live view: a picture on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from anabranch_client.channel import Progress
+from anabranch_client.progress import LiveView
+from anabranch_client.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+
+SCENARIO = Scenario(
+    streams=(RecordedStream("s", Path("s.parquet"), 1, 8, ()),),
+    queries=(ScenarioQuery("q1", "SELECT 1"), ScenarioQuery("q2", "SELECT 2", register_at=4)),
+    every=2,
+    optimizer={0: OptimizerName.CLASH},
+    parallelism=1,
+)
+HALF = Progress(
+    state="running",
+    committed=4,
+    epoch=1,
+    streams={"s": {"input": 4000}},
+    results={"q1": 1234},
+    state_bytes=2048,
+    batch_seconds=0.5,
+)
+
+
+def play(*, terminal: bool) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=120)
+    with LiveView(SCENARIO, console) as view:
+        view.started("http://127.0.0.1:9")
+        view.called(4, "q2 registered")
+        view.progressed(HALF)
+        console.print(view.render())
+    return out.getvalue()
+
+
+def test_the_picture_has_the_figures_of_the_moment() -> None:
+    shown = play(terminal=True)
+    for words in ("batch 4/8", "epoch 1", "2.0 KiB", "1,234", "tuples/s", "q2 registered"):
+        assert words in shown
+
+
+def test_without_a_terminal_each_event_is_a_line() -> None:
+    lines = play(terminal=False).splitlines()
+    assert lines[:2] == ["dashboard: http://127.0.0.1:9", "batch 4: q2 registered"]

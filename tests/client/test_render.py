@@ -1,0 +1,134 @@
+"""What people see: tables, trees, and the sentences about what is shared."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from anabranch_client import render
+from anabranch_client.answers import EpochInfo, QueryInfo
+from anabranch_client.demo import DemoResult, demo_summary
+from anabranch_client.errors import ApiError, ClientError
+from anabranch_client.oracle import Comparison
+
+
+def text(content: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(content)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def step(number: int, store: str, *users: str) -> dict[str, Any]:
+    return {"id": number, "store": store, "broadcast": number == 2, "cost": 10.0 * number,
+            "shared_by": list(users)}  # fmt: skip
+
+
+EXPLAIN: dict[str, Any] = {
+    "queries": [
+        {
+            "id": "q1",
+            "orders": [
+                {"start": "R", "owner": "",
+                 "steps": [step(1, "S[b]", "q1", "q2"), step(2, "T[c]", "q1", "q2")]},
+            ],
+        },
+        {
+            "id": "q2",
+            "orders": [
+                {"start": "R", "owner": "",
+                 "steps": [step(1, "S[b]", "q1", "q2"), step(2, "T[c]", "q1", "q2"),
+                           step(3, "U", "q2")]},
+            ],
+        },
+    ],
+    "maintenance": [
+        {"mir": "m1", "label": "S⋈T", "owner": "",
+         "orders": [{"start": "S", "owner": "", "steps": [step(4, "T", "S⋈T", "q1")]}]},
+    ],
+    "stores": [
+        {"mir": "m1", "owner": "", "label": "S⋈T[b]", "used_by": ["q1", "q2"]},
+        {"mir": "S", "owner": "", "label": "S[b]", "used_by": ["q1"]},
+    ],
+}  # fmt: skip
+
+
+def test_equal_steps_are_one_node_of_a_tree() -> None:
+    shown = text(render.plan_trees(EXPLAIN)[0])
+    assert shown.count("S[b]") == 1
+    assert "T[c] to all partitions  cost 20" in shown
+    assert "⇒ q1" in shown
+    assert "⇒ q2" in shown
+    assert len(render.plan_trees(EXPLAIN)) == 2
+
+
+def test_what_is_shared_is_said_once_and_in_full() -> None:
+    assert render.shared_lines(EXPLAIN) == [
+        "S⋈T is kept for q1, q2",
+        "⟨R, S[b], T[c]⟩ is probed once for q1, q2",
+    ]
+    assert render.shared_lines({}) == []
+
+
+def test_text_from_users_is_never_markup() -> None:
+    query = QueryInfo(id="q", status="active", sql="SELECT a[0] FROM [bold]x[/bold]")
+    assert "[bold]x[/bold]" in text(render.queries_table([query]))
+    assert "[bold]x[/bold]" in text(render.query_detail(query))
+
+
+def test_an_epoch_with_a_fallback_says_so() -> None:
+    epoch = EpochInfo(epoch=3, optimizer="clash", cost=12.0, gap=0.5, fallback="out of time")
+    shown = text(render.epoch_detail(epoch))
+    assert "out of time" in shown
+    assert "50.00%" in shown
+    assert "individually –" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 2**40, "5.0 TiB")]
+)
+def test_sizes(value: int, shown: str) -> None:
+    assert render.size(value) == shown
+
+
+def summary(found: Comparison) -> str:
+    query = {"activated_batch": 8, "expired_batch": None, "visible_from": {"a": {"batch": 0}}}
+    report = {
+        "queries": {"q1": query},
+        "input_tuples": 85305,
+        "seconds": 20.0,
+        "input_tuples_per_s": 4265.25,
+        "batches": 20,
+        "epochs": [1, 2, 3, 4],
+        "state_bytes": 2**20,
+        "peak_rss_bytes": 2**30,
+    }
+    epoch = {"epoch": 3, "queries": ["q1"], "cost": 60.0, "individual_cost": 80.0}
+    result = DemoResult(report, {"q1": found}, epoch, ["S⋈T is kept for q1"], "http://x")
+    assert result.document()["exact"] is found.match
+    return text(demo_summary(result, Path("/somewhere")))
+
+
+def test_the_end_of_a_good_demo() -> None:
+    shown = summary(Comparison(10, 10, 0, 0))
+    for words in ("exact", "jointly 60, individually 80 (25% less)", "shared: S⋈T", "4,265",
+                  "1.0 MiB", "http://x", "/somewhere"):  # fmt: skip
+        assert words in shown
+
+
+def test_the_end_of_a_bad_demo() -> None:
+    shown = summary(Comparison(10, 12, 3, 1))
+    assert "3 missing, 1 too many" in shown
+    assert "exact" not in shown
+
+
+def test_errors_are_one_line_whatever_they_quote() -> None:
+    error = ClientError("two\nlines", field="sql", remedy="be\n brief")
+    assert str(error) == "sql: two lines (be brief)"
+    problem = {"detail": "sql: unknown column", "errors": [{"field": "sql"}], "remedy": "look"}
+    assert str(ApiError(422, problem)) == "sql: unknown column (look)"
+    assert str(ApiError(500, {})) == "HTTP status 500"

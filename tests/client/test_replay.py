@@ -1,0 +1,89 @@
+"""One small replay through the command line, the real service and the real runtime."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from anabranch_client.cli import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCENARIO = """
+streams:
+  orders: {path: orders.parquet, rows_per_batch: 2}
+  customers: {path: customers.parquet, rows_per_batch: 1}
+queries:
+  first: {sql: "SELECT o.id, c.city FROM orders o JOIN customers c ON o.customer = c.id",
+          expire_at: 3}
+  second: {sql: "SELECT c.city, o.id FROM orders o JOIN customers c ON o.customer = c.id",
+           register_at: 1}
+  never: {sql: "SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id", register_at: 5}
+  after: {sql: "SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id", register_at: 9}
+  wrong: {sql: "SELECT o.colour FROM orders o JOIN customers c ON o.customer = c.id"}
+epochs: {every: 2}
+optimizer: {0: clash, 3: individual}
+parallelism: 2
+"""
+
+
+@pytest.mark.spark
+def test_a_scenario_with_arrivals_departures_and_a_refusal(tmp_path: Path) -> None:
+    orders = pa.table({"id": list(range(12)), "customer": [n % 4 for n in range(12)]})
+    pq.write_table(orders, tmp_path / "orders.parquet")
+    cities = pa.table({"id": [0, 1, 2, 3], "city": ["a", "b", "c", None]})
+    pq.write_table(cities, tmp_path / "customers.parquet")
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    out = tmp_path / "out"
+    before = set(psutil.Process().children(recursive=True))
+
+    result = CliRunner().invoke(
+        app, ["replay", str(tmp_path / "s.yaml"), "--out", str(out), "--json"]
+    )
+
+    assert result.exit_code == 3, result.output
+    report = json.loads(result.stdout)
+    assert report == json.loads((out / "report.json").read_text())
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert sorted(p.name for p in out.iterdir()) == ["logs", "report.json", "results"]
+
+    assert (report["batches"], report["input_tuples"]) == (6, 16)
+    assert [(e["epoch"], e["first_batch"], e["optimizer"]) for e in report["epochs"]] == [
+        (0, 0, "clash"),
+        (1, 2, "clash"),
+        (2, 4, "individual"),
+    ]
+    assert report["cpu_seconds"] > 0
+    assert report["peak_rss_bytes"] > 50_000_000
+    queries = report["queries"]
+    active = {n: (q["activated_batch"], q["expired_batch"]) for n, q in queries.items()}
+    assert active == {
+        "first": (0, 4),
+        "second": (2, None),
+        "never": (None, None),
+        "after": (None, None),
+        "wrong": (None, None),
+    }
+    assert queries["wrong"]["status"] == "rejected"
+    assert "colour" in queries["wrong"]["error"]["detail"]
+    seen = {alias: v["batch"] for alias, v in queries["second"]["visible_from"].items()}
+    assert seen == {"o": 0, "c": 0}
+
+    def rows(name: str) -> list[dict[str, object]]:
+        table = pq.read_table(out / "results" / name)
+        assert table.num_rows == queries[name]["results"]
+        return sorted(table.to_pylist(), key=lambda r: int(str(r["id"])))
+
+    # Order k arrives in batch k // 2, customer k in batch k.
+    joined = [(k, "abc"[k % 4] if k % 4 < 3 else None, max(k // 2, k % 4)) for k in range(12)]
+    assert rows("first") == [{"id": k, "city": c} for k, c, last in joined if last < 4]
+    assert rows("second") == [{"city": c, "id": k} for k, c, last in joined if last >= 2]
+    assert rows("never") == rows("after") == []
+    assert not (out / "results" / "wrong").exists()

@@ -1,0 +1,154 @@
+"""The report of a replay, from what service and runtime have said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch_client.answers import EpochInfo, QueryInfo
+from anabranch_client.channel import Activation, Progress, Visibility
+from anabranch_client.player import Calls, Played, schedule
+from anabranch_client.report import finish_results, make_report
+from anabranch_client.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def info(name: str) -> QueryInfo:
+    columns = [{"name": "id", "type": "bigint"}, {"name": "price", "type": "decimal(9,2)"}]
+    return QueryInfo.model_validate(
+        {"id": name, "status": "active", "normalised": {"output": columns}}
+    )
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    return Scenario(
+        streams=(RecordedStream("s", tmp_path, 2, 9, ()), RecordedStream("t", tmp_path, 5, 9, ())),
+        queries=(
+            ScenarioQuery("always", "SELECT 1"),
+            ScenarioQuery("gone", "SELECT 2", expire_at=3),
+            ScenarioQuery("late", "SELECT 3", register_at=4),
+            ScenarioQuery("bad", "SELECT 4", register_at=3),
+        ),
+        every=2,
+        optimizer={0: OptimizerName.CLASH, 3: OptimizerName.SHARED},
+        parallelism=2,
+    )
+
+
+@pytest.fixture
+def played() -> Played:
+    problem = {"status": 422, "code": "unknown-stream", "detail": "no such stream"}
+    return Played(
+        registered={name: info(name) for name in ("always", "gone", "late")},
+        refused={"bad": problem},
+        progress=Progress(
+            state="idle",
+            committed=5,
+            epoch=2,
+            epoch_starts={0: 0, 1: 2, 2: 4},
+            streams={"s": {"input": 9, "late": 2, "invalid": 1}, "t": {"input": 9}},
+            probes={0: 10, 1: 20},
+            state_bytes=77,
+            exhausted=True,
+        ),
+        activations={
+            "always": Activation(
+                activated_batch=0,
+                visible_from={"a": Visibility(batch=0, event_time=None)},
+            ),
+            "gone": Activation(
+                activated_batch=2,
+                expired_batch=4,
+                visible_from={"a": Visibility(batch=1, event_time=1_000_000)},
+                complete_from=2_500_000,
+                complete="from",
+            ),
+            "late": Activation(activated_batch=5, visible_from={}, expired_batch=None),
+        },
+        epochs=[
+            EpochInfo(
+                epoch=0,
+                optimizer="clash",
+                queries=["always"],
+                cost=4.5,
+                individual_cost=6.0,
+                gap=0.0,
+                solve_ms=1.5,
+                explain={"totals": {}},
+            )
+        ],
+        seconds=2.0,
+        cpu_seconds=3.0,
+        peak_rss_bytes=1000,
+    )
+
+
+def test_the_report_has_exactly_what_it_promises(scenario: Scenario, played: Played) -> None:
+    report = make_report(scenario, played, {"always": 3, "gone": 1, "late": 0})
+    assert list(report) == [
+        "batches", "input_tuples", "seconds", "cpu_seconds", "input_tuples_per_s",
+        "peak_rss_bytes", "state_bytes", "late_tuples", "invalid_tuples", "queries", "epochs",
+    ]  # fmt: skip
+    assert (report["batches"], report["input_tuples"], report["state_bytes"]) == (5, 18, 77)
+    assert report["input_tuples_per_s"] == 9.0
+    assert report["late_tuples"] == {"s": 2, "t": 0}
+    assert report["invalid_tuples"] == {"s": 1, "t": 0}
+    assert report["epochs"] == [
+        {
+            "epoch": 0,
+            "first_batch": 0,
+            "queries": ["always"],
+            "optimizer": "clash",
+            "cost": 4.5,
+            "individual_cost": 6.0,
+            "gap": 0.0,
+            "solve_ms": 1.5,
+            "probes": 10,
+            "plan": {"totals": {}},
+        }
+    ]
+
+
+def test_queries_in_the_report(scenario: Scenario, played: Played) -> None:
+    queries = make_report(scenario, played, {"always": 3, "gone": 1, "late": 0})["queries"]
+    assert {name: q["status"] for name, q in queries.items()} == {
+        "always": "active",
+        "gone": "expired",
+        "late": "pending",
+        "bad": "rejected",
+    }
+    assert queries["always"]["visible_from"] == {"a": {"batch": 0, "event_time": None}}
+    assert queries["always"]["complete_from"] is None
+    gone = queries["gone"]
+    assert (gone["activated_batch"], gone["expired_batch"], gone["results"]) == (2, 4, 1)
+    assert gone["visible_from"]["a"] == {"batch": 1, "event_time": "1970-01-01T00:00:01Z"}
+    assert gone["complete_from"] == "1970-01-01T00:00:02.500000Z"
+    assert queries["late"]["activated_batch"] is None
+    assert queries["bad"]["error"]["code"] == "unknown-stream"
+
+
+def test_a_query_without_files_gets_an_empty_one(played: Played, tmp_path: Path) -> None:
+    (tmp_path / "always").mkdir()
+    for part in range(2):
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "always" / f"{part}.parquet")
+    assert finish_results(played, tmp_path) == {"always": 4, "gone": 0, "late": 0}
+    schema = pq.read_schema(*(tmp_path / "late").glob("*.parquet"))
+    assert schema.equals(pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))]))
+    assert not (tmp_path / "bad").exists()
+    assert finish_results(played, tmp_path) == {"always": 4, "gone": 0, "late": 0}
+
+
+def test_calls_are_made_in_order_of_batches(scenario: Scenario) -> None:
+    always, gone, late, bad = scenario.queries
+    assert schedule(scenario) == {
+        0: Calls(register=(always, gone)),
+        3: Calls(optimizer=OptimizerName.SHARED, register=(bad,), expire=(gone,)),
+        4: Calls(register=(late,)),
+    }
+    assert scenario.batches == 5
