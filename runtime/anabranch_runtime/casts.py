@@ -52,7 +52,7 @@ _TIMESTAMP = re.compile(
     re.ASCII,
 )
 _TIME = re.compile(r"T?\d{1,2}:.*", re.ASCII)
-_OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(?<=\d\d)(\d{2})|:(\d{1,2})(?::(\d{1,2}))?)?", re.ASCII)
+_OFFSET = re.compile(r"([+-])(?:(\d\d)(\d\d)|(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)", re.ASCII)
 _NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
 _SPACE = "".join(map(chr, range(33)))
 _CONTROL = _SPACE + "".join(map(chr, range(127, 160)))
@@ -350,11 +350,12 @@ def _zone_offset(zone: str) -> timedelta | None:
         if zone[0].isalpha():
             raise _refused(f"the time zone {zone[:40]!r} is not read by name")
         return None
-    hours, minutes, seconds = int(match[2]), int(match[3] or match[4] or 0), int(match[5] or 0)
+    sign, *parts = match.groups("0")
+    hours, minutes, seconds = (int(p) for p in ([*parts[:2], "0"] if match[2] else parts[2:]))
     shift = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     if shift > timedelta(hours=18) or minutes > 59 or seconds > 59:
         return None
-    return -shift if match[1] == "-" else shift
+    return -shift if sign == "-" else shift
 
 
 def _refused(why: str) -> ExpressionError:

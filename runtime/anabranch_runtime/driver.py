@@ -193,6 +193,10 @@ class Driver:
             epoch=state.epoch,
             tuples=sum(m["input"] for r in reports for m in r.streams.values()),
             results=sum(sum(r.results.values()) for r in reports),
+            task_ms={
+                phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports))
+                for phase in ("read", "store", "wait", "probe", "write")
+            },
             enter_ms=round(1e3 * (entered - started)),
             job_ms=round(1e3 * (done - entered)),
             commit_ms=round(1e3 * (time.perf_counter() - done)),

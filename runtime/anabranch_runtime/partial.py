@@ -36,13 +36,17 @@ class Table(Protocol):
         """A ``#sigma`` or ``#tau`` column."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowSet:
-    """Rows of several tables: ``tables[which[i]]``, row ``rows[i]`` (``which`` None: the first)."""
+    """Rows of several tables: ``tables[which[i]]``, row ``rows[i]`` (``which`` None: the first).
+
+    Never changed once made, but for what it remembers.
+    """
 
     tables: tuple[Table, ...]
-    which: NDArray[np.int32] | None
+    which: NDArray[np.integer[Any]] | None
     rows: Ints
+    _runs: tuple[Ints | None, list[tuple[int, Ints]]] | None = None
 
     def take(self, positions: Ints) -> RowSet:
         """The rows at ``positions``, in that order."""
@@ -51,45 +55,61 @@ class RowSet:
 
     def column(self, name: str) -> pa.Array:
         """Gather a column."""
-        if self.which is None:
-            return self.tables[0].column(name).take(pa.array(self.rows))
-        pieces, positions = [], []
-        for number in np.unique(self.which):
-            at = np.flatnonzero(self.which == number)
-            pieces.append(self.tables[number].column(name).take(pa.array(self.rows[at])))
-            positions.append(at)
-        gathered = pa.concat_arrays(pieces)
-        order = np.concatenate(positions)
-        if len(pieces) == 1 or bool(np.all(order[1:] > order[:-1])):
-            return gathered
-        inverse = np.empty(len(order), np.int64)
-        inverse[order] = np.arange(len(order))
-        return gathered.take(pa.array(inverse))
+        order, runs = self._by_table()
+        pieces = [self.tables[t].column(name).take(pa.array(rows)) for t, rows in runs]
+        gathered = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+        return gathered if order is None else gathered.take(pa.array(_inverse(order)))
 
     def int64(self, name: str) -> Ints:
         """Gather a ``#sigma`` or ``#tau`` column."""
-        if self.which is None:
-            return self.tables[0].int64(name)[self.rows]
-        result = np.empty(len(self.rows), np.int64)
-        for number in np.unique(self.which):
-            at = np.flatnonzero(self.which == number)
-            result[at] = self.tables[number].int64(name)[self.rows[at]]
+        order, runs = self._by_table()
+        gathered = np.concatenate([self.tables[t].int64(name)[rows] for t, rows in runs])
+        if order is None:
+            return gathered
+        result = np.empty_like(gathered)
+        result[order] = gathered
         return result
+
+    def _by_table(self) -> tuple[Ints | None, list[tuple[int, Ints]]]:
+        """The permutation that sorts the rows by table (None: they are), and each table's rows."""
+        if self._runs is None:
+            self._runs = self._sorted_runs()
+        return self._runs
+
+    def _sorted_runs(self) -> tuple[Ints | None, list[tuple[int, Ints]]]:
+        if self.which is None or len(self.tables) == 1:
+            return None, [(0, self.rows)]
+        which, rows, order = self.which, self.rows, None
+        if bool((which[1:] < which[:-1]).any()):
+            order = np.argsort(which, kind="stable")
+            rows = rows[order]
+        counts = np.bincount(which, minlength=len(self.tables))
+        ends = np.cumsum(counts)
+        runs = [(int(t), rows[ends[t] - counts[t] : ends[t]]) for t in np.flatnonzero(counts)]
+        return order, runs or [(0, rows)]
+
+
+def _inverse(order: Ints) -> Ints:
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = np.arange(len(order))
+    return inverse
 
 
 def concat_rows(sets: Sequence[RowSet]) -> RowSet:
     """Row sets one after the other."""
     if len(sets) == 1:
         return sets[0]
+    # Sixteen bits sort by radix, and nearly always suffice.
+    kind = np.int16 if sum(len(s.tables) for s in sets) < 1 << 15 else np.int32
     tables: list[Table] = []
     which, rows = [], []
     for one in sets:
         base = len(tables)
         tables.extend(one.tables)
         if one.which is None:
-            which.append(np.full(len(one.rows), base, np.int32))
+            which.append(np.full(len(one.rows), base, kind))
         else:
-            which.append(one.which + np.int32(base))
+            which.append(one.which.astype(kind) + kind(base))
         rows.append(one.rows)
     return RowSet(tuple(tables), np.concatenate(which), np.concatenate(rows))
 

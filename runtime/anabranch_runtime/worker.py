@@ -10,7 +10,9 @@ once within a batch"). Starting tuples stay with the task that read them.
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 #: Starting tuples that are sent through a probe tree together: enough to amortise the cost of a
 #: call, few enough that a fan-out of a thousand still fits in memory.
-CHUNK = 1 << 15
+CHUNK = 1 << 16
 
 
 @dataclass(slots=True)
@@ -60,6 +62,9 @@ class TaskReport:
     edges: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
+    #: projections and result pages), ``write`` (closing result files).
+    phases: dict[str, float] = field(default_factory=dict)
 
 
 def run_task(
@@ -123,22 +128,35 @@ class _Task:
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
         context = self.context
-        arrivals = take_in(self.layout, context.batch, self.task, context.watermarks, blocks)
-        self._share(self._store_arrivals(arrivals))
+        with self._phase("read"):
+            arrivals = take_in(self.layout, context.batch, self.task, context.watermarks, blocks)
+        with self._phase("store"):
+            written = self._store_arrivals(arrivals)
+        self._share(written)
         levels = max(self.layout.ruleset.levels, 1)
         for level in range(levels):
-            if level == 0:
-                for start in self._starts(arrivals):
+            with self._phase("probe"):
+                for start in self._starts(arrivals) if level == 0 else ():
                     self._arrive(start)
-            for partial, rule in self.pending.pop(level, ()):
-                self._probe(partial, rule, level)
-            written = self._store_combinations(level)
+                for partial, rule in self.pending.pop(level, ()):
+                    self._probe(partial, rule, level)
+            with self._phase("store"):
+                written = self._store_combinations(level)
             if level + 1 < levels:
                 self._share(written)
-        for writer in self.writers.values():
-            writer.close()
+        with self._phase("write"):
+            for writer in self.writers.values():
+                writer.close()
         self._account(arrivals)
         return self.report
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to the report."""
+        started = time.perf_counter()
+        yield
+        known = self.report.phases.get(name, 0.0)
+        self.report.phases[name] = known + time.perf_counter() - started
 
     # --- storing -------------------------------------------------------------------------------
 
@@ -182,7 +200,8 @@ class _Task:
         return PackWriter(Path(self.context.root), name)
 
     def _share(self, written: list[Segment]) -> None:
-        messages = self.exchange(json.dumps([s.to_json() for s in written]))
+        with self._phase("wait"):
+            messages = self.exchange(json.dumps([s.to_json() for s in written]))
         for message in messages:
             self.live.add(Segment.from_json(doc) for doc in json.loads(message))
 

@@ -131,7 +131,8 @@ _SPELLINGS = [
     "2020-01-01  12:30:45", "2020-01-01 12:30:45 z", "2020-01-01 012:30:45", "2020-01-01 ",
     "2020-01-01 12:", "2020-01-01 12:30:", "2020-01T", "2020-01-01T ", "2020-01-01 12:30:45.1.2",
     "2020-01-01 12:30:45+1:2", "2020-01-01 12:30:45UTC+02:00", "2020-01-01 12:30:45 UT+1",
-    "2020-001-01", "2020-01-01 12:30:45Europe/Oslo", "T12:30:45", "12:30:45", "-2020-01-01", "Inf ", "1e3d", "1.5f", "1L",
+    "2020-001-01", "2020-01-01 12:30:45Europe/Oslo", "T12:30:45", "12:30:45", "-2020-01-01",
+    "Inf ", "1e3d", "1.5f", "1L",
 ]  # fmt: skip
 _NUMBERS = [
     0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 127.9, 128.0, -128.9, -129.0, 2147483647.5, 2147483648.0,
@@ -264,7 +265,7 @@ def _written_by_old_java(value: pa.Scalar, target: str) -> bool:
     """
     if not pa.types.is_floating(value.type) or target not in ("string", "decimal(38,18)"):
         return False
-    return abs(value.as_py()) >= (2**24 if pa.types.is_float32(value.type) else 2**53)
+    return bool(abs(value.as_py()) >= (2**24 if pa.types.is_float32(value.type) else 2**53))
 
 
 _DUCK_TABLE = _TABLE.select(["i", "j", "x", "y", "d", "e", "s", "u", "p", "q", "w"]).slice(0, 6)

@@ -148,8 +148,8 @@ class LocalReplay:
         return found
 
 
-class CrashError(Exception):
-    """A scripted crash of the driver."""
+class CrashError(BaseException):
+    """A scripted death of the driver: no ``except Exception`` gets to handle it."""
 
 
 class _Service:
