@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_planner.expr import Expr, columns
 from anabranch_planner.mir import Mir, MirId, canonical, join_keys
@@ -32,13 +31,10 @@ from anabranch_planner.model import (
     KeyClass,
     Label,
     QueryId,
-    Relation,
     RelationId,
     Stream,
-    StreamName,
     needed_columns,
 )
-from anabranch_planner.plan import Plan, ProbeOrder, Step, StoreCopy
 from anabranch_planner.ruleset import (
     Edge,
     FillStep,
@@ -55,6 +51,11 @@ from anabranch_planner.ruleset import (
     TimeBound,
     arrival_edge,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.plan import Plan, ProbeOrder, Step, StoreCopy
 
 _K = TypeVar("_K")
 
@@ -258,7 +259,7 @@ class _Compiler:
                 mir = MirId(end.order.goal)
                 self.ready[owner, mir] = max(self.ready.get((owner, mir), 0), level + 1)
         for child in node.children.values():
-            assert child.step is not None  # noqa: S101 - only roots have none
+            assert child.step is not None  # only roots have none
             target = self.mirs[child.step.target]
             below = 0 if target.is_base else self.ready.get((owner, target.id), 0)
             levels[child.edge] = max(level, below)
@@ -311,7 +312,7 @@ class _Compiler:
         applied: frozenset[Expr],
     ) -> ProbeRule:
         step = child.step
-        assert step is not None  # noqa: S101 - only roots have none
+        assert step is not None  # only roots have none
         goal = child.goals[0]
         bounds = goal.bounds
         for other in child.goals[1:]:

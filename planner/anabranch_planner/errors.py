@@ -1,4 +1,4 @@
-"""Errors of the planner: one base class, structured fields, picklable (they cross Spark and REST)."""
+"""Errors of the planner: one base, structured fields, picklable (they cross Spark and REST)."""
 
 from __future__ import annotations
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.model import Equality, RelationId
+if TYPE_CHECKING:
+    from anabranch_planner.model import Equality, RelationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class Keys:
     def queries(self) -> str:
         """Hash: query id -> JSON query record (service)."""
         return self._key("queries")
+
+    @property
+    def settings(self) -> str:
+        """String: what has been set at run time, JSON (service)."""
+        return self._key("settings")
 
     def ruleset(self, epoch: int) -> str:
         """String: the ruleset's wire document (service, immutable)."""

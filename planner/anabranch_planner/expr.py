@@ -13,13 +13,15 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.types import DataType, TypeKind, parse_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 BOOLEAN = DataType(TypeKind.BOOLEAN)
 INTERVAL = DataType(TypeKind.INTERVAL)

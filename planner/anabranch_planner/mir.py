@@ -8,11 +8,13 @@ identity: a store keeps the loosest bounds of its users, and each query applies 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from anabranch_planner.model import AttrRef, JoinQuery, KeyClass, Label, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MirId = NewType("MirId", str)
 

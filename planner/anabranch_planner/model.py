@@ -9,13 +9,15 @@ everything they have in common (sub-joins, stores, steps) can be found by compar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from anabranch_planner.errors import QueryError, StreamError
 from anabranch_planner.expr import Expr, columns
 from anabranch_planner.types import TIMESTAMPS, DataType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 StreamName = NewType("StreamName", str)
 RelationId = NewType("RelationId", str)
@@ -209,5 +211,3 @@ def needed_columns(query: JoinQuery, label: Label) -> frozenset[str]:
     """The stream columns of ``label`` that the projection and the residuals read."""
     exprs = (*query.residuals, *(o.expr for o in query.projection))
     return frozenset(c.name for e in exprs for c in columns(e) if c.alias == label)
-
-

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId
-from anabranch_planner.model import AttrRef, Label, QueryId
+if TYPE_CHECKING:
+    from anabranch_planner.mir import Mir, MirId
+    from anabranch_planner.model import AttrRef, Label, QueryId
 
 
 class Optimizer(StrEnum):

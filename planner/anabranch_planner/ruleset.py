@@ -13,11 +13,10 @@ one that no longer occurs keeps what it has until nothing needs it (``semantics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NewType
+from typing import TYPE_CHECKING, Any, NewType
 
 from anabranch_planner import expr as expressions
 from anabranch_planner.errors import RulesetError
-from anabranch_planner.expr import Expr
 from anabranch_planner.mir import MirId
 from anabranch_planner.model import (
     AttrRef,
@@ -28,6 +27,9 @@ from anabranch_planner.model import (
     RelationId,
     StreamName,
 )
+
+if TYPE_CHECKING:
+    from anabranch_planner.expr import Expr
 
 VERSION = 1
 
@@ -423,10 +425,7 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
             )
             for q in doc["queries"]
         ),
-        stores=tuple(
-            store_from_json(s)
-            for s in doc["stores"]
-        ),
+        stores=tuple(store_from_json(s) for s in doc["stores"]),
         store_rules=tuple(StoreRule(Edge(e), StoreId(s)) for e, s in rules["store"]),
         probe_rules=tuple(
             ProbeRule(

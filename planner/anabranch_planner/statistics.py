@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from anabranch_planner.model import Equality, RelationId
+if TYPE_CHECKING:
+    from anabranch_planner.model import Equality, RelationId
 
 
 class Statistics(Protocol):

@@ -9,11 +9,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class TypeKind(StrEnum):

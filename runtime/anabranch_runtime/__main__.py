@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--master", default=environ.get("ANABRANCH_MASTER", "local[*]"))
     parser.add_argument("--epoch-batches", type=int, default=4)
+    parser.add_argument("--epoch-seconds", type=float, default=5.0)
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
     options = parser.parse_args(arguments)
     if not options.redis_url:
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         state=Path(options.state).absolute(),
         results=options.results.absolute(),
         epoch_batches=options.epoch_batches,
+        epoch_seconds=options.epoch_seconds,
         mode=options.mode,
     )
     structlog.configure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,12 @@ class Control:
                 pipe.hset(self.keys.activations, mapping=dict(documents))
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
+
+    def registry_digest(self) -> int:
+        """Changes whenever a stream, a query or a setting does."""
+        kept = (self.keys.streams, self.keys.queries)
+        parts = [sorted(self._redis.hgetall(key).items()) for key in kept]
+        return zlib.crc32(repr((parts, self._redis.get(self.keys.settings))).encode())
 
     def stop_requested(self) -> bool:
         """Whether the runtime is asked to leave."""

@@ -17,7 +17,7 @@ TASKS_PER_COLLECTION = 50
 
 def main() -> None:
     """Serve forks until Spark closes the pipe."""
-    import pandas  # noqa: F401, ICN001 - for its import time only
+    import pandas  # noqa: F401 - for its import time only
     import pyarrow.parquet  # noqa: F401
     import pyspark.daemon
     import pyspark.sql.streaming.python_streaming_source_runner

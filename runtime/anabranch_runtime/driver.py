@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
+#: How many times ``Settings.epoch_seconds`` an epoch lasts in which nothing changes or arrives.
+IDLE_EPOCHS = 12
+
 
 class Mode(StrEnum):
     """``LIVE`` never waits for the planner; ``STEP`` waits at every epoch boundary (replay)."""
@@ -64,6 +67,8 @@ class Settings:
         state: directory of manifests, segments and Spark's checkpoint.
         results: directory of result files.
         epoch_batches: batches per epoch.
+        epoch_seconds: in live mode an epoch also ends after this time if something has been
+            registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
         patience: seconds to wait for a ruleset that must come.
         attempts: how often a batch's job is tried before the pipeline fails.
     """
@@ -71,6 +76,7 @@ class Settings:
     state: Path
     results: Path
     epoch_batches: int = 4
+    epoch_seconds: float = 5.0
     mode: Mode = Mode.LIVE
     patience: float = 300.0
     attempts: int = 2
@@ -87,10 +93,16 @@ class Driver:
     manifests: Manifests = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
+    #: The epoch that the next batch belongs to, and since when it has been.
+    _epoch: int = field(init=False, default=0)
+    _since: float = field(init=False, default_factory=time.monotonic)
+    _digest: int = field(init=False, default=0)
+    _eager: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.manifests = Manifests(self.settings.state)
         self.state = self.manifests.load()
+        self._epoch = max(self.state.epoch, 0)
         self._collect_garbage()
         clear_staging(self.settings.results)
 
@@ -99,11 +111,42 @@ class Driver:
     def announce(self) -> None:
         """Tell the control plane where this pipeline stands, so that it can plan."""
         last = self.control.last_boundary()
-        if self.state.next_batch == 0:
-            if last is None:
-                self.control.report_boundary(Boundary(-1, 0))
-        elif self._ends_epoch() and (last is None or last.epoch < self.state.epoch):
-            self._report_boundary()
+        if last is None:
+            self.control.report_boundary(Boundary(-1, self.state.next_batch))
+        elif last.epoch >= self._epoch:
+            self._begin(last.epoch + 1)
+        if self.state.epoch == self._epoch and self._is_full():
+            self._end_epoch()
+        self.report("starting")
+
+    def tick(self) -> None:
+        """Between batches, live: enter an epoch that has a new ruleset, and end one that has lasted
+        long enough, so that what has been registered becomes active although nothing arrives.
+        """
+        if self.settings.mode is Mode.STEP:
+            return
+        published = self.control.newest_epoch(self._epoch)
+        if published is None:
+            return
+        if self.state.epoch != self._epoch and published != self.state.ruleset_epoch:
+            self._enter_idle(published)
+        elapsed = time.monotonic() - self._since
+        if elapsed < self.settings.epoch_seconds:
+            return
+        digest = self.control.registry_digest()
+        if digest != self._digest:
+            # Planned at the end of this epoch, active after the next.
+            self._digest, self._eager = digest, 2
+        if self._eager or elapsed >= IDLE_EPOCHS * self.settings.epoch_seconds:
+            self._eager = max(self._eager - 1, 0)
+            self._end_epoch()
+
+    def _enter_idle(self, published: int) -> None:
+        ruleset = self.control.ruleset(published)
+        state = enter_epoch(self.state, ruleset, self._epoch)
+        state = drop_unused(state, ruleset, accesses(state, ruleset))
+        self.manifests.commit(state)
+        self.state = state
         self.report("running")
 
     def report(self, state: str, error: str | None = None) -> None:
@@ -134,8 +177,8 @@ class Driver:
         return self.total_batches is not None and self.state.next_batch >= self.total_batches
 
     def finish(self) -> None:
-        """Leave an empty result file for each query that was active and found nothing."""
-        if self.state.ruleset_epoch < 0:
+        """After a replay: an empty result file for each query that was active and found nothing."""
+        if self.settings.mode is not Mode.STEP:
             return
         for epoch in sorted({e for e, _ in self.state.epoch_starts}):
             published = self.control.newest_epoch(epoch)
@@ -184,8 +227,8 @@ class Driver:
         self.state = state
         self._last_seconds = time.perf_counter() - started
         clear_staging(self.settings.results)
-        if self._ends_epoch():
-            self._report_boundary()
+        if self._is_full():
+            self._end_epoch()
         self.report("running")
         _LOG.info(
             "batch committed",
@@ -220,35 +263,43 @@ class Driver:
 
     def _enter(self, batch: int) -> tuple[State, Ruleset, bool]:
         """The state in which the batch starts, its ruleset, and whether an epoch begins."""
-        epoch = batch // self.settings.epoch_batches
+        choice = self._recorded_choice(batch)
+        if choice is None:
+            if self._epoch == self.state.epoch:
+                return self.state, self.control.ruleset(self.state.ruleset_epoch), False
+            choice = (self._epoch, self._published(self._epoch))
+            self._record_choice(batch, choice)
+        epoch, published = choice
+        self._epoch = epoch
+        ruleset = self.control.ruleset(published)
         if epoch == self.state.epoch:
-            return self.state, self.control.ruleset(self.state.ruleset_epoch), False
-        chosen = self._recorded_choice(batch)
-        if chosen is None:
-            if self.settings.mode is Mode.STEP or epoch == 0:
-                chosen = self.control.wait_for_epoch(epoch, self.settings.patience)
-            else:
-                newest = self.control.newest_epoch(epoch)
-                chosen = self.state.ruleset_epoch if newest is None else newest
-            self._record_choice(batch, chosen)
-        ruleset = self.control.ruleset(chosen)
+            return self.state, ruleset, False
         return enter_epoch(self.state, ruleset, epoch), ruleset, True
 
-    def _record_choice(self, batch: int, chosen: int) -> None:
+    def _published(self, epoch: int) -> int:
+        """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""
+        if self.settings.mode is Mode.STEP or self.state.ruleset_epoch < 0:
+            wanted = epoch if self.settings.mode is Mode.STEP else 0
+            self.control.wait_for_epoch(wanted, self.settings.patience)
+        newest = self.control.newest_epoch(epoch)
+        return self.state.ruleset_epoch if newest is None else newest
+
+    def _record_choice(self, batch: int, choice: tuple[int, int]) -> None:
+        """Make the batch's (epoch, ruleset) durable, so that a repeat goes by the same."""
         path = self.settings.state / "choice.json"
         partial = path.with_suffix(".partial")
         with partial.open("w") as file:
-            json.dump({"batch": batch, "ruleset": chosen}, file)
+            json.dump({"batch": batch, "epoch": choice[0], "ruleset": choice[1]}, file)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
 
-    def _recorded_choice(self, batch: int) -> int | None:
+    def _recorded_choice(self, batch: int) -> tuple[int, int] | None:
         path = self.settings.state / "choice.json"
         if not path.exists():
             return None
         choice = json.loads(path.read_text())
-        return int(choice["ruleset"]) if choice["batch"] == batch else None
+        return (choice["epoch"], choice["ruleset"]) if choice["batch"] == batch else None
 
     def _context(self, state: State, ruleset: Ruleset, access: dict[str, Access]) -> BatchContext:
         return BatchContext(
@@ -271,13 +322,21 @@ class Driver:
 
     # --- after a batch -------------------------------------------------------------------------
 
-    def _ends_epoch(self) -> bool:
-        return self.state.next_batch % self.settings.epoch_batches == 0
+    def _is_full(self) -> bool:
+        """Whether the epoch of the last batch has had all its batches."""
+        every = self.settings.epoch_batches
+        if self.settings.mode is Mode.STEP:
+            return self.state.next_batch > 0 and self.state.next_batch % every == 0
+        return self.state.next_batch - self.state.epoch_starts[-1][1] >= every
 
-    def _report_boundary(self) -> None:
-        self.control.report_boundary(
-            Boundary(self.state.epoch, self.state.next_batch, snapshot(self.state).to_json())
-        )
+    def _end_epoch(self) -> None:
+        """Report the end of the current epoch with its statistics, and begin the next."""
+        statistics = replace(snapshot(self.state), epoch=self._epoch).to_json()
+        self.control.report_boundary(Boundary(self._epoch, self.state.next_batch, statistics))
+        self._begin(self._epoch + 1)
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch, self._since = epoch, time.monotonic()
 
     def _forget_segments(self, before: State, after: State) -> None:
         """Delete packs that the new manifest no longer names."""

@@ -10,7 +10,7 @@ import numpy as np
 from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics
 from anabranch_runtime.index import estimate_distinct, merge_sketches
 from anabranch_runtime.segment import Segment
-from anabranch_runtime.state import Sketch
+from anabranch_runtime.state import UNPLANNED, Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,9 +85,7 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     streams = dict(state.streams)
     for report in reports:
         for name, meter in report.streams.items():
-            known = streams.get(name)
-            if known is None:
-                continue
+            known = streams.get(name, UNPLANNED)
             seen = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
             streams[name] = replace(
                 known,

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from anabranch_runtime.state import State
 
 
+#: Epochs whose first batch is kept.
+REMEMBERED_EPOCHS = 4096
+
+
 def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     """The state in which the first batch of ``epoch`` starts.
 
@@ -47,7 +51,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         state,
         epoch=epoch,
         ruleset_epoch=ruleset.epoch,
-        epoch_starts=(*state.epoch_starts, (epoch, batch)),
+        epoch_starts=(*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:],
         stores=stores,
         queries=queries,
         edges={},
@@ -74,7 +78,9 @@ def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
     changed: set[str] = set()
     for name, spec in specs.items():
         known = state.streams.get(name)
-        if known is None or known.spec != spec:
+        if known is not None and not known.spec:
+            streams[name] = replace(known, spec=spec)
+        elif known is None or known.spec != spec:
             changed.add(name)
             streams[name] = StreamState(spec)
         else:
@@ -176,5 +182,7 @@ def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
     if known.spec["event_time"] is None:
         return None
     earlier = known.max_tau_before(visible.batch) if visible.batch else None
+    if visible.batch and earlier is None:
+        return None
     bounds = [t for t in (earlier, visible.event_time and visible.event_time - 1) if t is not None]
     return max(bounds) if bounds else "nothing"

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from anabranch_planner.types import parse_type
 from anabranch_runtime.arrow_types import arrow_type
-from anabranch_runtime.driver import Driver
+from anabranch_runtime.driver import Driver, Mode
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.job import run_batch
 from anabranch_runtime.recording import Recording, batches_of, convert
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1 << 16
 #: Seconds between two looks at the query and the stop key.
 WATCH = 0.05
+#: Seconds between two looks at the registry.
+LOOK = 0.5
 
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -73,7 +75,7 @@ SPARK_SETTINGS = {
 }
 
 
-def spark_session(master: str, tasks: int) -> SparkSession:
+def spark_session(master: str) -> SparkSession:
     """A session configured for small, frequent batches.
 
     Workers run under this process's interpreter, whatever ``python3`` the search path has.
@@ -87,9 +89,16 @@ def spark_session(master: str, tasks: int) -> SparkSession:
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    session = builder.config("spark.sql.shuffle.partitions", str(tasks)).getOrCreate()
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def warm_up(session: SparkSession) -> None:
+    """Start the workers and load what they need, before the first batch has to wait for it."""
+    tasks = session.sparkContext.defaultParallelism
+    frame = session.range(0, tasks, 1, tasks)
+    frame.mapInArrow(_nothing, "x long", barrier=True).collect()
 
 
 @dataclass(slots=True)
@@ -101,38 +110,36 @@ class Pipeline:
     master: str
 
     def run(self) -> None:
-        """Run until asked to stop (or, in any mode, until the Spark query fails)."""
-        records = self.control.streams()
-        while not records:
-            if self.control.stop_requested():
-                return
-            time.sleep(WATCH)
-            records = self.control.streams()
-        recorded = [r for r in records if r.source.format == "recorded"]
-        others = [r for r in records if r.source.format != "recorded"]
+        """Run until asked to stop, or until the Spark query fails.
+
+        The Spark query is restarted from its checkpoint whenever the set of streams changes: named
+        sources keep their offsets, a new one starts from its own beginning.
+        """
         self.settings.state.mkdir(parents=True, exist_ok=True)
-        directory = self.settings.state / "recordings"
-        directory.mkdir(exist_ok=True)
-        recordings = [convert(r, directory) for r in recorded]
-        total = batches_of(recordings) if not others else None
-        driver = Driver(self.settings, self.control, total)
+        (self.settings.state / "recordings").mkdir(exist_ok=True)
+        driver = Driver(self.settings, self.control)
         driver.announce()
-        session = spark_session(self.master, 1)
+        session = spark_session(self.master)
+        warm_up(session)
         try:
-            self._stream(session, driver, recordings, others)
+            while not self.control.stop_requested():
+                records = self.control.streams()
+                if records:
+                    self._stream(session, driver, records)
+                else:
+                    driver.report("idle")
+                    time.sleep(WATCH)
         finally:
             session.stop()
         driver.finish()
         driver.report("stopped")
 
-    def _stream(
-        self,
-        session: SparkSession,
-        driver: Driver,
-        recordings: list[Recording],
-        others: list[StreamRecord],
-    ) -> None:
-        tasks = session.sparkContext.defaultParallelism
+    def _stream(self, session: SparkSession, driver: Driver, records: list[StreamRecord]) -> None:
+        """Run the Spark query over ``records`` until asked to stop or they change."""
+        recorded = [r for r in records if r.source.format == "recorded"]
+        others = [r for r in records if r.source.format != "recorded"]
+        recordings = [convert(r, self.settings.state / "recordings") for r in recorded]
+        driver.total_batches = None if others else batches_of(recordings)
         busy, leaving = threading.Lock(), threading.Event()
 
         def apply(frame: DataFrame, batch: int) -> None:
@@ -141,14 +148,15 @@ class Pipeline:
                     raise PipelineError("stopped", "asked to stop before the batch began")
                 driver.run(batch, lambda context: run_batch(frame, context))
 
-        frame = self._blocks(session, tasks, recordings, others)
+        frame = self._blocks(session, recordings, others)
         query = (
             frame.writeStream.foreachBatch(apply)
             .option("checkpointLocation", str(self.settings.state / "checkpoint"))
             .start()
         )
+        driver.report("running")
         try:
-            self._watch(query, driver)
+            self._watch(query, driver, records, busy)
         finally:
             with busy:
                 leaving.set()
@@ -157,11 +165,11 @@ class Pipeline:
     def _blocks(
         self,
         session: SparkSession,
-        tasks: int,
         recordings: list[Recording],
         others: list[StreamRecord],
     ) -> DataFrame:
         """One streaming frame of blocks over all sources."""
+        tasks = session.sparkContext.defaultParallelism
         frames = []
         if recordings:
             session.dataSource.register(RecordedSource)
@@ -185,9 +193,15 @@ class Pipeline:
             frame = frame.union(other)
         return frame if not others else frame.repartition(tasks)
 
-    def _watch(self, query: StreamingQuery, driver: Driver) -> None:
-        """Wait for the end: a stop request, or a failure of the query."""
-        idle = False
+    def _watch(
+        self,
+        query: StreamingQuery,
+        driver: Driver,
+        records: list[StreamRecord],
+        busy: threading.Lock,
+    ) -> None:
+        """Wait for a stop request, a change of the streams, or a failure of the query."""
+        idle, looked = False, time.monotonic()
         while not self.control.stop_requested():
             if not query.isActive:
                 cause = query.exception()
@@ -196,7 +210,23 @@ class Pipeline:
             if driver.exhausted and not idle:
                 driver.report("idle")
                 idle = True
+            if time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                if self.settings.mode is Mode.LIVE and self.control.streams() != records:
+                    return
+                if busy.acquire(blocking=False):
+                    try:
+                        driver.tick()
+                    finally:
+                        busy.release()
             time.sleep(WATCH)
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Drain the input."""
+    for _ in batches:
+        pass
+    yield from ()
 
 
 def _to_blocks(

@@ -54,15 +54,15 @@ class RecordedReader(DataSourceStreamReader):
         self._url, self._namespace = options["redis"], options["namespace"]
         self._end = batches_of(self._recordings)
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, int]:
         """Nothing has been read."""
         return {"batch": 0}
 
-    def getDefaultReadLimit(self) -> ReadMaxFiles:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadMaxFiles:
         """One batch at a time."""
         return ReadMaxFiles(1)
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         """One batch on, if there is one and the gate lets it through."""
         opened = gate(self._url, self._namespace)
         end = self._end if opened is None else min(self._end, opened)
@@ -107,7 +107,7 @@ class RecordedSource(DataSource):
         """The schema of blocks."""
         return SCHEMA
 
-    def streamReader(self, schema: Any) -> RecordedReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: Any) -> RecordedReader:
         """A reader of the recordings in the options."""
         return RecordedReader(dict(self.options))
 

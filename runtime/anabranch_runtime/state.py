@@ -8,16 +8,19 @@ manifest already contains is never applied again; files that it does not name ar
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import zlib
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.exchange import Activation
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.segment import Segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = 1
 #: Manifests kept beside the newest one.
@@ -78,7 +81,7 @@ class StreamState:
 
     def watermark(self) -> int | None:
         """Greatest event time seen less the lateness; None where nothing is ever late."""
-        if self.max_tau is None or self.spec["lateness"] is None:
+        if self.max_tau is None or self.spec.get("lateness") is None:
             return None
         return int(self.max_tau - self.spec["lateness"])
 
@@ -88,6 +91,10 @@ class StreamState:
             if start >= batch:
                 return greatest
         return self.max_tau if batch > 0 else None
+
+
+#: A stream that is read although no ruleset names it yet: its tuples are counted and passed over.
+UNPLANNED = StreamState({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class State:
         """
         for name, store in self.stores.items():
             spans = sorted(store.covers(max(self.next_batch - 1, 0)))
-            for (_, last), (first, _) in zip(spans, spans[1:], strict=False):
+            for (_, last), (first, _) in itertools.pairwise(spans):
                 if first <= last:
                     raise StateError("overlap", f"store {name} covers batch {first} twice")
             for segment in store.segments:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.ruleset import OutputRule, ProbeRule, Ruleset
     from anabranch_planner.model import RelationId
+    from anabranch_planner.ruleset import OutputRule, ProbeRule, Ruleset
     from anabranch_runtime.arrivals import Arrivals, BatchTable, Block
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.coverage import Interval

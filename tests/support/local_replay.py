@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -39,6 +37,9 @@ from anabranch_runtime.worker import TaskReport, run_task
 from tests.support.scenario_file import Scenario, read_scenario
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from anabranch_planner.exchange import Activation
     from anabranch_runtime.context import BatchContext
 
