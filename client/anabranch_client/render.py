@@ -18,7 +18,6 @@ from anabranch_client.answers import (
     DryRun,
     EpochInfo,
     EpochSummary,
-    PlanningSettings,
     QueryInfo,
     StreamInfo,
 )
@@ -276,11 +275,6 @@ def shared_lines(explain: Mapping[str, Any]) -> list[str]:
             sentence = f"⟨{', '.join(path)}⟩ is probed once for {', '.join(names)}"
             found.append((len(queries & set(names)), sentence))
     return [sentence for count, sentence in sorted(found, key=lambda f: -f[0]) if count > 1]
-
-
-def settings_table(settings: PlanningSettings) -> RenderableType:
-    """The planning settings."""
-    return _facts(settings.document())
 
 
 def dry_run_detail(plan: DryRun) -> RenderableType:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch_client.errors import UsageError
-from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url, running
+from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url
 from anabranch_client.player import Watcher, play
 from anabranch_client.report import finish_results, make_report
 from anabranch_client.scenario import Scenario
@@ -77,15 +77,3 @@ def run_to_report(
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     (pipeline.spec.home / "report.json").write_text(text, encoding="utf-8")
     return report
-
-
-def replay(
-    scenario: Scenario, out: Path, watcher: Watcher, master: str | None = None
-) -> dict[str, Any]:
-    """Replay ``scenario`` into the folder ``out`` and return the report."""
-    folder = prepare_folder(out)
-    try:
-        with running(step_spec(scenario, folder, master)) as pipeline:
-            return run_to_report(scenario, pipeline, watcher)
-    finally:
-        remove_working_data(folder)

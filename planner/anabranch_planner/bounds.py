@@ -7,13 +7,8 @@ cycle is negative (Dechter, Meiri, Pearl: Temporal Constraint Networks, 1991).
 On R, S, T with ``tau_S <= tau_R + 5`` and ``tau_T <= tau_S + 7``:
 
 >>> d = intersect(single(3, 0, 1, 5), single(3, 1, 2, 7))
->>> closed = close(d, ("R", "S", "T"))
->>> closed
+>>> close(d, ("R", "S", "T"))
 ((0, 5, 12), (None, 0, 7), (None, None, 0))
->>> restrict(closed, (0, 2))
-((0, 12), (None, 0))
->>> [(b.earlier, b.later, b.micros) for b in time_bounds(closed, ("R", "S", "T"))]
-[('R', 'S', 5), ('S', 'T', 7)]
 """
 
 from __future__ import annotations
@@ -21,12 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.ruleset import TimeBound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.model import Bounds, Label, Micros
+    from anabranch_planner.model import Bounds, Micros
 
 
 def unbounded(size: int) -> Bounds:
@@ -70,17 +64,6 @@ def intersect(left: Bounds, right: Bounds) -> Bounds:
     )
 
 
-def widen(left: Bounds, right: Bounds) -> Bounds:
-    """The tightest matrix implied by either: the elementwise maximum, closed if both are.
-
-    For all k: ``max(a, b)(i,j) <= max(a, b)(i,k) + max(a, b)(k,j)``, as each of the two is.
-    """
-    return tuple(
-        tuple(None if a is None or b is None else max(a, b) for a, b in zip(x, y, strict=True))
-        for x, y in zip(left, right, strict=True)
-    )
-
-
 def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
     """The closed matrix with the same solutions (Floyd-Warshall).
 
@@ -114,34 +97,6 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
         if (d[i][i] or 0) < 0:
             raise _unsatisfiable(names, [i])
     return tuple(tuple(row) for row in d)
-
-
-def restrict(matrix: Bounds, indexes: Sequence[int]) -> Bounds:
-    """The sub-matrix over ``indexes``; of a closed matrix it is closed and loses nothing."""
-    return tuple(tuple(matrix[i][j] for j in indexes) for i in indexes)
-
-
-def time_bounds(matrix: Bounds, labels: Sequence[Label]) -> tuple[TimeBound, ...]:
-    """Constraints whose closure is ``matrix`` (closed), sorted by label pair.
-
-    An entry is left out when two that remain add up to it. Each such step leaves the closure
-    unchanged, so the remainder says exactly what the matrix says.
-    """
-    size = len(matrix)
-    kept = {
-        (i, j): bound
-        for i in range(size)
-        for j in range(size)
-        if i != j and (bound := matrix[i][j]) is not None
-    }
-    for i, j in sorted(kept, key=lambda p: (labels[p[0]], labels[p[1]])):
-        for k in range(size):
-            first, second = kept.get((i, k)), kept.get((k, j))
-            if first is not None and second is not None and first + second == kept[i, j]:
-                del kept[i, j]
-                break
-    found = [TimeBound(labels[i], labels[j], micros) for (i, j), micros in kept.items()]
-    return tuple(sorted(found, key=lambda b: (b.earlier, b.later)))
 
 
 def _least(a: Micros | None, b: Micros | None) -> Micros | None:

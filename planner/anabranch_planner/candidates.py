@@ -1,37 +1,22 @@
-"""Candidates of the optimiser: sub-joins (MIR), probe orders (Alg. 1), partition attributes.
+"""Candidates of the optimiser: sub-joins (MIR) and partition attributes.
 
-Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V.
-
-The lists of probe orders grow like permutations and serve tests, explanations and the brute-force
-oracle; the optimiser works on the graph of :mod:`anabranch_planner.problem`, whose paths are
-exactly these lists.
+Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V. Its candidate
+probe orders (Algorithm 1) grow like permutations, so they are never listed: they are the paths of
+the graph of :mod:`anabranch_planner.problem`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId, join_keys, sub_join
-from anabranch_planner.model import AttrRef, JoinQuery, Label
+from anabranch_planner.mir import sub_join
+from anabranch_planner.model import AttrRef, Label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from anabranch_planner.mir import Mir
+    from anabranch_planner.model import JoinQuery
 
 Labels = frozenset[Label]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One undecorated or decorated step of a candidate: what is probed, and what that covers."""
-
-    target: MirId
-    members: tuple[Label, ...]
-    partition: AttrRef | None = None
-
-
-CandidateOrder = tuple[Probe, ...]
 
 
 def adjacency(query: JoinQuery) -> dict[Label, Labels]:
@@ -69,49 +54,6 @@ def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
     return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
 
 
-def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:
-    """The distinct MIRs of several queries, base relations first, then by size and name."""
-    by_id = {mir.id: mir for query in queries for _, mir in mirs_of(query)}
-    return tuple(sorted(by_id.values(), key=lambda m: (len(m.members), m.id)))
-
-
-def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
-    """Algorithm 1: every probe order of ``query`` that begins with ``start``.
-
-    The head is extended by every MIR that is disjoint from it and joinable with it, until all
-    labels are covered. Maintenance orders of an MIR are the candidate orders of the query over
-    its members.
-    """
-    targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
-    whole = frozenset(query.labels)
-
-    def extend(head: Labels) -> list[CandidateOrder]:
-        if head == whole:
-            return [()]
-        return [
-            (Probe(found.id, tuple(sorted(labels))), *rest)
-            for labels, found in targets
-            if not labels & head and join_keys(query.classes, head, labels)
-            for rest in extend(head | labels)
-        ]
-
-    return extend(frozenset({start}))
-
-
-def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
-    """Per MIR the attributes that join it with a label outside it, in any of the queries.
-
-    Attributes that one key class makes equal within the MIR are one candidate, named by the
-    smallest. For a base relation the attribute is spoken of in the store's own namespace
-    (the label is the relation's id).
-    """
-    found: dict[MirId, set[AttrRef]] = {}
-    for query in queries:
-        for labels, mir in mirs_of(query):
-            found.setdefault(mir.id, set()).update(joining_attributes(query, labels, mir))
-    return {mir: tuple(sorted(attributes)) for mir, attributes in sorted(found.items())}
-
-
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
     """The candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``."""
     return [
@@ -124,13 +66,3 @@ def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrR
 def in_store(attribute: AttrRef, mir: Mir) -> AttrRef:
     """``attribute`` of a goal's label in the namespace of the store that fills the label."""
     return AttrRef(mir.members[0], attribute.attribute) if mir.is_base else attribute
-
-
-def decorate(
-    order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef]]
-) -> list[CandidateOrder]:
-    """Every way to give each store of ``order`` one of its candidate partition attributes."""
-    choices = [
-        [Probe(p.target, p.members, attribute) for attribute in partitions[p.target]] for p in order
-    ]
-    return [tuple(combination) for combination in product(*choices)]

@@ -1,15 +1,16 @@
-"""Errors of the planner: one base, structured fields, picklable (they cross Spark and REST)."""
+"""Errors with structured fields, picklable (they cross Spark and REST); those of the planner."""
 
 from __future__ import annotations
 
 
-class PlannerError(Exception):
-    """Bad input to the planner: what is wrong, where, and what to do about it.
+class StructuredError(Exception):
+    """What is wrong, where, and what to do about it: the base of each package's base error.
 
     Attributes:
         code: stable machine-readable kind, e.g. ``"unknown-column"``.
         message: what is wrong (one sentence, no trailing newline).
-        field: the input field the complaint is about, e.g. ``"sql"`` or ``"window.o"``.
+        field: what the complaint is about, e.g. an input field (``"sql"``, ``"window.o"``), a
+            column or a file; empty if nothing in particular.
         remedy: what the user can do.
     """
 
@@ -29,6 +30,10 @@ class PlannerError(Exception):
         return f"{where}{self.message}{hint}"
 
 
+class PlannerError(StructuredError):
+    """Bad input to the planner."""
+
+
 class QueryError(PlannerError):
     """A query that can't be planned; never affects any other query."""
 
@@ -46,6 +51,6 @@ class RulesetError(PlannerError):
 
 
 def _rebuild(
-    kind: type[PlannerError], code: str, message: str, field: str, remedy: str
-) -> PlannerError:
+    kind: type[StructuredError], code: str, message: str, field: str, remedy: str
+) -> StructuredError:
     return kind(code, message, field=field, remedy=remedy)

@@ -20,10 +20,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch_planner.model import Equality, RelationId
+
+
+class Mode(StrEnum):
+    """Who waits for whom: ``LIVE`` never for the planner, ``STEP`` (replay) at every boundary.
+
+    So a boundary is answered with the epoch after the next one, or with the next.
+    """
+
+    LIVE = "live"
+    STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)

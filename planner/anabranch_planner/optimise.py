@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.assemble import assemble, merge_prefixes
-from anabranch_planner.check import cost_of, validate_plan
 from anabranch_planner.copies import attribute_rank
 from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import QueryError
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
     from anabranch_planner.model import JoinQuery
     from anabranch_planner.statistics import Statistics
-
-__all__ = ["cost_of", "individual_cost", "optimise", "validate_plan"]
 
 #: Flow variables up to which the integer program is built.
 MAX_VARIABLES = 150_000

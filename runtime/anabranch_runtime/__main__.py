@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import structlog
+from redis.exceptions import RedisError
 
+from anabranch_planner.exchange import Mode
 from anabranch_runtime.control import Control
-from anabranch_runtime.driver import Mode, Settings
+from anabranch_runtime.driver import Settings
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.pipeline import Pipeline
 
@@ -52,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
         Pipeline(settings, control, options.master).run()
     except AnabranchRuntimeError as error:
         sys.stderr.write(f"anabranch_runtime: {error}\n")
+        return 1
+    except RedisError as error:
+        sys.stderr.write(f"anabranch_runtime: Redis at {options.redis_url}: {error}\n")
         return 1
     return 0
 

@@ -6,7 +6,7 @@ import json
 import time
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import redis
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,8 @@ from anabranch_planner.exchange import Activation, Boundary, Keys, Progress
 from anabranch_runtime.errors import PipelineError
 
 if TYPE_CHECKING:
+    from redis.typing import EncodableT
+
     from anabranch_planner.ruleset import Ruleset
 
 #: Seconds between two looks at a key that is waited for.
@@ -68,7 +70,7 @@ class Control:
     def newest_epoch(self, epoch: int) -> int | None:
         """The newest published epoch that is not after ``epoch``."""
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
-        return int(str(found[0], "ascii")) if found else None
+        return int(cast("bytes", found[0])) if found else None
 
     def wait_for_epoch(self, epoch: int, seconds: float) -> int:
         """Wait until ``epoch`` is published.
@@ -110,8 +112,10 @@ class Control:
         """Write the heartbeat and what is known of each query, together."""
         with self._redis.pipeline() as pipe:
             if activations:
-                documents = {q: a.dumps() for q, a in activations.items()}
-                pipe.hset(self.keys.activations, mapping=dict(documents))
+                documents: dict[EncodableT, EncodableT] = {
+                    q: a.dumps() for q, a in activations.items()
+                }
+                pipe.hset(self.keys.activations, mapping=documents)
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
 

@@ -39,7 +39,7 @@ def main() -> None:
             gc.freeze()
 
     # The daemon looks its collector up by this name after each task.
-    pyspark.daemon.gc = types.SimpleNamespace(collect=collect)  # type: ignore[attr-defined]
+    pyspark.daemon.gc = types.SimpleNamespace(collect=collect)  # type: ignore[assignment, attr-defined]
     pyspark.daemon.manager()
 
 

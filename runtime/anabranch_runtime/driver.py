@@ -15,13 +15,12 @@ import shutil
 import time
 import uuid
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from anabranch_planner.exchange import Boundary, Progress
+from anabranch_planner.exchange import Boundary, Mode, Progress
 from anabranch_planner.ruleset import store_from_json
 from anabranch_runtime.access import accesses
 from anabranch_runtime.context import BatchContext, exchange_directory
@@ -50,13 +49,6 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: How many times ``Settings.epoch_seconds`` an epoch lasts in which nothing changes or arrives.
 IDLE_EPOCHS = 12
-
-
-class Mode(StrEnum):
-    """``LIVE`` never waits for the planner; ``STEP`` waits at every epoch boundary (replay)."""
-
-    LIVE = "live"
-    STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +117,9 @@ class Driver:
         """
         if self.settings.mode is Mode.STEP:
             return
+        if self._recorded_choice(self.state.next_batch) is not None:
+            # An interrupted batch will be repeated, in the epoch that was chosen for it.
+            return
         published = self.control.newest_epoch(self._epoch)
         if published is None:
             return
@@ -137,7 +132,9 @@ class Driver:
         if digest != self._digest:
             # Planned at the end of this epoch, active after the next.
             self._digest, self._eager = digest, 2
-        if self._eager or elapsed >= IDLE_EPOCHS * self.settings.epoch_seconds:
+        # A ruleset that came after its epoch's first batch waits for the next epoch.
+        waiting = published != self.state.ruleset_epoch
+        if self._eager or waiting or elapsed >= IDLE_EPOCHS * self.settings.epoch_seconds:
             self._eager = max(self._eager - 1, 0)
             self._end_epoch()
 
@@ -344,7 +341,10 @@ class Driver:
             (self.settings.state / path).unlink(missing_ok=True)
 
     def _collect_garbage(self) -> None:
-        """Delete what an interrupted batch has left: packs that the manifest does not name."""
+        """Delete what an interrupted batch has left: packs that the manifest does not name, and
+        messages between tasks.
+        """
+        shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
         alive = _packs(self.state)
         directory = self.settings.state / "segments"
         if directory.exists():

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch_planner.expr import Expr
-    from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import (
         KeyPart,
         OutputRule,
@@ -55,13 +54,6 @@ class StoreLayout:
         """The index that answers ``key``."""
         names = tuple(self.column(k.build.label, k.build.attribute) for k in key)
         return IndexKey(names, tuple(k.type for k in key))
-
-
-def store_layout(spec: StoreSpec, relations: dict[RelationId, Relation]) -> StoreLayout:
-    """The layout of a store of this epoch."""
-    base = len(spec.members) == 1
-    texts = tuple(str(f) for f in relations[spec.relations[0]].filter) if base else ()
-    return StoreLayout(spec.id, spec.members, spec.partition, spec.partitions, base, texts)
 
 
 def base_layout(relation: RelationId) -> StoreLayout:

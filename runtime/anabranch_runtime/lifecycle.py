@@ -84,8 +84,10 @@ def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
             changed.add(name)
             streams[name] = StreamState(spec)
         else:
-            history = (*known.history, (state.next_batch, known.max_tau))
-            streams[name] = replace(known, history=history)
+            history = [x for x in known.history if x[1] != known.max_tau]
+            history.append((state.next_batch, known.max_tau))
+            # Without its oldest entries a bound from later on is given: still an upper bound.
+            streams[name] = replace(known, history=tuple(history[-REMEMBERED_EPOCHS:]))
     stores = {
         name: store for name, store in state.stores.items() if not changed & set(store.streams)
     }

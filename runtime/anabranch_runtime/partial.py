@@ -100,7 +100,9 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
     if len(sets) == 1:
         return sets[0]
     # Sixteen bits sort by radix, and nearly always suffice.
-    kind = np.int16 if sum(len(s.tables) for s in sets) < 1 << 15 else np.int32
+    kind: type[np.integer[Any]] = (
+        np.int16 if sum(len(s.tables) for s in sets) < 1 << 15 else np.int32
+    )
     tables: list[Table] = []
     which, rows = [], []
     for one in sets:
@@ -109,7 +111,7 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
         if one.which is None:
             which.append(np.full(len(one.rows), base, kind))
         else:
-            which.append(one.which.astype(kind) + kind(base))
+            which.append(one.which.astype(kind) + base)
         rows.append(one.rows)
     return RowSet(tuple(tables), np.concatenate(which), np.concatenate(rows))
 

@@ -7,6 +7,7 @@ unioned, and all that ever crosses a shuffle, is blocks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from redis.exceptions import RedisError
 
+from anabranch_planner.exchange import Mode
 from anabranch_planner.types import parse_type
 from anabranch_runtime.arrow_types import arrow_type
-from anabranch_runtime.driver import Driver, Mode
+from anabranch_runtime.driver import Driver
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.job import run_batch
 from anabranch_runtime.recording import Recording, batches_of, convert
@@ -129,6 +132,10 @@ class Pipeline:
                 else:
                     driver.report("idle")
                     time.sleep(WATCH)
+        except Exception as error:
+            with contextlib.suppress(RedisError):
+                driver.report("failed", str(error))
+            raise
         finally:
             session.stop()
         driver.finish()
@@ -160,7 +167,8 @@ class Pipeline:
         finally:
             with busy:
                 leaving.set()
-                query.stop()
+            # Not under the lock: Spark waits for a batch that waits for it, to be refused.
+            query.stop()
 
     def _blocks(
         self,
@@ -205,7 +213,6 @@ class Pipeline:
         while not self.control.stop_requested():
             if not query.isActive:
                 cause = query.exception()
-                driver.report("failed", str(cause))
                 raise PipelineError("query-failed", f"the Spark query has ended: {cause}")
             if driver.exhausted and not idle:
                 driver.report("idle")

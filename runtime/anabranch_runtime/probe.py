@@ -84,17 +84,16 @@ class Prober:
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
         """Probe the MIR's parts one by one; keep combinations that belong to a gap."""
-        current: Partial | None = partial
+        current = partial
         for step, tiles in zip(rule.fill, access.fill, strict=True):
-            current = self._tiles(
+            found = self._tiles(
                 current, tiles, step.key, (step.label,), step.inclusive, step.relation
             )
-            if current is None:
+            if found is None:
                 return None
-            current = check(self.layout, current, step.bounds, ())
+            current = check(self.layout, found, step.bounds, ())
             if current.length == 0:
                 return None
-        assert current is not None
         if len(access.gaps) == 1 and access.gaps[0][1] >= self.batch:
             return current
         last = np.max([current.batch(m) for m in rule.members], axis=0)

@@ -114,7 +114,7 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
     """``state`` less the stores that no rule probes and no plan could come to need: kept are the
     epoch's own, those that answer a probe, and per relation of an active query one tiling.
     """
-    used = {s.id for s in ruleset.stores}
+    used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]
     tiles += [t for one in access.values() for filled in one.fill for t in filled]
     for relation in ruleset.relations:

@@ -69,7 +69,8 @@ class StreamState:
     Attributes:
         spec: the ``StreamSpec`` wire document.
         max_tau: greatest event time seen (microseconds), late tuples included.
-        history: (batch, greatest event time before it) where the maximum grew at an epoch start.
+        history: (batch, greatest event time before it) at epoch starts, newest last: of several
+            with one maximum the newest.
     """
 
     spec: dict[str, Any]

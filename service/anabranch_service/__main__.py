@@ -12,10 +12,11 @@ from pathlib import Path
 import structlog
 import uvicorn
 
+from anabranch_planner.exchange import Mode
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_service.app import create_app
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import ENV_PREFIX, Mode, Settings
+from anabranch_service.settings import ENV_PREFIX, Settings
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,32 +1,18 @@
-"""Errors of the service: one base class; each names an HTTP status and says what to do."""
+"""Errors of the service: each names an HTTP status."""
 
 from __future__ import annotations
 
+from anabranch_planner.errors import StructuredError
 
-class ServiceError(Exception):
-    """A request that can't be served: what is wrong, where, and what to do about it.
+
+class ServiceError(StructuredError):
+    """A request that can't be served.
 
     Attributes:
         status: the HTTP status of the answer.
-        code: stable machine-readable kind, e.g. ``"duplicate-query"``.
-        message: what is wrong (one sentence).
-        field: the input field the complaint is about; empty if none.
-        remedy: what the caller can do.
     """
 
     status = 500
-
-    def __init__(self, code: str, message: str, *, field: str = "", remedy: str = "") -> None:
-        super().__init__(code, message, field, remedy)
-        self.code = code
-        self.message = message
-        self.field = field
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        where = f"{self.field}: " if self.field else ""
-        hint = f" ({self.remedy})" if self.remedy else ""
-        return f"{where}{self.message}{hint}"
 
 
 class InvalidInput(ServiceError):

@@ -19,7 +19,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from anabranch_planner import ruleset as wire
-from anabranch_planner.exchange import Boundary, Snapshot
+from anabranch_planner.exchange import Boundary, Mode, Snapshot
 from anabranch_planner.model import JoinQuery
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service.clock import Clock
@@ -40,7 +40,7 @@ from anabranch_service.records import (
     ProblemRecord,
     QueryRecord,
 )
-from anabranch_service.settings import Mode, Settings
+from anabranch_service.settings import Settings
 from anabranch_service.store import Store, read_boundary, read_snapshot
 
 _LOG = structlog.get_logger(__name__)

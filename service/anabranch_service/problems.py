@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from redis.exceptions import RedisError
 from starlette.exceptions import HTTPException
 
-from anabranch_planner.errors import PlannerError
+from anabranch_planner.errors import PlannerError, StructuredError
 from anabranch_service.errors import ServiceError
 from anabranch_service.wire import Problem
 
@@ -68,45 +68,27 @@ def problem(
 
 def install(app: FastAPI) -> None:
     """Answer every error of ``app`` with problem details."""
-    app.add_exception_handler(ServiceError, _service_error)
-    app.add_exception_handler(PlannerError, _planner_error)
+    app.add_exception_handler(ServiceError, _structured_error)
+    app.add_exception_handler(PlannerError, _structured_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RedisError, _redis_error)
     app.add_exception_handler(Exception, _unexpected)
 
 
-def planner_fields(cause: PlannerError | ServiceError) -> list[dict[str, str]]:
-    """The ``errors`` member for one structured error; empty where no field is named."""
-    if not cause.field:
-        return []
-    return [{"field": cause.field, "code": cause.code, "message": cause.message}]
-
-
 def _instance(request: Request) -> str:
     return quote(request.url.path, safe="/:")
 
 
-async def _service_error(request: Request, cause: Exception) -> Response:
-    assert isinstance(cause, ServiceError)
+async def _structured_error(request: Request, cause: Exception) -> Response:
+    assert isinstance(cause, StructuredError)
+    named = {"field": cause.field, "code": cause.code, "message": cause.message}
     return problem(
-        cause.status,
+        cause.status if isinstance(cause, ServiceError) else 422,
         cause.code,
         cause.message,
         instance=_instance(request),
-        errors=planner_fields(cause),
-        remedy=cause.remedy,
-    )
-
-
-async def _planner_error(request: Request, cause: Exception) -> Response:
-    assert isinstance(cause, PlannerError)
-    return problem(
-        422,
-        cause.code,
-        cause.message,
-        instance=_instance(request),
-        errors=planner_fields(cause),
+        errors=[named] if cause.field else [],
         remedy=cause.remedy,
     )
 

@@ -8,17 +8,11 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from anabranch_planner.exchange import Mode
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_service.errors import SettingsError
 
 ENV_PREFIX = "ANABRANCH_"
-
-
-class Mode(StrEnum):
-    """Which epoch a boundary is answered with: ``live`` the one after next, ``step`` the next."""
-
-    LIVE = "live"
-    STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)

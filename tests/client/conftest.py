@@ -9,7 +9,8 @@ import pytest
 import structlog
 
 from anabranch_client.api import Client
-from anabranch_service.settings import Mode, Settings
+from anabranch_planner.exchange import Mode
+from anabranch_service.settings import Settings
 from tests.support.redis import redis_url
 from tests.support.service import Service, serving
 

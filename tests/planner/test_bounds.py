@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from anabranch_planner import bounds as matrices
 from anabranch_planner.errors import QueryError
-from anabranch_planner.model import Bounds, Label
+
+if TYPE_CHECKING:
+    from anabranch_planner.model import Bounds
 
 NAMES = ("R", "S", "T", "U")
 
@@ -72,45 +75,6 @@ def test_closing_is_all_shortest_paths_or_an_error(bounds: Bounds) -> None:
         for j in range(size):
             assert closed[i][j] == (0 if i == j else shortest(bounds, i, j))
     assert solutions(closed) == solutions(bounds)
-
-
-@given(matrix(low=0))
-def test_the_reduced_bounds_close_to_the_same_matrix(bounds: Bounds) -> None:
-    labels = tuple(Label(n) for n in NAMES[: len(bounds)])
-    closed = matrices.close(bounds, labels)
-    found = matrices.time_bounds(closed, labels)
-    rebuilt = matrices.unbounded(len(bounds))
-    for bound in found:
-        entry = matrices.single(
-            len(bounds), labels.index(bound.earlier), labels.index(bound.later), bound.micros
-        )
-        rebuilt = matrices.intersect(rebuilt, entry)
-    assert matrices.close(rebuilt, labels) == closed
-    assert list(found) == sorted(found, key=lambda b: (b.earlier, b.later))
-
-
-@given(matrix(low=0), st.data())
-def test_widening_admits_what_either_admits_and_stays_closed(
-    bounds: Bounds, data: st.DataObject
-) -> None:
-    size = len(bounds)
-    other = data.draw(matrix(low=0).filter(lambda m: len(m) == size))
-    left, right = matrices.close(bounds, NAMES[:size]), matrices.close(other, NAMES[:size])
-    wide = matrices.widen(left, right)
-    assert solutions(left) | solutions(right) <= solutions(wide)
-    assert matrices.close(wide, NAMES[:size]) == wide
-
-
-@given(matrix(low=0), st.data())
-def test_a_restriction_of_a_closed_matrix_is_its_projection(
-    bounds: Bounds, data: st.DataObject
-) -> None:
-    size = len(bounds)
-    chosen = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
-    closed = matrices.close(bounds, NAMES[:size])
-    part = matrices.restrict(closed, chosen)
-    assert matrices.close(part, [NAMES[i] for i in chosen]) == part
-    assert part == tuple(tuple(closed[i][j] for j in chosen) for i in chosen)
 
 
 def test_windows_bound_every_other_alias() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_planner.candidates import (
+from anabranch_planner.candidates import mirs_of
+from anabranch_planner.check import cost_of, validate_plan
+from anabranch_planner.model import JoinQuery, Label
+from anabranch_planner.optimise import optimise
+from anabranch_planner.plan import Objective, Optimizer, Plan
+from tests.support.candidate_lists import (
     candidate_mirs,
     candidate_orders,
     decorate,
-    mirs_of,
     partition_candidates,
 )
-from anabranch_planner.model import JoinQuery, Label
-from anabranch_planner.optimise import cost_of, optimise, validate_plan
-from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.queries import FixedStatistics, chain, join_query
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_planner.check import cost_of, validate_plan
 from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import QueryError
-from anabranch_planner.optimise import cost_of, individual_cost, optimise, validate_plan
+from anabranch_planner.optimise import individual_cost, optimise
 from anabranch_planner.plan import Objective, Optimizer, Plan
-from anabranch_planner.random_problems import UniformStatistics, random_queries
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
+from tests.support.random_problems import UniformStatistics, random_queries
 
 if TYPE_CHECKING:
     from anabranch_planner.model import JoinQuery

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_service.settings import Mode, Settings
+from anabranch_planner.exchange import Mode
+from anabranch_service.settings import Settings
 from tests.support.redis import redis_url
 from tests.support.service import Service, serving
 

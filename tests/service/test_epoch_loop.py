@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_planner import ruleset as wire
-from anabranch_planner.exchange import Keys, Progress, Snapshot
-from anabranch_service.settings import Mode, Settings
+from anabranch_planner.exchange import Keys, Mode, Progress, Snapshot
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.redis import StoppableRedis
 from tests.support.service import eventually, serving
 
 if TYPE_CHECKING:
+    from anabranch_service.settings import Settings
     from tests.support.service import Service
 
 

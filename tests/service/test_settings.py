@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from anabranch_planner.exchange import Mode
 from anabranch_planner.plan import Optimizer
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import Mode, Settings
+from anabranch_service.settings import Settings
 
 
 def test_command_line_goes_before_environment_before_defaults() -> None:

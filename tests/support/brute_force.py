@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from anabranch_planner.candidates import CandidateOrder, candidate_orders, partition_candidates
 from anabranch_planner.mir import Mir, base_mir, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
+from tests.support.candidate_lists import CandidateOrder, candidate_orders, partition_candidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ import yaml
 
 from anabranch_planner import ruleset as rulesets
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Boundary, Keys, Snapshot
+from anabranch_planner.exchange import Boundary, Keys, Mode, Snapshot
 from anabranch_planner.model import JoinQuery, Stream, StreamName
 from anabranch_planner.optimise import optimise
 from anabranch_planner.plan import Optimizer, Plan
@@ -31,7 +31,7 @@ from anabranch_runtime.control import (
     StreamRecord,
     fetch_ruleset,
 )
-from anabranch_runtime.driver import Driver, Mode, Settings
+from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.recording import Recording, batches_of, convert, read_rows
 from anabranch_runtime.worker import TaskReport, run_task
 from tests.support.scenario_file import Scenario, read_scenario
@@ -79,7 +79,7 @@ class LocalReplay:
         service = _Service(scenario, document, self.redis_url, self.planner)
         control = Control(self.redis_url, "test")
         settings = Settings(
-            self.out / "state", self.out / "results", scenario.every, Mode.STEP, patience=5
+            self.out / "state", self.out / "results", scenario.every, mode=Mode.STEP, patience=5
         )
         settings.state.mkdir(parents=True, exist_ok=True)
         recordings = [_recording(scenario, s, settings.state) for s in service.streams]
@@ -168,7 +168,7 @@ class _Service:
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
         self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
-        by_name = {s.name: s for s in self.streams}
+        by_name: dict[str, Stream] = {s.name: s for s in self.streams}
         self.queries = {
             name: parse_sql(name, entry.sql, by_name, entry.window)
             for name, entry in scenario.queries.items()

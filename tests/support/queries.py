@@ -21,6 +21,7 @@ from anabranch_planner.model import (
     make_relation,
 )
 from anabranch_planner.types import DataType, TypeKind
+from tests.support.closure import equal_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,13 +86,8 @@ def join_query(
 
 def key_classes(equalities: Iterable[Equality]) -> tuple[KeyClass, ...]:
     """The predicates closed under equality."""
-    groups: list[set[AttrRef]] = []
-    for e in equalities:
-        touching = [g for g in groups if e.left in g or e.right in g]
-        merged = {e.left, e.right}.union(*touching)
-        groups = [g for g in groups if g not in touching] + [merged]
-    classes = (KeyClass("bigint", tuple(sorted(g))) for g in groups)
-    return tuple(sorted(classes, key=lambda c: c.members))
+    groups = equal_groups((e.left, e.right) for e in equalities)
+    return tuple(KeyClass("bigint", tuple(g)) for g in groups)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from anabranch_planner.model import (
     make_relation,
 )
 from anabranch_planner.types import key_type
+from tests.support.closure import equal_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +67,7 @@ def build_query(
         bounds: (i, j) -> D: the event time of alias ``j`` is at most D after that of ``i``.
         projection: (alias, column) pairs; all columns of all aliases where empty.
     """
-    groups = _close(joins)
+    groups = equal_groups(joins)
     stream_of = {a.name: streams[a.stream] for a in aliases}
 
     def column(side: tuple[str, str], label: str) -> Column:
@@ -116,16 +117,6 @@ def build_query(
             for alias, name in chosen
         ),
     )
-
-
-def _close(joins: Sequence[Join]) -> list[list[tuple[str, str]]]:
-    """The joined attributes in groups that are equal by transitivity."""
-    groups: list[set[tuple[str, str]]] = []
-    for pair in joins:
-        touched = [g for g in groups if g & set(pair)]
-        groups = [g for g in groups if g not in touched]
-        groups.append(set(pair).union(*touched))
-    return sorted(sorted(g) for g in groups)
 
 
 def _shortest(

@@ -1,4 +1,4 @@
-"""Random workloads as in section VII-C of the CLASH paper: for experiments and tests.
+"""Random workloads as in section VII-C of the CLASH paper.
 
 Some relations of equal arrival rate have a few attributes each, and every pair of them can be
 joined on one fixed pair of attributes. A query starts at a random relation and adds random joins
@@ -12,26 +12,11 @@ from itertools import combinations
 from random import Random
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import Column
-from anabranch_planner.model import (
-    AttrRef,
-    Equality,
-    JoinQuery,
-    KeyClass,
-    Label,
-    Member,
-    Output,
-    QueryId,
-    RelationId,
-    StreamName,
-    make_relation,
-)
-from anabranch_planner.types import DataType, TypeKind
+from anabranch_planner.model import AttrRef, Equality, Label
+from tests.support.queries import join_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-_INT = DataType(TypeKind.INT)
+    from anabranch_planner.model import JoinQuery, RelationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +66,6 @@ def random_queries(
             predicates.append(joins[min(old, new), max(old, new)])
             chosen.append(new)
         key = tuple(sorted(predicates, key=lambda e: (e.left, e.right)))
-        found.setdefault(key, make_query(f"q{number:03}", chosen, key))
+        texts = [f"{e.left}={e.right}" for e in key]
+        found.setdefault(key, join_query(texts, id=f"q{number:03}", labels=sorted(chosen)))
     return tuple(found.values())
-
-
-def make_query(name: str, labels: Iterable[str], predicates: tuple[Equality, ...]) -> JoinQuery:
-    """A query without filters, residuals or time bounds over relations named as their labels."""
-    ordered = sorted(labels)
-    size = len(ordered)
-    read = sorted({side for e in predicates for side in (e.left, e.right)})
-    return JoinQuery(
-        id=QueryId(name),
-        members=tuple(Member(x, Label(x), RelationId(x)) for x in ordered),
-        relations=tuple(make_relation(StreamName(x), ()) for x in ordered),
-        predicates=predicates,
-        classes=_closure(predicates),
-        bounds=tuple(tuple(0 if i == j else None for j in range(size)) for i in range(size)),
-        residuals=(),
-        projection=tuple(
-            Output(f"{a.label}_{a.attribute}", Column(a.label, a.attribute, _INT)) for a in read
-        ),
-    )
-
-
-def _closure(predicates: Iterable[Equality]) -> tuple[KeyClass, ...]:
-    groups: list[frozenset[AttrRef]] = []
-    for e in predicates:
-        pair = frozenset({e.left, e.right})
-        touching = [g for g in groups if g & pair]
-        groups = [g for g in groups if not g & pair] + [pair.union(*touching)]
-    return tuple(
-        KeyClass("bigint", members) for members in sorted(tuple(sorted(g)) for g in groups)
-    )

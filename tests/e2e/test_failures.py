@@ -1,0 +1,141 @@
+"""Processes killed with SIGKILL in the middle of a replay and started again: exact all the same.
+
+The scenario is played as ``anabranch replay`` does it; what strikes is hooked into its watcher.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_client.pipeline import running
+from anabranch_client.player import Watcher
+from anabranch_client.replay import run_to_report
+from anabranch_client.scenario import load_scenario
+from tests.support.processes import kill, spec_of, wait_until
+from tests.support.redis import StoppableRedis
+from tests.support.replay_check import check
+from tests.support.scenarios import generate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from anabranch_client.channel import Progress
+    from anabranch_client.pipeline import Pipeline
+    from tests.support.replay_check import Verdict
+
+    Strike = Callable[[Pipeline], None]
+
+#: Its queries share intermediate results that come, go and come back under other optimisers.
+SEED = 18
+
+
+@dataclass
+class Striking(Watcher):
+    """Strikes once the given number of batches has been committed, each time once."""
+
+    pipeline: Pipeline
+    strikes: dict[int, Strike]
+    struck: list[int] = field(default_factory=list)
+
+    def progressed(self, progress: Progress) -> None:
+        for batch in sorted(self.strikes):
+            if progress.committed >= batch:
+                self.struck.append(progress.committed)
+                self.strikes.pop(batch)(self.pipeline)
+                return
+
+
+def kill_runtime(after: float) -> Strike:
+    """Kill the runtime ``after`` seconds, JVM, workers and all, and start it again."""
+
+    def strike(pipeline: Pipeline) -> None:
+        time.sleep(after)
+        kill(pipeline, "runtime")
+        pipeline.start_runtime()
+
+    return strike
+
+
+def kill_service(pipeline: Pipeline) -> None:
+    """Kill the service and start it again after a while, in which nobody plans."""
+    kill(pipeline, "service")
+    time.sleep(1.0)
+    pipeline.start_service().close()
+
+
+def play_with(
+    strikes: dict[int, Strike], folder: Path, seed: int, redis_url: str | None = None
+) -> Verdict:
+    """Replay the scenario of ``seed`` under ``strikes``, all of which must have happened."""
+    generated = generate(seed, folder / "scenario")
+    scenario = load_scenario(generated.path)
+    out = folder / "out"
+    spec = spec_of(
+        out,
+        optimizer=scenario.optimizer[0],
+        parallelism=scenario.parallelism,
+        epoch_batches=scenario.every,
+        redis_url=redis_url,
+    )
+    with running(spec) as pipeline:
+        watcher = Striking(pipeline, dict(strikes))
+        run_to_report(scenario, pipeline, watcher)
+    assert len(watcher.struck) == len(strikes), watcher.struck
+    assert watcher.struck[0] < scenario.batches - 1, "nothing was left to do after the strike"
+    return check(generated.path, out, generated.queries)
+
+
+@pytest.mark.spark
+def test_runtime_and_service_killed_at_an_epochs_end_and_within_a_batch(tmp_path: Path) -> None:
+    strikes = {2: kill_runtime(0.0), 4: kill_service, 5: kill_runtime(0.35)}
+
+    verdict = play_with(strikes, tmp_path, SEED)
+
+    assert not verdict.problems, str(verdict)
+    assert verdict.results > 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "after"), [(0, 0.1), (30, 0.2), (37, 0.6), (SEED, 0.5)])
+def test_runtime_killed_again_and_again(seed: int, after: float, tmp_path: Path) -> None:
+    strikes = {batch: kill_runtime(after * (1 + batch % 3)) for batch in (1, 3, 6)}
+
+    verdict = play_with(strikes, tmp_path, seed)
+
+    assert not verdict.problems, str(verdict)
+
+
+@pytest.fixture
+def stoppable() -> Iterator[StoppableRedis]:
+    server = StoppableRedis()
+    yield server
+    server.close()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.0, 0.3])
+def test_redis_killed_and_started_again(
+    after: float, stoppable: StoppableRedis, tmp_path: Path
+) -> None:
+    def strike(pipeline: Pipeline) -> None:
+        time.sleep(after)
+        stoppable.kill()
+        # The service waits for Redis; the runtime may leave, and says so by its exit code.
+        runtime = next(c for c in pipeline.children if c.name == "runtime")
+        code = runtime.wait(60)
+        stoppable.start()
+        wait_until("Redis to come back", pipeline.channel.ping, 20)
+        assert code != 0
+        kill(pipeline, "runtime") if code is None else pipeline.children.remove(runtime)
+        pipeline.start_runtime()
+
+    verdict = play_with({2: strike, 5: strike}, tmp_path, SEED, stoppable.url)
+
+    assert not verdict.problems, str(verdict)

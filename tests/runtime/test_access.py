@@ -1,0 +1,147 @@
+"""How probes are answered: the new layout and the old, weaker filters, gaps of MIRs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch_planner.mir import MirId
+from anabranch_planner.model import AttrRef, Label, RelationId
+from anabranch_planner.ruleset import (
+    Edge,
+    FillStep,
+    KeyPart,
+    ProbeRule,
+    StoreId,
+    TimeBound,
+)
+from anabranch_runtime.access import accesses, relation_tiles
+from anabranch_runtime.coverage import Tile
+from anabranch_runtime.state import State
+from tests.support.states import RS, base_store, mir_store, rules
+
+KEY = (KeyPart(AttrRef(Label("R"), "a"), AttrRef(Label("S"), "a"), "bigint"),)
+BY_A = [["S", "a"], "bigint"]
+BY_B = [["S", "b"], "bigint"]
+FREE = next(r for r in rules(0, {"q": RS}).relations if r.stream == "S")
+HARD = next(r for r in rules(0, {"q": RS + " WHERE S.b > 3"}).relations if r.stream == "S")
+
+
+def test_older_layouts_answer_for_the_batches_they_have() -> None:
+    state = State(
+        next_batch=9,
+        stores={
+            "S/new": base_store("S", (), since=6),
+            "S/old": base_store("S", ((0, 5),)),
+            "S/parallel": base_store("S", ((2, 7),), partition=BY_B),
+        },
+    )
+    tiles = relation_tiles(state, FREE, (0, 9), "S/new", KEY)
+
+    assert tiles == (Tile("S/new", (6, 9)), Tile("S/old", (0, 5)))
+
+
+def test_a_copy_that_the_probe_can_be_routed_to_is_preferred() -> None:
+    state = State(
+        next_batch=4,
+        stores={
+            "S/1": base_store("S", ((0, 4),)),
+            "S[a]": base_store("S", ((0, 4),), partition=BY_A),
+            "S[b]": base_store("S", ((0, 4),), partition=BY_B),
+        },
+    )
+    assert relation_tiles(state, FREE, (0, 4), "", KEY) == (Tile("S[a]", (0, 4)),)
+    assert relation_tiles(state, FREE, (0, 4), "S[b]", KEY) == (Tile("S[b]", (0, 4)),)
+
+
+def test_weaker_filters_answer_where_no_stricter_store_does() -> None:
+    text = [str(f) for f in HARD.filter]
+    state = State(
+        next_batch=6,
+        stores={
+            "S/all": base_store("S", ((0, 5),)),
+            "S/some": base_store("S[x]", ((3, 4),), filter=text),
+        },
+    )
+    hard = relation_tiles(state, HARD, (0, 5))
+    assert sorted(hard, key=lambda t: t.interval) == [
+        Tile("S/all", (0, 2)),
+        Tile("S/some", (3, 4)),
+        Tile("S/all", (5, 5)),
+    ]
+    assert relation_tiles(state, FREE, (0, 5)) == (Tile("S/all", (0, 5)),)
+
+
+def mir_rule(fill: tuple[str, ...] = ("S", "T")) -> ProbeRule:
+    return ProbeRule(
+        edge=Edge("in:R"),
+        out=Edge("R>ST"),
+        start=Label("R"),
+        mir=MirId("ST"),
+        store=StoreId("ST/1"),
+        members=(Label("S"), Label("T")),
+        key=KEY,
+        fill=tuple(
+            FillStep(RelationId(r), StoreId(f"{r}/1"), Label(r), KEY, (), ()) for r in fill
+        ),
+    )
+
+
+def mir_state(**stores: object) -> State:
+    known = {
+        "S/1": base_store("S", (), since=0),
+        "T/1": base_store("T", (), since=2),
+        **{name.replace("__", "/"): store for name, store in stores.items()},
+    }
+    return State(next_batch=12, stores=known)  # type: ignore[arg-type]
+
+
+def test_batches_without_a_container_are_gaps_that_the_parts_fill() -> None:
+    rules_ = rules(0, {"q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"})
+    state = mir_state(ST__1=mir_store("ST", ("S", "T"), ((4, 6),), since=9))
+    access = accesses(state, replace(rules_, probe_rules=(mir_rule(),)))["R>ST"]
+
+    assert set(access.tiles) == {Tile("ST/1", (4, 6)), Tile("ST/1", (9, 12))}
+    # T is stored from batch 2 on: a combination can't be older than its youngest part's store.
+    assert access.gaps == ((2, 3), (7, 8))
+    # A combination whose last member came in batch 8 or earlier has no younger part.
+    assert access.fill == ((Tile("S/1", (0, 8)),), (Tile("T/1", (2, 8)),))
+
+
+def test_no_gap_needs_no_parts() -> None:
+    rules_ = rules(0, {"q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"})
+    state = mir_state(ST__1=mir_store("ST", ("S", "T"), (), since=2))
+    access = accesses(state, replace(rules_, probe_rules=(mir_rule(),)))["R>ST"]
+
+    assert access.tiles == (Tile("ST/1", (2, 12)),)
+    assert (access.gaps, access.fill) == ((), ())
+
+
+def test_a_container_that_keeps_too_little_is_no_container() -> None:
+    rules_ = rules(0, {"q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"})
+    rules_ = replace(rules_, probe_rules=(mir_rule(),))
+    wide, narrow = [("S", "a"), ("T", "b")], [("S", "a")]
+    loose, tight = [("S", "T", 100)], [("S", "T", 60)]
+    for columns, bounds, usable in [
+        (wide, loose, True),
+        (wide, [("S", "T", 140)], True),
+        (wide, [], True),
+        (narrow, loose, False),
+        (wide, tight, False),
+        (wide, [*loose, ("T", "S", 500)], False),
+    ]:
+        state = mir_state(
+            ST__1=mir_store("ST", ("S", "T"), (), since=8, columns=wide, bounds=loose),
+            ST__old=mir_store("ST", ("S", "T"), ((2, 7),), columns=columns, bounds=bounds),
+        )
+        access = accesses(state, rules_)["R>ST"]
+        assert (access.gaps == ()) is usable, (columns, bounds)
+
+
+def test_time_bounds_of_rules_are_of_no_concern_to_tiles() -> None:
+    rules_ = rules(0, {"q": RS}, window=5)
+    state = State(next_batch=3, stores={"R/1": base_store("R", (), since=0)})
+    state = replace(state, stores={**state.stores, "S/1": base_store("S", (), since=1)})
+    assert any(isinstance(b, TimeBound) for p in rules_.probe_rules for b in p.bounds)
+    access = accesses(state, rules_)
+    assert access["R>S"].tiles == (Tile("S/1", (1, 3)),)
+    assert access["S>R"].tiles == (Tile("R/1", (0, 3)),)

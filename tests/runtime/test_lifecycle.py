@@ -1,0 +1,212 @@
+"""Entering epochs: stores open, close and open again; what queries may see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch_planner.exchange import Visibility
+from anabranch_runtime import lifecycle
+from anabranch_runtime.lifecycle import enter_epoch, serves
+from anabranch_runtime.state import UNPLANNED, State
+from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
+
+
+def after(state: State, batches: int, **greatest: int) -> State:
+    """``state`` some batches later, in which streams had tuples up to the given event times."""
+    streams = {
+        name: replace(s, max_tau=greatest[name], input=s.input + 5) if name in greatest else s
+        for name, s in state.streams.items()
+    }
+    state = replace(state, next_batch=state.next_batch + batches, streams=streams)
+    state.validate()
+    return state
+
+
+def test_a_store_opens_closes_and_opens_again() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3)
+    assert state.stores["R/1"].covers(2) == ((0, 2),)
+
+    state = after(enter_epoch(state, rules(1, {"p": ST}), 1), 2)
+    assert state.stores["R/1"].covers(4) == ((0, 2),)
+    assert state.stores["S/1"].covers(4) == ((0, 4),)
+    assert state.stores["T/1"].covers(4) == ((3, 4),)
+
+    state = after(enter_epoch(state, rules(2, {"p": ST, "q": RS}), 2), 1)
+    assert state.stores["R/1"].covers(5) == ((0, 2), (5, 5))
+    assert state.epoch_starts == ((0, 0), (1, 3), (2, 5))
+
+
+def test_epochs_without_a_batch_leave_no_interval() -> None:
+    state = enter_epoch(State(), rules(0, {"q": RS}), 0)
+    state = enter_epoch(state, rules(1, {}), 1)
+    state = enter_epoch(state, rules(2, {"p": RS}), 2)
+
+    assert state.stores["R/1"].covers(0) == ((0, 0),)
+    assert (state.queries["q"].activated_batch, state.queries["q"].expired_batch) == (0, 0)
+    assert state.queries["p"].activated_batch == 0
+
+
+def test_a_query_is_active_from_the_epoch_that_has_it_to_the_first_that_has_not() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 2)
+    state = after(enter_epoch(state, rules(1, {"q": RS, "p": RS}), 1), 2)
+    first = state.queries["q"]
+    state = enter_epoch(state, rules(2, {"p": RS}), 2)
+
+    assert (first.activated_batch, first.expired_batch) == (0, None)
+    assert state.queries["q"] == replace(first, expired_batch=4)
+    assert (state.queries["p"].activated_batch, state.queries["p"].expired_batch) == (2, None)
+
+
+def test_a_new_query_sees_what_is_stored_without_a_gap_up_to_now() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE, T=MINUTE)
+    state = after(enter_epoch(state, rules(1, {"q": RS, "p": ST}), 1), 2)
+
+    seen = state.queries["p"].visible_from
+    assert seen == {"S": Visibility(0, None), "T": Visibility(3, None)}
+
+
+def test_a_gap_hides_what_lies_before_it() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE)
+    state = after(enter_epoch(state, rules(1, {}), 1), 2, R=2 * MINUTE, S=2 * MINUTE)
+    state = after(enter_epoch(state, rules(2, {"q2": RS}), 2), 1, R=3 * MINUTE, S=3 * MINUTE)
+    state = enter_epoch(state, rules(3, {"q2": RS, "q3": RS}), 3)
+
+    assert {v.batch for v in state.queries["q2"].visible_from.values()} == {5}
+    assert {v.batch for v in state.queries["q3"].visible_from.values()} == {5}
+
+
+def test_what_has_been_expired_is_not_promised() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE)
+    expired = replace(state.stores["R/1"], expired_below=(700,))
+    state = replace(state, stores={**state.stores, "R/1": expired})
+
+    state = enter_epoch(state, rules(1, {"q": RS, "p": RS}), 1)
+
+    seen = state.queries["p"].visible_from
+    assert seen == {"R": Visibility(0, 700), "S": Visibility(0, None)}
+
+
+def test_complete_from_the_first_answer_where_nothing_is_out_of_sight() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE)
+    state = enter_epoch(state, rules(1, {"q": RS, "p": RS}), 1)
+
+    assert state.queries["q"].complete == "always"
+    assert state.queries["p"].complete == "always"
+
+
+def test_complete_once_windows_have_left_behind_what_was_missed() -> None:
+    window = 10 * MINUTE
+    state = after(enter_epoch(State(), rules(0, {}), 0), 3, R=5 * MINUTE, S=7 * MINUTE)
+    state = enter_epoch(state, rules(1, {"p": RS}, window=window), 1)
+
+    assert state.queries["p"].complete == "from"
+    assert state.queries["p"].complete_from == 7 * MINUTE + window + 1
+
+
+@pytest.mark.parametrize("why", ["no window", "no event time"])
+def test_never_complete_where_what_was_missed_matters_for_ever(why: str) -> None:
+    streams = (stream("R", "a", timed=why != "no event time"), S, T)
+    window = None
+    state = enter_epoch(State(), rules(0, {}, streams=streams), 0)
+    state = after(state, 3, R=5 * MINUTE, S=7 * MINUTE)
+    state = enter_epoch(state, rules(1, {"p": RS}, streams=streams, window=window), 1)
+
+    assert (state.queries["p"].complete, state.queries["p"].complete_from) == ("never", None)
+
+
+def test_a_query_over_streams_that_had_nothing_is_complete() -> None:
+    state = after(enter_epoch(State(), rules(0, {}), 0), 3)
+    state = enter_epoch(state, rules(1, {"p": RS}), 1)
+
+    assert state.queries["p"].visible_from["R"] == Visibility(3, None)
+    assert state.queries["p"].complete == "always"
+
+
+def test_a_stream_that_is_defined_anew_starts_from_nothing() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE)
+    wider = stream("R", "a", "c")
+    state = enter_epoch(state, rules(1, {"q": RS, "p": RS}, streams=(wider, S, T)), 1)
+
+    assert state.stores["R/1"].covers(3) == ((3, 3),)
+    assert state.stores["S/1"].covers(3) == ((0, 3),)
+    assert (state.streams["R"].max_tau, state.streams["R"].input) == (None, 0)
+    assert state.streams["S"].max_tau == MINUTE
+    seen = state.queries["p"].visible_from
+    assert (seen["R"].batch, seen["S"].batch) == (3, 0)
+
+
+def test_what_was_read_before_its_stream_was_planned_stays_counted() -> None:
+    state = replace(State(next_batch=2), streams={"R": replace(UNPLANNED, input=9)})
+    state = enter_epoch(state, rules(0, {"q": RS}), 0)
+
+    assert state.streams["R"].input == 9
+    assert state.streams["R"].spec["name"] == "R"
+    # Nobody has looked at the event times of those nine.
+    assert state.queries["q"].complete == "never"
+
+
+def test_bounds_of_earlier_event_times_do_not_grow_with_idle_epochs() -> None:
+    state = enter_epoch(State(), rules(0, {"q": RS}), 0)
+    for epoch in range(1, 30):
+        tau = MINUTE * (1 + epoch // 10)
+        state = after(enter_epoch(state, rules(epoch, {"q": RS}), epoch), 1, R=tau, S=tau)
+
+    found = state.streams["R"]
+    assert len(found.history) <= 4
+    for batch in range(1, 29):
+        bound = found.max_tau_before(batch)
+        # What arrived in batch b came in epoch b + 1.
+        assert bound is not None
+        assert bound >= MINUTE * (1 + batch // 10)
+    assert found.max_tau_before(5) == MINUTE
+
+
+def test_only_so_many_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "REMEMBERED_EPOCHS", 3)
+    state = enter_epoch(State(), rules(0, {"q": RS}), 0)
+    for epoch in range(1, 9):
+        state = after(enter_epoch(state, rules(epoch, {"q": RS}), epoch), 1, R=epoch * MINUTE)
+
+    assert len(state.streams["R"].history) == 3
+    bound = state.streams["R"].max_tau_before(1)
+    assert bound is not None
+    assert bound >= MINUTE
+
+
+def test_an_mirs_past_is_forgotten_where_a_new_query_may_need_what_was_dropped() -> None:
+    state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE)
+    whole = mir_store("RS", ("R", "S"), ((0, 2),))
+    cut = mir_store("RS2", ("R", "S"), ((0, 2),), expired_below=(50, 60))
+    other = mir_store("ST", ("S", "T"), ((0, 2),), expired_below=(50, 60))
+    added = {"whole": whole, "cut": cut, "other": other}
+    state = replace(state, stores={**state.stores, **added})
+
+    same = enter_epoch(state, rules(1, {"q": RS}), 1)
+    state = enter_epoch(state, rules(1, {"q": RS, "p": RS}), 1)
+
+    assert same.stores["cut"].intervals == ((0, 2),)
+    assert state.stores["cut"].intervals == ()
+    assert state.stores["whole"].intervals == ((0, 2),)
+    assert state.stores["other"].intervals == ((0, 2),)
+
+
+def test_a_store_serves_relations_that_are_filtered_at_least_as_hard() -> None:
+    filtered = rules(0, {"q": RS + " WHERE S.b > 3"})
+    hard = next(r for r in filtered.relations if r.stream == "S")
+    free = next(r for r in rules(0, {"q": RS}).relations if r.stream == "S")
+    everything = base_store("S", ((0, 1),))
+    some = base_store("S[x]", ((0, 1),), filter=[str(f) for f in hard.filter])
+
+    assert serves(everything, free)
+    assert serves(everything, hard)
+    assert serves(some, hard)
+    assert not serves(some, free)
+    assert not serves(base_store("R", ((0, 1),)), free)
+    assert not serves(mir_store("RS", ("R", "S"), ((0, 1),)), free)
+
+
+def test_streams_are_the_planners() -> None:
+    state = enter_epoch(State(), rules(0, {}), 0)
+    assert set(state.streams) == {str(s.name) for s in (R, S, T)}

@@ -1,0 +1,148 @@
+"""What is dropped, what is remembered of it, what is merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch_runtime.access import accesses
+from anabranch_runtime.lifecycle import enter_epoch
+from anabranch_runtime.retention import FANOUT, drop_unused, expire, horizons, merges, watermarks
+from anabranch_runtime.state import State
+from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, segment, stream
+
+RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
+
+
+def at(state: State, **greatest: int) -> State:
+    streams = {n: replace(s, max_tau=greatest.get(n, s.max_tau)) for n, s in state.streams.items()}
+    return replace(state, streams=streams, next_batch=20)
+
+
+def with_segments(state: State, store: str, *spans: tuple[int, int]) -> State:
+    """``state`` with one segment in ``store`` per (smallest, greatest) event time."""
+    found = tuple(segment(store, (i, i), tau=[span]) for i, span in enumerate(spans))
+    return replace(
+        state, stores={**state.stores, store: replace(state.stores[store], segments=found)}
+    )
+
+
+def test_a_horizon_is_the_other_streams_watermark_less_the_bound() -> None:
+    one = rules(0, {"q": RS}, window=10 * MINUTE)
+    assert horizons(one, {"R": 100 * MINUTE, "S": 70 * MINUTE}) == {
+        ("q", "R"): 60 * MINUTE,
+        ("q", "S"): 90 * MINUTE,
+    }
+
+
+def test_the_slowest_of_the_others_holds_a_tuple_back() -> None:
+    three = rules(0, {"q": RST}, window=10 * MINUTE)
+    marks = {"R": 100 * MINUTE, "S": 70 * MINUTE, "T": 30 * MINUTE}
+    assert horizons(three, marks)["q", "R"] == 20 * MINUTE
+    assert horizons(three, {"R": 1, "S": 1})["q", "R"] is None
+
+
+def test_no_bound_and_no_watermark_keep_for_ever() -> None:
+    assert set(horizons(rules(0, {"q": RS}), {"R": 9, "S": 9}).values()) == {None}
+    never_late = (stream("R", "a", lateness=None), S, T)
+    state = at(enter_epoch(State(), rules(0, {"q": RS}, streams=never_late), 0), R=9, S=9)
+    assert watermarks(state) == {"S": 9}
+
+
+def test_segments_below_the_horizon_go_and_are_remembered() -> None:
+    known = rules(0, {"q": RS}, window=10 * MINUTE)
+    state = at(enter_epoch(State(), known, 0), R=100 * MINUTE, S=70 * MINUTE)
+    state = with_segments(state, "R/1", (0, 5), (3, 60 * MINUTE - 1), (9, 60 * MINUTE))
+
+    found = expire(state, known).stores["R/1"]
+
+    assert [s.first_batch for s in found.segments] == [2]
+    assert found.expired_below == (60 * MINUTE,)
+
+
+def test_what_one_query_keeps_is_kept() -> None:
+    known = rules(0, {"q": RS}, window=10 * MINUTE)
+    for_ever = rules(0, {"q": RS, "p": RS})
+    state = at(enter_epoch(State(), known, 0), R=100 * MINUTE, S=70 * MINUTE)
+    state = with_segments(state, "R/1", (0, 5))
+
+    assert expire(state, for_ever) is state
+    assert expire(state, known).stores["R/1"].segments == ()
+
+
+def test_a_store_that_nobody_reads_is_not_expired() -> None:
+    known = rules(0, {"q": RS}, window=10 * MINUTE)
+    state = at(enter_epoch(State(), known, 0), R=100 * MINUTE, S=70 * MINUTE)
+    unread = base_store("T", ((0, 3),), segments=[segment("T/1", (0, 0), tau=[(0, 1)])])
+    state = replace(state, stores={**state.stores, "T/1": unread})
+
+    assert expire(state, known).stores["T/1"] == unread
+
+
+def test_a_combination_goes_with_its_first_member_that_is_of_no_more_use() -> None:
+    known = rules(0, {"q": RST}, window=10 * MINUTE)
+    state = at(enter_epoch(State(), known, 0), R=100 * MINUTE, S=100 * MINUTE, T=100 * MINUTE)
+    fresh, old = (99 * MINUTE, 100 * MINUTE), (0, 80 * MINUTE)
+    kept = segment("ST", (0, 0), tau=[fresh, fresh])
+    gone = segment("ST", (1, 1), tau=[fresh, old])
+    store = mir_store("ST", ("S", "T"), (), since=0, segments=[kept, gone])
+    state = replace(state, stores={**state.stores, "ST": store})
+
+    found = expire(state, known).stores["ST"]
+
+    assert found.segments == (kept,)
+    assert found.expired_below == (100 * MINUTE + 1, 80 * MINUTE + 1)
+
+
+def test_segments_without_event_times_stay() -> None:
+    streams = (stream("R", "a", timed=False), S, T)
+    known = rules(0, {"q": RS}, streams=streams)
+    state = at(enter_epoch(State(), known, 0), S=100 * MINUTE)
+    stored = segment("R/1", (0, 0))
+    state = replace(
+        state, stores={**state.stores, "R/1": replace(state.stores["R/1"], segments=(stored,))}
+    )
+    assert expire(state, known).stores["R/1"].segments == (stored,)
+
+
+def test_unused_generations_are_dropped_and_needed_ones_kept() -> None:
+    state = replace(enter_epoch(State(), rules(0, {"q": RS}), 0), next_batch=4)
+    past = base_store("S", ((0, 3),), partition=[["S", "b"], "bigint"])
+    spare = mir_store("ST", ("S", "T"), ((0, 3),))
+    older = replace(state.stores["S/1"], open_since=4)
+    state = replace(state, stores={**state.stores, "S/1": older, "S[b]": past, "ST": spare})
+    known = rules(1, {"q": RS})
+    state = enter_epoch(state, known, 1)
+
+    kept = drop_unused(state, known, accesses(state, known)).stores
+
+    # The copy by b has what the current one lacks; nobody probes ST.
+    assert set(kept) == {"R/1", "S/1", "S[b]"}
+    none = rules(2, {})
+    empty = drop_unused(enter_epoch(state, none, 2), none, {})
+    assert empty.stores == {}
+
+
+def test_full_levels_are_merged_smallest_first_and_by_partition() -> None:
+    known = rules(0, {"q": RS})
+    state = replace(enter_epoch(State(), known, 0), next_batch=50)
+    many = [segment("R/1", (i, i)) for i in range(FANOUT + 2)]
+    few = [segment("S/1", (i, i), partition=i % 2) for i in range(2 * FANOUT - 1)]
+    high = [segment("S/1", (i, i), level=1, name="h") for i in range(FANOUT - 1)]
+    stores = {
+        **state.stores,
+        "R/1": replace(state.stores["R/1"], segments=tuple(many)),
+        "S/1": replace(state.stores["S/1"], segments=(*few, *high)),
+    }
+    found = merges(replace(state, stores=stores), known)
+
+    assert {tuple(s.first_batch for s in m.segments) for m in found} == {
+        tuple(range(FANOUT)),
+        tuple(range(0, 2 * FANOUT, 2)),
+    }
+    assert all(len({(s.store, s.partition, s.level) for s in m.segments}) == 1 for m in found)
+
+
+def test_two_queries_read_two_streams_each() -> None:
+    known = rules(0, {"q": RS, "p": ST}, window=MINUTE)
+    marks = {str(s.name): 10 * MINUTE for s in (R, S, T)}
+    assert set(horizons(known, marks)) == {("q", "R"), ("q", "S"), ("p", "S"), ("p", "T")}

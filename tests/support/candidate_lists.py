@@ -1,0 +1,85 @@
+"""Candidates listed as the CLASH paper does (section V): what the optimiser's graph stands for.
+
+Algorithm 1 lists every probe order; the lists grow like permutations. They are what the worked
+examples are compared with, and what the brute-force oracle tries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from anabranch_planner.candidates import joining_attributes, mirs_of
+from anabranch_planner.mir import Mir, MirId, join_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_planner.candidates import Labels
+    from anabranch_planner.model import AttrRef, JoinQuery, Label
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One undecorated or decorated step of a candidate: what is probed, and what that covers."""
+
+    target: MirId
+    members: tuple[Label, ...]
+    partition: AttrRef | None = None
+
+
+CandidateOrder = tuple[Probe, ...]
+
+
+def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:
+    """The distinct MIRs of several queries, base relations first, then by size and name."""
+    by_id = {mir.id: mir for query in queries for _, mir in mirs_of(query)}
+    return tuple(sorted(by_id.values(), key=lambda m: (len(m.members), m.id)))
+
+
+def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
+    """Algorithm 1: every probe order of ``query`` that begins with ``start``.
+
+    The head is extended by every MIR that is disjoint from it and joinable with it, until all
+    labels are covered. Maintenance orders of an MIR are the candidate orders of the query over
+    its members.
+    """
+    targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
+    whole = frozenset(query.labels)
+
+    def extend(head: Labels) -> list[CandidateOrder]:
+        if head == whole:
+            return [()]
+        return [
+            (Probe(found.id, tuple(sorted(labels))), *rest)
+            for labels, found in targets
+            if not labels & head and join_keys(query.classes, head, labels)
+            for rest in extend(head | labels)
+        ]
+
+    return extend(frozenset({start}))
+
+
+def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
+    """Per MIR the attributes that join it with a label outside it, in any of the queries.
+
+    Attributes that one key class makes equal within the MIR are one candidate, named by the
+    smallest. For a base relation the attribute is spoken of in the store's own namespace
+    (the label is the relation's id).
+    """
+    found: dict[MirId, set[AttrRef]] = {}
+    for query in queries:
+        for labels, mir in mirs_of(query):
+            found.setdefault(mir.id, set()).update(joining_attributes(query, labels, mir))
+    return {mir: tuple(sorted(attributes)) for mir, attributes in sorted(found.items())}
+
+
+def decorate(
+    order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef]]
+) -> list[CandidateOrder]:
+    """Every way to give each store of ``order`` one of its candidate partition attributes."""
+    choices = [
+        [Probe(p.target, p.members, attribute) for attribute in partitions[p.target]] for p in order
+    ]
+    return [tuple(combination) for combination in product(*choices)]

@@ -1,0 +1,24 @@
+"""Equalities closed transitively."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_T = TypeVar("_T", bound=Any)
+
+
+def equal_groups(pairs: Iterable[tuple[_T, _T]]) -> list[list[_T]]:
+    """The groups, sorted, that are equal if the members of each pair are.
+
+    >>> equal_groups([("a", "b"), ("c", "d"), ("e", "b")])
+    [['a', 'b', 'e'], ['c', 'd']]
+    """
+    groups: list[set[_T]] = []
+    for pair in pairs:
+        touched = [g for g in groups if g & set(pair)]
+        groups = [g for g in groups if g not in touched]
+        groups.append(set(pair).union(*touched))
+    return sorted(sorted(g) for g in groups)

@@ -1,0 +1,123 @@
+"""A pipeline's real processes, with what tests do to them: kill -9, restart, wait with a deadline."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psutil
+
+from anabranch_client.pipeline import Pipeline, PipelineSpec, running
+from anabranch_client.processes import free_port, session, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from anabranch_client.api import Client
+    from anabranch_client.channel import Progress
+    from anabranch_client.processes import Child
+
+#: A start of the JVM on a machine that is busy with something else takes its time.
+PATIENCE = 240.0
+
+
+def wait_until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Poll until ``holds()``."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
+        time.sleep(0.05)
+
+
+def kill(pipeline: Pipeline, name: str) -> None:
+    """SIGKILL the process called ``name`` and everything of its session, all at once."""
+    child = next(c for c in pipeline.children if c.name == name)
+    everybody = session(child.pid)
+    for process in everybody:
+        process.send_signal(signal.SIGKILL)
+    child.process.wait()
+    psutil.wait_procs(everybody, timeout=10)
+    assert not session(child.pid)
+    pipeline.children.remove(child)
+
+
+@dataclass(slots=True)
+class LivePipeline:
+    """Service and runtime in live mode, with epochs of a second."""
+
+    pipeline: Pipeline
+    client: Client
+    epoch_batches: int
+    epoch_seconds: float
+    _runtime: Child | None = field(default=None)
+
+    @property
+    def results(self) -> Path:
+        """The runtime's results."""
+        return self.pipeline.spec.results
+
+    def progress(self) -> Progress:
+        """The runtime's last heartbeat; fails where the runtime has."""
+        found = self.pipeline.channel.progress()
+        assert found is not None
+        return found
+
+    def start_runtime(self) -> None:
+        """Start the runtime and wait for its heartbeat."""
+        spec = self.pipeline.spec
+        argv = [
+            *(sys.executable, "-m", "anabranch_runtime"),
+            *("--redis-url", self.pipeline.redis_url, "--namespace", spec.namespace),
+            *("--state", str(spec.state), "--results", str(spec.results), "--mode", "live"),
+            *("--epoch-batches", str(self.epoch_batches), "--master", "local[2]"),
+            *("--epoch-seconds", str(self.epoch_seconds)),
+        ]
+        self.pipeline.children.append(spawn("runtime", argv, spec.logs / "runtime.log"))
+        self.wait("the runtime's start", lambda: self.progress_or_none() is not None)
+
+    def progress_or_none(self) -> Progress | None:
+        """The heartbeat, if there has been one."""
+        return self.pipeline.channel.progress()
+
+    def wait(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        """Poll until ``holds()``; fails at once where a process has ended."""
+
+        def look() -> bool:
+            self.pipeline.check()
+            return holds()
+
+        wait_until(what, look, seconds)
+
+
+@contextmanager
+def live_pipeline(
+    home: Path, *, epoch_batches: int = 3, epoch_seconds: float = 1.0
+) -> Iterator[LivePipeline]:
+    """A live pipeline that knows no stream yet."""
+    with running(spec_of(home, mode="live", epoch_batches=epoch_batches)) as pipeline:
+        client = pipeline.start_service()
+        live = LivePipeline(pipeline, client, epoch_batches, epoch_seconds)
+        live.start_runtime()
+        with client:
+            yield live
+
+
+def spec_of(home: Path, **changes: object) -> PipelineSpec:
+    """A pipeline below ``home`` whose service comes back on the same port."""
+    given: dict[str, object] = {
+        "home": home,
+        "results": home / "results",
+        "mode": "step",
+        "namespace": "test",
+        "optimizer": "clash",
+        "parallelism": 2,
+        "epoch_batches": 3,
+        "port": free_port(),
+        "master": "local[2]",
+    }
+    return PipelineSpec(**{**given, **changes})  # type: ignore[arg-type]

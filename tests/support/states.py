@@ -1,0 +1,132 @@
+"""Rulesets from the real planner and states built on them, for tests of the runtime's parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.optimise import optimise
+from anabranch_planner.sql import parse_sql
+from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.types import parse_type
+from anabranch_runtime.segment import Segment
+from anabranch_runtime.state import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.coverage import Interval
+
+MINUTE = 60_000_000
+RS = "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a"
+ST = "SELECT S.a, T.b FROM S JOIN T ON S.b = T.b"
+
+
+def stream(name: str, *columns: str, lateness: int | None = 0, timed: bool = True) -> Stream:
+    """A stream of integer columns, and of ``ts`` where it is ``timed``."""
+    plain = tuple((c, parse_type("bigint")) for c in columns)
+    if not timed:
+        return Stream(StreamName(name), plain)
+    return Stream(StreamName(name), (*plain, ("ts", parse_type("timestamp"))), "ts", lateness)
+
+
+R, S, T = stream("R", "a"), stream("S", "a", "b"), stream("T", "b")
+
+
+def rules(
+    epoch: int,
+    queries: Mapping[str, str],
+    *,
+    window: int | None = None,
+    streams: Sequence[Stream] = (R, S, T),
+    parallelism: int = 1,
+) -> Ruleset:
+    """What the service would publish for ``epoch``; ``window`` (µs) holds for every query."""
+    by_name = {s.name: s for s in streams}
+    parsed = [parse_sql(name, sql, by_name, window) for name, sql in sorted(queries.items())]
+    plan = optimise(parsed, NoStatistics(), parallelism=parallelism)
+    return compile_ruleset(
+        plan, parsed, list(streams), epoch=epoch, parallelism=parallelism, sinks={}
+    )
+
+
+def segment(
+    store: str,
+    batches: Interval,
+    *,
+    tau: Sequence[tuple[int | None, int | None]] = ((None, None),),
+    partition: int = 0,
+    level: int = 0,
+    name: str = "",
+) -> Segment:
+    """A descriptor without a file behind it; ``tau`` is (smallest, greatest) per member."""
+    path = f"segments/{store}-{batches[0]}-{batches[1]}-{partition}{name}.pack"
+    low, high = tuple(t[0] for t in tau), tuple(t[1] for t in tau)
+    return Segment(store, partition, path, 10, *batches, low, high, level, (64, 128, 0), ())
+
+
+def base_store(
+    relation: str,
+    intervals: Sequence[Interval],
+    *,
+    since: int | None = None,
+    filter: Sequence[str] = (),
+    partition: Any = None,
+    segments: Sequence[Segment] = (),
+    expired_below: int | None = None,
+) -> StoreState:
+    """A generation of a base relation's store; the relation's stream is its name to the ``[``."""
+    spec = _spec(relation, [relation], [relation], partition)
+    return StoreState(
+        spec,
+        (relation.split("[")[0],),
+        tuple(filter),
+        tuple(intervals),
+        since,
+        tuple(segments),
+        (expired_below,),
+    )
+
+
+def mir_store(
+    mir: str,
+    members: Sequence[str],
+    intervals: Sequence[Interval],
+    *,
+    since: int | None = None,
+    columns: Sequence[tuple[str, str]] = (),
+    bounds: Sequence[tuple[str, str, int]] = (),
+    segments: Sequence[Segment] = (),
+    expired_below: Sequence[int | None] = (),
+) -> StoreState:
+    """A container of an MIR over ``members``, which are relations without filters."""
+    spec = _spec(mir, members, members, None)
+    spec |= {"columns": [list(c) for c in columns], "bounds": [list(b) for b in bounds]}
+    return StoreState(
+        spec,
+        tuple(members),
+        (),
+        tuple(intervals),
+        since,
+        tuple(segments),
+        tuple(expired_below) or tuple(None for _ in members),
+    )
+
+
+def _spec(
+    mir: str, members: Sequence[str], relations: Sequence[str], partition: Any
+) -> dict[str, Any]:
+    return {
+        "id": mir,
+        "mir": mir,
+        "members": list(members),
+        "relations": list(relations),
+        "partition": partition,
+        "partitions": 1,
+        "owner": "",
+        "columns": [],
+        "bounds": [],
+        "indexes": [],
+    }
