@@ -48,18 +48,23 @@ def stream_add(
         list[str] | None, typer.Option("--column", help="name:type, in order (repeat).")
     ] = None,
     path: Annotated[
-        Path | None, typer.Option("--path", help="Parquet file to read the stream from.")
+        Path | None,
+        typer.Option("--path", help="Parquet file to replay, or folder to watch for such files."),
     ] = None,
-    rows_per_batch: Annotated[int, typer.Option(min=1, help="For --path.")] = 10_000,
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="For a file in --path.")] = 10_000,
     event_time: Annotated[str | None, typer.Option(help="The event-time column.")] = None,
     lateness: Annotated[str | None, typer.Option(help="A duration, or 'unbounded'.")] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Register a stream; columns come from --column, or from the file in --path."""
-    source = None
+    source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
-    if path is not None:
+    if path is not None and path.is_dir():
+        source = {"format": "parquet", "path": str(path.resolve())}
+        examples = sorted(path.glob("*.parquet"))
+        columns = columns or list(parquet_columns(examples[0], "--path")[0] if examples else ())
+    elif path is not None:
         source = {
             "format": "recorded",
             "path": str(path.resolve()),

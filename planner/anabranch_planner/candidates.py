@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import sub_join
 from anabranch_planner.model import AttrRef, Label
 
 if TYPE_CHECKING:
@@ -45,13 +44,6 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
             return None
         level = {labels | {other} for labels in level for x in labels for other in near[x] - labels}
     return tuple(found)
-
-
-def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
-    """What one of the query's orders may probe: its base relations and proper sub-joins."""
-    sets = connected_sets(query) or ()
-    whole = len(query.labels)
-    return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:

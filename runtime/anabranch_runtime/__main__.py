@@ -26,7 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, default=environ.get("ANABRANCH_STORAGE"))
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--master", default=environ.get("ANABRANCH_MASTER", "local[*]"))
-    parser.add_argument("--epoch-batches", type=int, default=4)
+    parser.add_argument(
+        "--epoch-batches", type=int, default=int(environ.get("ANABRANCH_EPOCH_BATCHES", "4"))
+    )
     parser.add_argument("--epoch-seconds", type=float, default=5.0)
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
     options = parser.parse_args(arguments)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import redis
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from anabranch_planner import ruleset as rulesets
 from anabranch_planner.exchange import Activation, Boundary, Keys, Progress
@@ -51,6 +52,12 @@ class StreamRecord(_Wire):
     columns: tuple[ColumnRecord, ...]
     event_time: str | None = None
     source: SourceRecord = SourceRecord()
+
+
+class QueryRecord(_Wire):
+    """What the runtime needs to know of a query as registered."""
+
+    expires_at: AwareDatetime | None = None
 
 
 class Control:
@@ -120,10 +127,14 @@ class Control:
             pipe.execute()
 
     def registry_digest(self) -> int:
-        """Changes whenever a stream, a query or a setting does."""
-        kept = (self.keys.streams, self.keys.queries)
-        parts = [sorted(self._redis.hgetall(key).items()) for key in kept]
-        return zlib.crc32(repr((parts, self._redis.get(self.keys.settings))).encode())
+        """Changes whenever a stream, a query or a setting does, or a query's time is up."""
+        streams = sorted(self._redis.hgetall(self.keys.streams).items())
+        queries = sorted(self._redis.hgetall(self.keys.queries).items())
+        ends = [QueryRecord.model_validate_json(text).expires_at for _, text in queries]
+        now = datetime.now(UTC)
+        over = [end is not None and end <= now for end in ends]
+        settings = self._redis.get(self.keys.settings)
+        return zlib.crc32(repr((streams, queries, over, settings)).encode())
 
     def stop_requested(self) -> bool:
         """Whether the runtime is asked to leave."""

@@ -262,9 +262,9 @@ class Driver:
         """The state in which the batch starts, its ruleset, and whether an epoch begins."""
         choice = self._recorded_choice(batch)
         if choice is None:
-            if self._epoch == self.state.epoch:
-                return self.state, self.control.ruleset(self.state.ruleset_epoch), False
-            choice = (self._epoch, self._published(self._epoch))
+            running = self._epoch == self.state.epoch
+            published = self.state.ruleset_epoch if running else self._published(self._epoch)
+            choice = (self._epoch, published)
             self._record_choice(batch, choice)
         epoch, published = choice
         self._epoch = epoch

@@ -186,5 +186,6 @@ def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
     earlier = known.max_tau_before(visible.batch) if visible.batch else None
     if visible.batch and earlier is None:
         return None
-    bounds = [t for t in (earlier, visible.event_time and visible.event_time - 1) if t is not None]
+    expired = None if visible.event_time is None else visible.event_time - 1
+    bounds = [t for t in (earlier, expired) if t is not None]
     return max(bounds) if bounds else "nothing"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import structlog
 from redis.exceptions import RedisError
 
 from anabranch_planner.exchange import Mode
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.control import Control, StreamRecord
     from anabranch_runtime.driver import Settings
+
+_LOG = structlog.get_logger("anabranch.runtime")
 
 #: Tuples per block of a source that is not a recording.
 BLOCK_ROWS = 1 << 16
@@ -145,7 +148,10 @@ class Pipeline:
         """Run the Spark query over ``records`` until asked to stop or they change."""
         recorded = [r for r in records if r.source.format == "recorded"]
         others = [r for r in records if r.source.format != "recorded"]
-        recordings = [convert(r, self.settings.state / "recordings") for r in recorded]
+        recordings = [r for r in map(self._recording, recorded) if r is not None]
+        if not recordings and not others:
+            time.sleep(LOOK)
+            return
         driver.total_batches = None if others else batches_of(recordings)
         busy, leaving = threading.Lock(), threading.Event()
 
@@ -169,6 +175,16 @@ class Pipeline:
                 leaving.set()
             # Not under the lock: Spark waits for a batch that waits for it, to be refused.
             query.stop()
+
+    def _recording(self, record: StreamRecord) -> Recording | None:
+        """A stream's recording; live, one that can't be read is left out and the others go on."""
+        try:
+            return convert(record, self.settings.state / "recordings")
+        except PipelineError as error:
+            if self.settings.mode is Mode.STEP:
+                raise
+            _LOG.error("stream left out", stream=record.name, error=str(error))
+            return None
 
     def _blocks(
         self,

@@ -6,6 +6,7 @@ last), typed as the stream declares. Row ``k`` belongs to batch ``k // rows_per_
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -69,8 +70,13 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
             "a recorded stream needs rows_per_batch of at least 1",
             field=f"streams.{record.name}.source.rows_per_batch",
         )
-    target = directory / f"{record.name}.arrow"
     schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
+    # The name tells what was converted, so another file or schema under the same stream's name
+    # never meets the old conversion.
+    stat = source.stat()
+    made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+    target = directory / f"{record.name}-{digest}.arrow"
     with pq.ParquetFile(source) as file:
         rows = file.metadata.num_rows
         if not target.exists():

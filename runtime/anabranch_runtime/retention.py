@@ -79,7 +79,8 @@ def _expire_store(
             continue
         for at, newest in enumerate(segment.tau_max):
             if newest is not None:
-                below[at] = max(below[at] or newest + 1, newest + 1)
+                known = below[at]
+                below[at] = newest + 1 if known is None else max(known, newest + 1)
     if len(kept) == len(store.segments):
         return store
     return replace(store, segments=tuple(kept), expired_below=tuple(below))

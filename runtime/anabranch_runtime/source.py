@@ -2,8 +2,9 @@
 
 A row is a block: the stream's name and an Arrow IPC stream of one record batch of its tuples.
 Each read partition gets an equal share of every stream's slice of the batch, so the tasks of a
-batch start with equal work. The offset is the number of batches read; the control plane's gate
-says how far it may go, so no batch is planned before it may start.
+batch start with equal work. The offset is the number of rows read per stream, so a recording that
+is registered later starts from its first row. The control plane's gate says how many batches may
+start, so none is planned before it may.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from anabranch_runtime.control import gate
-from anabranch_runtime.recording import Recording, batches_of, read_rows
+from anabranch_runtime.recording import Recording, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,33 +53,42 @@ class RecordedReader(DataSourceStreamReader):
         self._recordings = [Recording(**r) for r in json.loads(options["recordings"])]
         self._partitions = int(options["partitions"])
         self._url, self._namespace = options["redis"], options["namespace"]
-        self._end = batches_of(self._recordings)
 
     def initialOffset(self) -> dict[str, int]:
-        """Nothing has been read."""
-        return {"batch": 0}
+        """Nothing has been read of any stream."""
+        return {}
 
     def getDefaultReadLimit(self) -> ReadMaxFiles:
         """One batch at a time."""
         return ReadMaxFiles(1)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """One batch on, if there is one and the gate lets it through."""
+        """One batch of every stream on, if there is one and the gate lets it through."""
         opened = gate(self._url, self._namespace)
-        end = self._end if opened is None else min(self._end, opened)
-        return {"batch": start["batch"] + 1} if start["batch"] < end else start
+        if opened is not None and self._batches(start) >= opened:
+            return start
+        end = dict(start)
+        for recording in self._recordings:
+            read = start.get(recording.stream, 0)
+            if read < recording.rows:
+                end[recording.stream] = min(read + recording.rows_per_batch, recording.rows)
+        return end
+
+    def _batches(self, offset: dict[str, int]) -> int:
+        """Batches that have been read of the stream that has come furthest."""
+        read = (-(-offset.get(r.stream, 0) // r.rows_per_batch) for r in self._recordings)
+        return max(read, default=0)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """An equal share of every stream's rows for each partition."""
         shares: list[list[Slice]] = [[] for _ in range(self._partitions)]
-        for batch in range(start["batch"], end["batch"]):
-            for recording in self._recordings:
-                first, last = recording.slice_of(batch)
-                count = last - first
-                cuts = [first + count * i // self._partitions for i in range(self._partitions + 1)]
-                for share, low, high in zip(shares, cuts, cuts[1:], strict=False):
-                    if low < high:
-                        share.append(Slice(recording.stream, recording.path, low, high))
+        for recording in self._recordings:
+            first, last = start.get(recording.stream, 0), end.get(recording.stream, 0)
+            count = last - first
+            cuts = [first + count * i // self._partitions for i in range(self._partitions + 1)]
+            for share, low, high in zip(shares, cuts, cuts[1:], strict=False):
+                if low < high:
+                    share.append(Slice(recording.stream, recording.path, low, high))
         return [Share(slices) for slices in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

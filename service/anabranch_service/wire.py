@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     JsonValue,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -71,6 +72,19 @@ class StreamIn(Body):
         description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
     )
     source: SourceIn = SourceIn()
+
+    @model_validator(mode="after")
+    def _recordings_are_complete(self) -> Self:
+        source = self.source
+        if "source" in self.model_fields_set and source.format == "recorded":
+            for field in ("path", "rows_per_batch"):
+                if getattr(source, field) is None:
+                    raise PydanticCustomError(
+                        "incomplete_source",
+                        "a recorded source needs {field}; give it, or name another format",
+                        {"field": field},
+                    )
+        return self
 
 
 class QueryIn(Body):

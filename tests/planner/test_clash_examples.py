@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_planner.candidates import mirs_of
 from anabranch_planner.check import cost_of, validate_plan
 from anabranch_planner.model import JoinQuery, Label
 from anabranch_planner.optimise import optimise
@@ -13,6 +12,7 @@ from tests.support.candidate_lists import (
     candidate_mirs,
     candidate_orders,
     decorate,
+    mirs_of,
     partition_candidates,
 )
 from tests.support.queries import FixedStatistics, chain, join_query

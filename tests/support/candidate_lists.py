@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from anabranch_planner.candidates import joining_attributes, mirs_of
-from anabranch_planner.mir import Mir, MirId, join_keys
+from anabranch_planner.candidates import connected_sets, joining_attributes
+from anabranch_planner.mir import Mir, MirId, join_keys, sub_join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +30,13 @@ class Probe:
 
 
 CandidateOrder = tuple[Probe, ...]
+
+
+def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
+    """What one of the query's orders may probe: its base relations and proper sub-joins."""
+    sets = connected_sets(query) or ()
+    whole = len(query.labels)
+    return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
 
 
 def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:

@@ -44,7 +44,7 @@ def rules(
     parallelism: int = 1,
 ) -> Ruleset:
     """What the service would publish for ``epoch``; ``window`` (µs) holds for every query."""
-    by_name = {s.name: s for s in streams}
+    by_name: dict[str, Stream] = {s.name: s for s in streams}
     parsed = [parse_sql(name, sql, by_name, window) for name, sql in sorted(queries.items())]
     plan = optimise(parsed, NoStatistics(), parallelism=parallelism)
     return compile_ruleset(

@@ -1,0 +1,124 @@
+"""The manifest: what is committed is what is loaded, and damage is noticed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.exchange import Activation, Visibility
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.lifecycle import enter_epoch
+from anabranch_runtime.state import KEPT, Manifests, Sketch, State, read_manifest
+from tests.support.states import RS, base_store, mir_store, rules, segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def full_state() -> State:
+    """A state with something in every field."""
+    state = enter_epoch(State(), rules(0, {"q": RS + " WHERE S.b > 3"}, window=5, parallelism=2), 0)
+    stored = segment("x", (1, 3), tau=[(-5, None)])
+    indexed = replace(stored, indexes=(("k:bigint", True, ((0, 1, 2), (3, 4, 5), (6, 7, 8))),))
+    return replace(
+        state,
+        next_batch=4,
+        streams={n: replace(s, max_tau=-7, history=((0, None),)) for n, s in state.streams.items()},
+        stores={
+            **state.stores,
+            "x": base_store("R", ((0, 1),), since=3, segments=[indexed], expired_below=9),
+            "y": mir_store("RS", ("R", "S"), (), since=2, bounds=[("R", "S", 3)]),
+        },
+        queries={
+            **state.queries,
+            "old": Activation(0, {"R": Visibility(0, 12)}, 5, "from", expired_batch=2, results=3),
+        },
+        arrivals={"R": 3},
+        sketches={"R": {"a,b": Sketch((1, 1 << 63))}},
+        edges={"R>S": (1, 2, 0.5)},
+        probes={"0": 12},
+        processing_seconds=1.25,
+    )
+
+
+def test_what_is_committed_is_what_is_loaded(tmp_path: Path) -> None:
+    state = full_state()
+    Manifests(tmp_path).commit(state)
+    assert Manifests(tmp_path).load() == state
+
+
+def test_an_empty_directory_is_the_empty_state(tmp_path: Path) -> None:
+    assert Manifests(tmp_path).load() == State()
+
+
+def test_the_newest_counts_and_few_are_kept(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path)
+    for batch in (9, 10, 11, 100):
+        manifests.commit(State(next_batch=batch))
+    assert manifests.load().next_batch == 100
+    assert len(list((tmp_path / "manifest").iterdir())) == KEPT + 1
+
+
+def test_a_commit_that_was_interrupted_does_not_count(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path)
+    manifests.commit(State(next_batch=1))
+    (tmp_path / "manifest" / "000000000002.partial").write_text('{"version":1,')
+    assert Manifests(tmp_path).load() == State(next_batch=1)
+
+
+def test_entering_an_epoch_twice_replaces_the_manifest_of_the_same_batch(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path)
+    manifests.commit(State(next_batch=3, epoch=1))
+    manifests.commit(State(next_batch=3, epoch=2))
+    assert Manifests(tmp_path).load().epoch == 2
+
+
+def committed(tmp_path: Path) -> Path:
+    Manifests(tmp_path).commit(full_state())
+    return next((tmp_path / "manifest").iterdir())
+
+
+def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = committed(tmp_path)
+    path.write_text(path.read_text().replace('"next_batch":4', '"next_batch":5'))
+    with pytest.raises(StateError) as caught:
+        read_manifest(path)
+    assert caught.value.code == "damaged-manifest"
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", '{"version":1}'])
+def test_what_is_no_manifest_is_said_to_be_none(text: str, tmp_path: Path) -> None:
+    path = committed(tmp_path)
+    path.write_text(text)
+    with pytest.raises(StateError) as caught:
+        read_manifest(path)
+    assert caught.value.code == "damaged-manifest"
+
+
+def test_a_version_from_the_future_is_refused(tmp_path: Path) -> None:
+    path = committed(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+    with pytest.raises(StateError) as caught:
+        read_manifest(path)
+    assert caught.value.code == "unknown-version"
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "store"),
+    [
+        ("overlap", base_store("R", ((0, 2), (2, 3)))),
+        ("overlap", base_store("R", ((0, 2),), since=1)),
+        ("future-segment", base_store("R", (), since=0, segments=[segment("x", (4, 4))])),
+        ("stray-segment", base_store("R", ((2, 3),), segments=[segment("x", (1, 2))])),
+        ("stray-segment", base_store("R", ((0, 1),), segments=[segment("x", (1, 2))])),
+    ],
+)
+def test_broken_invariants_are_named(code: str, store: object) -> None:
+    full_state().validate()
+    with pytest.raises(StateError) as caught:
+        State(next_batch=4, stores={"x": store}).validate()  # type: ignore[dict-item]
+    assert caught.value.code == code
