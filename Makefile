@@ -45,8 +45,12 @@ format: setup ## format the code and apply the safe fixes
 demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (ARGS=--keep)
 	@$(BIN)/anabranch demo $(ARGS)
 
-bench: setup ## run the benchmarks
-	@$(BIN)/python -m pytest -m bench -s $(ARGS) </dev/null
+# A benchmark prints its line when everything has been measured and checked, else nothing.
+bench: setup ## measure throughput and planning, write docs/benchmarks.md (ARGS: throughput's)
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m tests.benchmarks.throughput --json $(ARGS) >> docs/benchmarks/throughput.jsonl
+	@$(BIN)/python -m tests.benchmarks.planner --json >> docs/benchmarks/planner.jsonl
+	@$(BIN)/python -m tests.benchmarks.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

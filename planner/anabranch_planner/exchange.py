@@ -9,7 +9,8 @@ Protocol:
   ``epoch = -1`` when it starts, then one after the last batch of every epoch, with that epoch's
   statistics. The service answers each by publishing the ruleset of a later epoch: ``epoch + 1``
   in step mode (``replay``: the runtime waits for it), ``epoch + 2`` live (``epoch = -1`` is
-  always answered with epoch 0). A published ruleset never changes (``SET NX``).
+  always answered with epoch 0). A published ruleset never changes (``SET NX``). Live, an epoch also
+  ends by time where something has been registered, so epochs may have no batch at all.
 * Where nothing has been published for an epoch the runtime goes on with the newest older one.
 * ``Keys.gate`` holds the number of batches that may start (absent: no limit).
 * ``Keys.stop`` set to anything asks the runtime to finish its batch and leave.
@@ -154,7 +155,14 @@ class Snapshot:
     stores: dict[str, StoreStatistics] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """Tuples of ``relation`` seen so far; None if the runtime has not met it."""
+        """Tuples of ``relation`` seen so far; None if the runtime has not met it.
+
+        An unfiltered relation is its stream, which is counted whether a query reads it or not; a
+        filtered one is counted from its first query on.
+        """
+        stream = self.streams.get(relation)
+        if stream is not None:
+            return float(max(stream["input"] - stream["late"] - stream["invalid"], 1))
         seen = self.arrivals.get(relation)
         return None if seen is None else float(max(seen, 1))
 

@@ -99,7 +99,7 @@ def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
         pending: list[pa.RecordBatch] = []
         waiting = 0
         for batch in file.iter_batches(batch_size=RUN, columns=schema.names):
-            columns = [batch.column(f.name).cast(f.type) for f in schema]
+            columns = [_convert_column(batch.column(f.name), f) for f in schema]
             pending.append(pa.RecordBatch.from_arrays(columns, schema=schema))
             waiting += batch.num_rows
             while waiting >= RUN:
@@ -109,6 +109,19 @@ def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
                 waiting -= RUN
         if waiting:
             writer.write_batch(pa.concat_batches(pending))
+
+
+def _convert_column(column: pa.Array, wanted: pa.Field) -> pa.Array:
+    try:
+        # Nanoseconds are cut to microseconds; nothing else may lose anything.
+        return column.cast(wanted.type, safe=not pa.types.is_timestamp(wanted.type))
+    except pa.ArrowException as cause:
+        raise PipelineError(
+            "bad-column",
+            f"a value of type {column.type} is no {wanted.type}: {cause}",
+            field=wanted.name,
+            remedy="declare the column with the type that the file has",
+        ) from cause
 
 
 def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:

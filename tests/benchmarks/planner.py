@@ -124,7 +124,7 @@ def _shape(text: str) -> tuple[int, int, int]:
 
 def _random(count: int, size: int, relations: int) -> Workload:
     return Workload(
-        f"{count} random {size}-way over {relations}",
+        f"{count} × {size}-way of {relations}",
         lambda seed: (
             random_queries(seed, count=count, size=size, relations=relations),
             UniformStatistics(),

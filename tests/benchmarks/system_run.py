@@ -38,6 +38,10 @@ PHASES = ("between", "enter", *TASK_PHASES, "spark", "commit")
 
 #: Nothing lasts this long but a hanging run.
 _PATIENCE = 900.0
+#: Seconds between samples of the processes, and looks at the progress: the one who measures
+#: shares the cores with what is measured.
+_SAMPLING = 0.5
+_POLLING = 0.1
 
 
 class WrongResultError(Exception):
@@ -175,7 +179,7 @@ def run_system(
         pipeline.channel.open_gate(0)
         pipeline.start_runtime()
         pipeline.wait_for_runtime()
-        meter, busy, began = ProcessMeter(pipeline.pids, interval=0.1), _busy_seconds(), time.time()
+        meter, busy, began = ProcessMeter(pipeline.pids, _SAMPLING), _busy_seconds(), time.time()
         meter.start()
         try:
             pipeline.channel.open_gate(None)
@@ -200,7 +204,7 @@ def run_system(
         other_cpu_seconds=max(busy - meter.cpu_seconds, 0.0),
         peak_rss_bytes=meter.peak_rss_bytes,
         state_bytes=progress.state_bytes,
-        epochs=len(progress.epoch_starts),
+        epochs=len({b.epoch for b in log}),
         results={name: found.results for name, found in results.items()},
         phases=phases(later, seconds),
         batches=tuple(log),
@@ -269,7 +273,7 @@ def _wait(pipeline: Pipeline, done: Callable[[Progress], bool]) -> Progress:
         progress = pipeline.channel.progress()
         if progress is not None and done(progress):
             return progress
-        time.sleep(0.02)
+        time.sleep(_POLLING)
     raise TimeoutError(f"the run has not ended after {_PATIENCE:.0f} s")
 
 

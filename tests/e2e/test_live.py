@@ -125,14 +125,10 @@ class World:
         files = sorted(map(str, (self.live.results / name).glob("*.parquet")))
         return duckdb.read_parquet(files).fetchall() if files else []
 
-    def _expected(
-        self, info: QueryInfo, sql: str, window: int | None
-    ) -> list[tuple[object, ...]]:
+    def _expected(self, info: QueryInfo, sql: str, window: int | None) -> list[tuple[object, ...]]:
         said = info.document()
         db = duckdb.connect()
-        db.execute(
-            "CREATE TABLE rows (stream TEXT, batch INT, k BIGINT, v INT, tau BIGINT);"
-        )
+        db.execute("CREATE TABLE rows (stream TEXT, batch INT, k BIGINT, v INT, tau BIGINT);")
         if self.rows:
             db.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", self.rows)
         for stream in self.read:

@@ -80,9 +80,7 @@ def mir_rule(fill: tuple[str, ...] = ("S", "T")) -> ProbeRule:
         store=StoreId("ST/1"),
         members=(Label("S"), Label("T")),
         key=KEY,
-        fill=tuple(
-            FillStep(RelationId(r), StoreId(f"{r}/1"), Label(r), KEY, (), ()) for r in fill
-        ),
+        fill=tuple(FillStep(RelationId(r), StoreId(f"{r}/1"), Label(r), KEY, (), ()) for r in fill),
     )
 
 

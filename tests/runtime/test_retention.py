@@ -8,7 +8,19 @@ from anabranch_runtime.access import accesses
 from anabranch_runtime.lifecycle import enter_epoch
 from anabranch_runtime.retention import FANOUT, drop_unused, expire, horizons, merges, watermarks
 from anabranch_runtime.state import State
-from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, segment, stream
+from tests.support.states import (
+    MINUTE,
+    RS,
+    ST,
+    R,
+    S,
+    T,
+    base_store,
+    mir_store,
+    rules,
+    segment,
+    stream,
+)
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 

@@ -25,7 +25,7 @@ from anabranch_runtime.segment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 GOLDEN = Path(__file__).parent / "golden"
 KEY = IndexKey(("k",), ("bigint",))
@@ -110,7 +110,7 @@ def test_columns_are_read_in_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("empty", [True, False])
 def test_an_interrupted_pack_leaves_nothing_under_its_name(tmp_path: Path, empty: bool) -> None:
-    def fail() -> Iterator[None]:
+    def fail() -> Generator[None, None, None]:
         with PackWriter(tmp_path, "segments/x.pack") as writer:
             assert [p.name for p in (tmp_path / "segments").iterdir()] == ["x.pack.partial"]
             if not empty:

@@ -1,4 +1,4 @@
-"""A pipeline's real processes, with what tests do to them: kill -9, restart, wait with a deadline."""
+"""A pipeline's real processes, and what tests do to them: kill, restart, wait with a deadline."""
 
 from __future__ import annotations
 

@@ -1,0 +1,118 @@
+"""What a task makes of what it reads: late, invalid, filtered; one sigma per tuple."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pyarrow as pa
+import pytest
+
+from anabranch_planner.model import RelationId
+from anabranch_runtime import arrivals
+from anabranch_runtime.arrivals import Arrivals, Block, take_in
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.layout import Layout
+from anabranch_runtime.segment import COUNTER_BITS, OFFSET_BITS
+from tests.support.states import RS, ST, R, S, T, rules, stream
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+def block(name: str, times: list[int | None], **columns: list[int]) -> Block:
+    given = {c: pa.array(v, pa.int64()) for c, v in columns.items()}
+    return Block(name, pa.record_batch({**given, "ts": pa.array(times, TIMESTAMP)}))
+
+
+def read(
+    *blocks: Block, batch: int = 2, task: int = 1, marks: dict[str, int] | None = None
+) -> Arrivals:
+    known = rules(0, {"q": RS, "p": ST, "f": RS + " WHERE S.b > 3"})
+    return take_in(Layout(known, {}), batch, task, marks or {}, blocks)
+
+
+def column(found: Arrivals, relation: str, name: str) -> list[int]:
+    return found.tables[RelationId(relation)].column(name).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_late_and_invalid_tuples_are_counted_and_set_aside() -> None:
+    found = read(block("R", [10, None, 9, 12, 11], a=[1, 2, 3, 4, 5]), marks={"R": 11, "S": 99})
+
+    assert column(found, "R", "a") == [4, 5]
+    assert column(found, "R", "#tau") == [12, 11]
+    assert asdict(found.meters["R"]) == {"input": 5, "late": 2, "invalid": 1, "max_tau": 12}
+
+
+def test_late_tuples_move_the_maximum_but_invalid_ones_do_not() -> None:
+    found = read(block("R", [None, -5], a=[1, 2]), marks={"R": 0})
+    assert asdict(found.meters["R"]) == {"input": 2, "late": 1, "invalid": 1, "max_tau": -5}
+    assert found.tables == {}
+    none = read(block("R", [None], a=[1]))
+    assert asdict(none.meters["R"]) == {"input": 1, "late": 0, "invalid": 1, "max_tau": None}
+
+
+def test_nothing_is_late_without_a_watermark() -> None:
+    found = read(block("R", [-(1 << 50), 0], a=[1, 2]), marks={"S": 5})
+    assert column(found, "R", "a") == [1, 2]
+    assert found.meters["R"].late == 0
+
+
+def test_tuples_go_to_every_relation_whose_filter_they_pass() -> None:
+    found = read(block("S", [1, 2, 3], a=[1, 2, 3], b=[5, 3, 4]))
+    relations = sorted(found.tables)
+    assert len(relations) == 2
+    assert relations[0] == "S"
+    assert column(found, "S", "b") == [5, 3, 4]
+    assert column(found, relations[1], "b") == [5, 4]
+    sigma = column(found, "S", "#sigma")
+    assert column(found, relations[1], "#sigma") == [sigma[0], sigma[2]]
+
+
+def test_every_tuple_has_a_sigma_of_its_own_and_all_of_their_batch() -> None:
+    blocks = [
+        block("R", [1, None, 2], a=[1, 2, 3]),
+        block("S", [1, 1], a=[1, 2], b=[1, 2]),
+        Block("unknown", pa.record_batch({"z": [1, 2]})),
+        block("R", [3], a=[4]),
+        block("T", [4, 5], b=[1, 2]),
+    ]
+    sigmas = [
+        s
+        for task in (0, 1, 2)
+        for found in [read(*blocks, batch=7, task=task)]
+        for relation in ("R", "S", "T")
+        for s in column(found, relation, "#sigma")
+    ]
+    assert len(set(sigmas)) == len(sigmas) == 3 * 7
+    assert {s >> OFFSET_BITS for s in sigmas} == {7}
+
+
+def test_a_stream_that_no_ruleset_names_is_counted_and_passed_over() -> None:
+    found = read(Block("unknown", pa.record_batch({"z": [1, 2]})))
+    assert asdict(found.meters["unknown"]) == {
+        "input": 2,
+        "late": 0,
+        "invalid": 0,
+        "max_tau": None,
+    }
+    assert found.tables == {}
+
+
+def test_streams_without_event_time_have_no_tau() -> None:
+    streams = (stream("R", "a", timed=False), S, T)
+    layout = Layout(rules(0, {"q": RS}, streams=streams), {})
+    given = Block("R", pa.record_batch({"a": pa.array([1], pa.int64())}))
+    table = take_in(layout, 0, 0, {"R": 99}, [given]).tables[RelationId("R")]
+    assert table.batch.schema.names == ["a", "#sigma"]
+
+
+def test_more_tuples_than_sigmas_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COUNTER_BITS < OFFSET_BITS
+    monkeypatch.setattr(arrivals, "COUNTER_BITS", 2)
+    assert read(block("R", [1, 2, 3], a=[1, 2, 3])).meters["R"].input == 3
+    with pytest.raises(PipelineError) as caught:
+        read(block("R", [1, 2], a=[1, 2]), block("T", [1, 2], b=[1, 2]))
+    assert caught.value.code == "batch-too-large"
+
+
+def test_the_streams_are_those_of_the_rules() -> None:
+    assert {str(s.name) for s in (R, S, T)} == {s.name for s in rules(0, {}).streams}

@@ -1,0 +1,387 @@
+"""The batch protocol, step by step: what a driver does again, skips, refuses and cleans up.
+
+Batches run in this process (one task); only Spark is left out, and the planner's service is the
+test itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pytest
+import redis as redis_client
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.exchange import Boundary, Keys, Mode
+from anabranch_runtime.arrivals import Block
+from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.worker import run_task
+from tests.support.redis import redis_url
+from tests.support.states import RS, ST, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.driver import Job
+    from anabranch_runtime.worker import TaskReport
+
+KEYS = Keys("test")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with redis_url() as url:
+        yield url
+
+
+@pytest.fixture
+def url(server: str) -> str:
+    redis_client.Redis.from_url(server).flushall()
+    fetch_ruleset.cache_clear()
+    return server
+
+
+def publish(url: str, epoch: int, queries: dict[str, str] | None = None) -> None:
+    document = json.dumps(rulesets.to_json(rules(epoch, queries or {"q": RS})))
+    connection = redis_client.Redis.from_url(url)
+    connection.set(KEYS.ruleset(epoch), document)
+    connection.zadd(KEYS.published, {str(epoch): epoch})
+
+
+def boundaries(url: str) -> list[Boundary]:
+    found = redis_client.Redis.from_url(url).lrange(KEYS.boundaries, 0, -1)
+    return [Boundary.loads(text) for text in found]
+
+
+def driver(url: str, folder: Path, mode: Mode = Mode.STEP, *, every: int = 2) -> Driver:
+    """A driver as it comes up (again) over what is in ``folder``."""
+    settings = Settings(
+        folder / "state",
+        folder / "results",
+        epoch_batches=every,
+        epoch_seconds=0.0,
+        mode=mode,
+        patience=0.05,
+    )
+    settings.state.mkdir(parents=True, exist_ok=True)
+    found = Driver(settings, Control(url, "test"))
+    found.announce()
+    return found
+
+
+def job(batch: int, seen: list[tuple[int, int]] | None = None) -> Job:
+    """Batch ``b`` brings one tuple ``a = 0`` to R and one to S, with ``b`` as S's value."""
+    moment = pa.array([batch], pa.timestamp("us", tz="UTC"))
+
+    def run(context: BatchContext) -> list[TaskReport]:
+        if seen is not None:
+            seen.append((context.epoch, context.ruleset))
+        one, value = pa.array([0], pa.int64()), pa.array([batch], pa.int64())
+        blocks = [
+            Block("R", pa.record_batch({"a": one, "ts": moment})),
+            Block("S", pa.record_batch({"a": one, "b": value, "ts": moment})),
+        ]
+        known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        return [run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])]
+
+    return run
+
+
+class Killed(BaseException):
+    """The process dies here: nothing handles it."""
+
+
+def die(after: Job | None = None) -> Job:
+    def run(context: BatchContext) -> list[TaskReport]:
+        if after is not None:
+            after(context)
+        raise Killed
+
+    return run
+
+
+def results(folder: Path, query: str = "q") -> list[int]:
+    files = sorted(map(str, (folder / "results" / query).glob("*.parquet")))
+    return sorted(b for _, b in duckdb.read_parquet(files).fetchall()) if files else []
+
+
+def expected(batches: int) -> list[int]:
+    """Every R joins every S."""
+    return sorted(b for b in range(batches) for _ in range(batches))
+
+
+def test_a_committed_batch_is_skipped_when_it_is_asked_for_again(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    first = driver(url, tmp_path)
+    first.run(0, job(0))
+    before = first.state
+    again = driver(url, tmp_path)
+    again.run(0, die())
+
+    assert again.state == before
+    again.run(1, job(1))
+    assert results(tmp_path) == expected(2)
+
+
+def test_a_gap_between_checkpoint_and_state_is_refused(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    with pytest.raises(StateError) as caught:
+        driver(url, tmp_path).run(1, job(1))
+    assert caught.value.code == "batch-gap"
+    assert results(tmp_path) == []
+
+
+def test_what_an_interrupted_batch_left_is_collected(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(0, job(0))
+    kept = set((tmp_path / "state" / "segments").iterdir())
+    with pytest.raises(Killed):
+        one.run(1, die(after=job(1)))
+    assert set((tmp_path / "state" / "segments").iterdir()) > kept
+    (tmp_path / "state" / "exchange" / "dead").mkdir(parents=True)
+    (tmp_path / "state" / "segments" / "x.pack.partial").touch()
+
+    again = driver(url, tmp_path)
+
+    assert set((tmp_path / "state" / "segments").iterdir()) == kept
+    assert not (tmp_path / "state" / "exchange").exists()
+    assert list((tmp_path / "results" / ".staging").iterdir()) == []
+    again.run(1, job(1))
+    assert results(tmp_path) == expected(2)
+
+
+def test_a_batch_killed_between_its_results_and_its_commit_replaces_them(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(0, job(0))
+    with monkeypatch.context() as patch:
+
+        def die_at_commit(_: object) -> None:
+            raise Killed
+
+        patch.setattr(one.manifests, "commit", die_at_commit)
+        with pytest.raises(Killed):
+            one.run(1, job(1))
+    assert results(tmp_path) == expected(2)
+
+    driver(url, tmp_path).run(1, job(1))
+
+    assert results(tmp_path) == expected(2)
+
+
+def test_a_failed_attempt_is_made_again_and_leaves_nothing(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    attempts: list[str] = []
+
+    def unlucky(context: BatchContext) -> list[TaskReport]:
+        attempts.append(context.attempt)
+        reports = job(0)(context)
+        if len(attempts) == 1:
+            raise OSError("a worker is gone")
+        return reports
+
+    one = driver(url, tmp_path)
+    one.run(0, unlucky)
+
+    assert len(set(attempts)) == 2
+    assert results(tmp_path) == expected(1)
+    named = {s.path for store in one.state.stores.values() for s in store.segments}
+    assert {attempts[1] in name for name in named} == {True}
+
+
+def test_a_batch_that_always_fails_is_not_skipped(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+
+    def broken(_: BatchContext) -> list[TaskReport]:
+        raise OSError("no space left")
+
+    one = driver(url, tmp_path)
+    with pytest.raises(OSError, match="no space"):
+        one.run(0, broken)
+    assert one.state.next_batch == 0
+    one.run(0, job(0))
+    assert results(tmp_path) == expected(1)
+
+
+# --- epochs ------------------------------------------------------------------------------------
+
+
+def test_step_mode_waits_for_each_epochs_ruleset(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    with pytest.raises(PipelineError) as caught:
+        one.run(2, job(2))
+    assert caught.value.code == "no-ruleset"
+    publish(url, 1)
+    one.run(2, job(2))
+
+    assert one.state.epoch_starts == ((0, 0), (1, 2))
+    assert [(b.epoch, b.next_batch) for b in boundaries(url)] == [(-1, 0), (0, 2)]
+
+
+def test_an_interrupted_batch_is_repeated_by_the_ruleset_chosen_for_it(
+    url: str, tmp_path: Path
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    seen: list[tuple[int, int]] = []
+    with pytest.raises(Killed):
+        one.run(2, die(after=job(2, seen)))
+    publish(url, 1, {"q": RS, "p": RS})
+
+    again = driver(url, tmp_path, Mode.LIVE)
+    for _ in range(3):
+        # Between batches the driver looks for new rulesets; this batch has begun already.
+        again.tick()
+    again.run(2, job(2, seen))
+
+    assert seen == [(1, 0), (1, 0)]
+    assert set(again.state.queries) == {"q"}
+    assert results(tmp_path) == expected(3)
+    again.tick()
+    again.tick()
+    assert again.state.ruleset_epoch == 1
+    assert again.state.queries["p"].activated_batch == 3
+
+
+def test_live_goes_on_with_the_newest_ruleset_there_is(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=1)
+    seen: list[tuple[int, int]] = []
+    for batch in range(3):
+        one.run(batch, job(batch, seen))
+    publish(url, 2, {"q": RS, "p": ST})
+    one.run(3, job(3, seen))
+
+    assert seen == [(0, 0), (1, 0), (2, 0), (3, 2)]
+    assert results(tmp_path) == expected(4)
+    assert [b.epoch for b in boundaries(url)] == [-1, 0, 1, 2, 3]
+
+
+def test_live_and_idle_a_registered_query_becomes_active(url: str, tmp_path: Path) -> None:
+    publish(url, 0, {"q": ST})
+    one = driver(url, tmp_path, Mode.LIVE)
+    one.tick()
+    assert (one.state.epoch, set(one.state.queries)) == (0, {"q"})
+    redis_client.Redis.from_url(url).hset(KEYS.streams, "x", "anything")
+    for _ in range(3):
+        one.tick()
+    assert [b.epoch for b in boundaries(url)][:3] == [-1, 0, 1]
+    publish(url, 2, {"q": ST, "p": RS})
+    one.tick()
+    assert one.state.queries["p"].activated_batch == 0
+    assert one.state.next_batch == 0
+    assert driver(url, tmp_path, Mode.LIVE).state == one.state
+
+
+def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
+    url: str, tmp_path: Path
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.tick()
+    while one._eager or one._epoch < 2:
+        one.tick()
+    one.run(0, job(0))
+    assert one.state.ruleset_epoch == 0
+    publish(url, one.state.epoch, {"q": RS, "p": RS})
+    assert "p" not in one.state.queries
+
+    one.tick()
+    one.tick()
+
+    assert one.state.queries["p"].activated_batch == 1
+
+
+def test_the_registry_has_changed_once_a_querys_time_is_up(url: str) -> None:
+    control = Control(url, "test")
+    end = datetime.now(UTC) + timedelta(seconds=0.3)
+    records = {"q": {"expires_at": end.isoformat()}, "for_ever": {"expires_at": None}}
+    for name, record in records.items():
+        redis_client.Redis.from_url(url).hset(KEYS.queries, name, json.dumps(record))
+    before = control.registry_digest()
+    assert control.registry_digest() == before
+    time.sleep(max(0.0, (end - datetime.now(UTC)).total_seconds()) + 0.01)
+    after = control.registry_digest()
+    assert after != before
+    assert control.registry_digest() == after
+
+
+# --- Redis and the state out of step -----------------------------------------------------------
+
+
+def test_a_boundary_that_never_reached_redis_is_reported_after_a_restart(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(0, job(0))
+
+    def die_at_boundary(_: Boundary) -> None:
+        raise Killed
+
+    monkeypatch.setattr(one.control, "report_boundary", die_at_boundary)
+    with pytest.raises(Killed):
+        one.run(1, job(1))
+    assert [b.epoch for b in boundaries(url)] == [-1]
+
+    again = driver(url, tmp_path)
+
+    assert [(b.epoch, b.next_batch) for b in boundaries(url)] == [(-1, 0), (0, 2)]
+    assert boundaries(url)[-1].snapshot is not None
+    publish(url, 1)
+    again.run(2, job(2))
+    assert results(tmp_path) == expected(3)
+
+
+def test_a_reported_boundary_is_not_reported_twice(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    for _ in range(3):
+        driver(url, tmp_path)
+    assert [b.epoch for b in boundaries(url)] == [-1, 0]
+
+
+def test_a_heartbeat_that_never_reached_redis_is_written_after_a_restart(
+    url: str, tmp_path: Path
+) -> None:
+    publish(url, 0)
+    driver(url, tmp_path).run(0, job(0))
+    redis_client.Redis.from_url(url).delete(KEYS.runtime, KEYS.activations)
+
+    driver(url, tmp_path)
+
+    connection = redis_client.Redis.from_url(url)
+    progress = json.loads(connection.get(KEYS.runtime) or "")
+    assert progress["committed"] == 1
+    assert progress["results"] == {"q": 1}
+    assert connection.hexists(KEYS.activations, "q")
+
+
+def test_a_replay_ends_with_an_empty_file_for_a_query_without_results(
+    url: str, tmp_path: Path
+) -> None:
+    publish(url, 0, {"q": RS, "none": ST})
+    one = driver(url, tmp_path)
+    one.run(0, job(0))
+    one.finish()
+    assert [p.name for p in (tmp_path / "results" / "none").iterdir()] == ["empty.parquet"]
+    assert results(tmp_path) == expected(1)

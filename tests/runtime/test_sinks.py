@@ -1,0 +1,106 @@
+"""Result files: staged, moved into place, replaced by a later attempt at the same batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_runtime import sinks
+from anabranch_runtime.sinks import STAGING, ResultWriter, clear_staging, publish, write_empty
+from tests.support.states import RS, rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def stage(
+    results: Path, attempt: str, query: str, task: int, *values: int
+) -> tuple[str, int, Path]:
+    path = results / STAGING / attempt / query / f"{task}.parquet"
+    writer = ResultWriter(path, SCHEMA)
+    for value in values:
+        writer.add(pa.record_batch({"x": [value]}, schema=SCHEMA))
+    writer.close()
+    return query, task, path
+
+
+def seen(results: Path) -> dict[str, list[int]]:
+    return {
+        f"{p.parent.name}/{p.name}": pq.read_table(p).column("x").to_pylist()
+        for p in sorted(results.glob("*/*.parquet"))
+    }
+
+
+def test_what_is_staged_is_not_seen_before_it_is_published(tmp_path: Path) -> None:
+    staged = [stage(tmp_path, "one", "q", 0, 1, 2), stage(tmp_path, "one", "q", 3, 3)]
+    assert seen(tmp_path) == {}
+
+    publish(tmp_path, 7, staged)
+
+    assert seen(tmp_path) == {
+        "q/0000000007-00000.parquet": [1, 2],
+        "q/0000000007-00003.parquet": [3],
+    }
+
+
+def test_a_later_attempt_replaces_all_that_an_earlier_one_left(tmp_path: Path) -> None:
+    publish(tmp_path, 6, [stage(tmp_path, "zero", "q", 0, 60)])
+    publish(tmp_path, 70, [stage(tmp_path, "zero", "q", 0, 700)])
+    publish(
+        tmp_path,
+        7,
+        [
+            stage(tmp_path, "one", "q", 0, 1),
+            stage(tmp_path, "one", "q", 1, 2),
+            stage(tmp_path, "one", "p", 0, 3),
+        ],
+    )
+    publish(tmp_path, 7, [stage(tmp_path, "two", "q", 1, 9)])
+
+    assert seen(tmp_path) == {
+        "q/0000000006-00000.parquet": [60],
+        "q/0000000007-00001.parquet": [9],
+        "q/0000000070-00000.parquet": [700],
+    }
+
+
+def test_publishing_nothing_still_removes_what_an_earlier_attempt_left(tmp_path: Path) -> None:
+    publish(tmp_path, 7, [stage(tmp_path, "one", "q", 0, 1)])
+    publish(tmp_path, 7, [])
+    assert seen(tmp_path) == {}
+    publish(tmp_path / "new", 0, [])
+
+
+def test_staging_of_other_attempts_is_cleared(tmp_path: Path) -> None:
+    stage(tmp_path, "dead", "q", 0, 1)
+    kept = stage(tmp_path, "alive", "q", 0, 2)
+    clear_staging(tmp_path, keep="alive")
+    assert [p.name for p in (tmp_path / STAGING).iterdir()] == ["alive"]
+    publish(tmp_path, 1, [kept])
+    assert list(seen(tmp_path).values()) == [[2]]
+    clear_staging(tmp_path / "nowhere")
+
+
+def test_small_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "GROUP_ROWS", 4)
+    _, _, path = stage(tmp_path, "one", "q", 0, *range(10))
+    meta = pq.read_metadata(path)
+    assert [meta.row_group(i).num_rows for i in range(meta.num_row_groups)] == [4, 4, 2]
+    assert pq.read_table(path).column("x").to_pylist() == list(range(10))
+
+
+def test_a_query_without_results_gets_a_typed_empty_file_and_only_then(tmp_path: Path) -> None:
+    query = rules(0, {"q": RS}).queries[0]
+    write_empty(tmp_path, query)
+    empty = pq.read_table(tmp_path / "q" / "empty.parquet")
+    assert (empty.num_rows, empty.schema.names) == (0, ["a", "b"])
+
+    publish(tmp_path / "other", 0, [stage(tmp_path / "other", "one", "q", 0, 1)])
+    write_empty(tmp_path / "other", query)
+    assert list(seen(tmp_path / "other")) == ["q/0000000000-00000.parquet"]
