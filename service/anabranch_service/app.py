@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 import structlog
 from fastapi import FastAPI
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,7 +32,13 @@ STOP_SECONDS = 5.0
 
 def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     """The service under ``config``. The epoch loop runs while the application's lifespan does."""
-    redis = Redis.from_url(config.redis_url, decode_responses=True, socket_timeout=5)
+    redis = Redis.from_url(
+        config.redis_url,
+        decode_responses=True,
+        socket_timeout=5,
+        # After a restart of Redis every pooled connection is stale, and says so only when used.
+        retry=Retry(NoBackoff(), 1),
+    )
     store, metrics = Store(redis, config.namespace), Metrics()
     loop = EpochLoop(store, config, metrics, clock)
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from anabranch_client.answers import QueryInfo
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
-#: Milliseconds, so that a day of event time fits in a test's numbers.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+#: Minutes.
 LATENESS = 20
 
 #: A row: key, value, minutes after START (None: no event time).
@@ -78,8 +78,8 @@ class World:
     def drop(self, name: str, rows: Sequence[Row]) -> int:
         """Drop a file into a stream's folder and wait until it is read; the batch that read it."""
         self.read[name] += len(rows)
-        self._write(name, rows)
-        self.live.wait(f"{self.read[name]} rows of {name}", lambda: self._has_read(name))
+        self.write(name, rows)
+        self.live.wait(f"{self.read[name]} rows of {name}", lambda: self.has_read(name))
         batch = self.live.progress().committed - 1
         mark = self.newest[name] - LATENESS * 60_000_000 if name in self.newest else None
         for key, value, minutes in rows:
@@ -94,10 +94,12 @@ class World:
                 self.rows.append((name, batch, key, value, tau))
         return batch
 
-    def _has_read(self, name: str) -> bool:
+    def has_read(self, name: str) -> bool:
+        """Whether all that has been dropped into a stream's folder was read."""
         return self.live.progress().streams.get(name, {}).get("input", 0) >= self.read[name]
 
-    def _write(self, name: str, rows: Sequence[Row]) -> None:
+    def write(self, name: str, rows: Sequence[Row]) -> None:
+        """Put a file into a stream's folder."""
         times = [None if m is None else START + timedelta(minutes=m) for _, _, m in rows]
         table = pa.table(
             {
@@ -252,18 +254,16 @@ def test_a_live_runtime_killed_while_files_drop_in_ends_exact(tmp_path: Path) ->
         world.drop("b", [(k % 4, 20 + k, k) for k in range(8)])
 
         for number, after in enumerate((0.0, 0.4, 0.8)):
-            # The file is there, and read or not: its batch is known once it has been.
+            # Killed with the file read or not: its batch is known once it has been.
             minute = 10 + number
             world.query(f"new{number}", AB)
-            world.read["c"] += 2
             rows: list[Row] = [(number, 30 + number, minute), (1, 40 + number, minute)]
-            world.read["c"] -= 2
-            world._write("c", rows)
+            world.write("c", rows)
             time.sleep(after)
             kill(live.pipeline, "runtime")
             live.start_runtime()
             world.read["c"] += 2
-            live.wait("c to be read", lambda: world._has_read("c"))
+            live.wait("c to be read", lambda: world.has_read("c"))
             batch = live.progress().committed - 1
             world.rows += [("c", batch, k, v, micros(m)) for k, v, m in rows if m is not None]
             world.wait_for(f"new{number}", "active")

@@ -62,13 +62,15 @@ def boundaries(url: str) -> list[Boundary]:
     return [Boundary.loads(text) for text in found]
 
 
-def driver(url: str, folder: Path, mode: Mode = Mode.STEP, *, every: int = 2) -> Driver:
+def driver(
+    url: str, folder: Path, mode: Mode = Mode.STEP, *, every: int = 2, seconds: float = 0.0
+) -> Driver:
     """A driver as it comes up (again) over what is in ``folder``."""
     settings = Settings(
         folder / "state",
         folder / "results",
         epoch_batches=every,
-        epoch_seconds=0.0,
+        epoch_seconds=seconds,
         mode=mode,
         patience=0.05,
     )
@@ -294,18 +296,21 @@ def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
     url: str, tmp_path: Path
 ) -> None:
     publish(url, 0)
-    one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.tick()
-    while one._eager or one._epoch < 2:
+    one = driver(url, tmp_path, Mode.LIVE, every=10, seconds=0.1)
+    while one._epoch < 2:
         one.tick()
+        time.sleep(0.01)
     one.run(0, job(0))
+    late = one.state.epoch
     assert one.state.ruleset_epoch == 0
-    publish(url, one.state.epoch, {"q": RS, "p": RS})
-    assert "p" not in one.state.queries
+    publish(url, late, {"q": RS, "p": RS})
+    time.sleep(0.1)
 
+    # Long before an epoch in which nothing changes would end.
     one.tick()
     one.tick()
 
+    assert one.state.ruleset_epoch == late
     assert one.state.queries["p"].activated_batch == 1
 
 

@@ -1,0 +1,40 @@
+"""After a restart of Redis no request pays for the connections that died with it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.service.conftest import PAIR, STREAMS
+from tests.support.redis import StoppableRedis
+from tests.support.service import eventually, serving
+
+if TYPE_CHECKING:
+    from anabranch_service.settings import Settings
+
+
+def test_every_request_is_served_once_redis_is_back(settings: Settings) -> None:
+    redis = StoppableRedis()
+    try:
+        with (
+            serving(replace(settings, redis_url=redis.url)) as service,
+            ThreadPoolExecutor(8) as pool,
+        ):
+
+            def register(number: int) -> int:
+                body = {"id": f"q{number}", "sql": PAIR}
+                return int(service.http.post("/v1/queries", json=body).status_code)
+
+            for stream in STREAMS:
+                service.post("/v1/streams", stream)
+            # Many at once, so that the pool holds many connections.
+            assert set(pool.map(register, range(8))) == {201}
+            redis.kill()
+            eventually(lambda: service.http.get("/readyz").status_code == 503, "the loop notices")
+            redis.start()
+            eventually(lambda: service.http.get("/readyz").status_code == 200, "the loop recovers")
+
+            assert set(pool.map(register, range(8, 16))) == {201}
+    finally:
+        redis.close()
