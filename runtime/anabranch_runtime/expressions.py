@@ -34,8 +34,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_planner.coercion import common_type
 from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, columns
+from anabranch_planner.sql.coercion import common_type
 from anabranch_planner.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime import arithmetic, text
 from anabranch_runtime.arrays import (

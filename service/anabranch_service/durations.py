@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from anabranch_planner.durations import parse_duration
 from anabranch_planner.errors import PlannerError
+from anabranch_planner.sql.durations import parse_duration
 from anabranch_service.errors import InvalidInput
 
 #: A hundred thousand years: more than any datetime spans, far less than 64 bits hold.

@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 
-from anabranch_planner.durations import format_duration
 from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.expr import Column, Expr, substitute
 from anabranch_planner.model import JoinQuery, Label, Stream
-from anabranch_planner.sql import parse_sql
-from anabranch_planner.structured import parse_structured
+from anabranch_planner.sql.durations import format_duration
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.sql.structured import parse_structured
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.records import (

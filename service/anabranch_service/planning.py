@@ -22,9 +22,9 @@ import structlog
 from anabranch_planner import ruleset as wire
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.explain import explain
 from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.explain import explain
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Optimizer, Plan
 from anabranch_planner.ruleset import Ruleset
 from anabranch_planner.statistics import Statistics

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from anabranch_planner.durations import format_duration
 from anabranch_planner.exchange import Activation, Progress
+from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import results_of, status_of
 from anabranch_service.records import EpochRecord, QueryRecord, StreamRecord

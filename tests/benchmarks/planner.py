@@ -27,12 +27,12 @@ import duckdb
 from rich.table import Table
 
 from anabranch_client import tpch
-from anabranch_planner.check import validate_plan
 from anabranch_planner.exchange import Snapshot
 from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.check import validate_plan
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Objective, Optimizer
-from anabranch_planner.sql import parse_sql
+from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.types import parse_type
 from tests.benchmarks.figures import Spread, document, line, show, tell
 from tests.support.random_problems import UniformStatistics, random_queries
@@ -241,7 +241,7 @@ def _phases() -> Iterator[dict[str, float]]:
     The passes are timed where ``optimise`` calls them: the planner itself may not look at a
     clock, and timing them outside would be timing something else.
     """
-    passes = importlib.import_module("anabranch_planner.optimise")
+    passes = importlib.import_module("anabranch_planner.optimiser.optimise")
     spent: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
     originals = {phase: getattr(passes, name) for phase, name in _PHASES.items()}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner import bounds as matrices
 from anabranch_planner.errors import QueryError
+from anabranch_planner.sql import bounds as matrices
 
 if TYPE_CHECKING:
     from anabranch_planner.model import Bounds

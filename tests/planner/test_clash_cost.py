@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import StatisticsError
 from anabranch_planner.mir import is_connected, sub_join
 from anabranch_planner.model import Label
+from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.plan import Objective
 from anabranch_planner.statistics import NoStatistics
 from tests.support.queries import FixedStatistics, chain

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_planner.check import cost_of, validate_plan
 from anabranch_planner.model import JoinQuery, Label
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.candidate_lists import (
     candidate_mirs,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_planner.explain import explain, explain_dot, explain_text
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.explain import explain, explain_dot, explain_text
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Optimizer
 from tests.support.queries import FixedStatistics, chain
 

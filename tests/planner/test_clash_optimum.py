@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.check import cost_of, validate_plan
-from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import QueryError
-from anabranch_planner.optimise import individual_cost, optimise
+from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.optimise import individual_cost, optimise
 from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single

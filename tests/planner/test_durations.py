@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.durations import format_duration, parse_duration
 from anabranch_planner.errors import QueryError
+from anabranch_planner.sql.durations import format_duration, parse_duration
 
 SECOND = 1_000_000
 

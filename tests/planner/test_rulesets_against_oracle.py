@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.check import validate_plan
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.exchange import Visibility
 from anabranch_planner.mir import MirId, base_mir, sub_join
 from anabranch_planner.model import JoinQuery, Label, QueryId, Stream, StreamName
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.check import validate_plan
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_planner.ruleset import Ruleset, from_json, to_json
 from anabranch_planner.statistics import NoStatistics

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Optimizer, Plan
-from anabranch_planner.sql import parse_sql
+from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
 from tests.support.history import record
 from tests.support.in_memory import load, plain

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.scope import Scope
-from anabranch_planner.syntax import parse_expression
-from anabranch_planner.typecheck import typed
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.syntax import parse_expression
+from anabranch_planner.sql.typecheck import typed
 from anabranch_planner.types import DataType, TypeKind, parse_type
 from anabranch_runtime.arrow_types import arrow_type, spark_type
 from anabranch_runtime.errors import ArrowTypeError, ExpressionError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.model import QueryId
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service import planning

@@ -17,7 +17,7 @@ from tests.support.candidate_lists import CandidateOrder, candidate_orders, part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.cost import CostModel
+    from anabranch_planner.optimiser.cost import CostModel
 
 Trail = tuple[object, ...]
 

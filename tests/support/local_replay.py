@@ -18,9 +18,9 @@ from anabranch_planner import ruleset as rulesets
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.exchange import Boundary, Keys, Mode, Snapshot
 from anabranch_planner.model import JoinQuery, Stream, StreamName
-from anabranch_planner.optimise import optimise
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Optimizer, Plan
-from anabranch_planner.sql import parse_sql
+from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_runtime.arrivals import Block
 from anabranch_runtime.arrow_types import spark_type

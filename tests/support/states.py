@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.optimise import optimise
-from anabranch_planner.sql import parse_sql
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
 from anabranch_planner.types import parse_type
 from anabranch_runtime.segment import Segment

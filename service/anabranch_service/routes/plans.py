@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.explain import explain_text
 from anabranch_planner.model import JoinQuery, RelationId, Stream
+from anabranch_planner.optimiser.explain import explain_text
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.context import Ctx
 from anabranch_service.errors import InvalidInput, NotFound

@@ -2,7 +2,7 @@
 
 A *routing* is a path for every query goal and, for every MIR that some path probes, for each of
 the MIR's goals. Its cost is that of the distinct edges (with chi = 1) and of the cheapest copies
-for them (:mod:`anabranch_planner.copies`).
+for them (:mod:`anabranch_planner.optimiser.copies`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.copies import Access, Kept, choose_copies
 from anabranch_planner.mir import MirId
-from anabranch_planner.problem import Edge, Goal, Problem, State
+from anabranch_planner.optimiser.copies import Access, Kept, choose_copies
+from anabranch_planner.optimiser.problem import Edge, Goal, Problem, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

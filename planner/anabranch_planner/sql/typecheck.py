@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner import functions
-from anabranch_planner.coercion import (
+from anabranch_planner.errors import PlannerError, QueryError
+from anabranch_planner.expr import BOOLEAN, INTERVAL, NULL, Call, Expr, Literal, columns
+from anabranch_planner.sql import functions
+from anabranch_planner.sql.coercion import (
     DOUBLE,
     TIMESTAMP,
     arithmetic_type,
@@ -23,10 +25,8 @@ from anabranch_planner.coercion import (
     decimal_of,
     fits,
 )
-from anabranch_planner.errors import PlannerError, QueryError
-from anabranch_planner.expr import BOOLEAN, INTERVAL, NULL, Call, Expr, Literal, columns
-from anabranch_planner.literals import cast_literal, interval, negated, number
-from anabranch_planner.syntax import describe
+from anabranch_planner.sql.literals import cast_literal, interval, negated, number
+from anabranch_planner.sql.syntax import describe
 from anabranch_planner.types import (
     FLOATING,
     INTEGRAL,
@@ -40,8 +40,8 @@ from anabranch_planner.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch_planner.scope import Scope
-    from anabranch_planner.unresolved import Node
+    from anabranch_planner.sql.scope import Scope
+    from anabranch_planner.sql.unresolved import Node
 
 COMPARISONS: dict[type[Node], str] = {
     exp.EQ: "eq",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from anabranch_planner.mir import MirId
-    from anabranch_planner.problem import Edge, Problem
+    from anabranch_planner.optimiser.problem import Edge, Problem
 
 #: Candidate attributes per store up to which every subset is tried.
 MAX_ATTRIBUTES = 12

@@ -19,20 +19,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_planner.candidates import (
+from anabranch_planner.mir import Mir, MirId, sub_join
+from anabranch_planner.optimiser.candidates import (
     Labels,
     adjacency,
     connected_sets,
     in_store,
     joining_attributes,
 )
-from anabranch_planner.mir import Mir, MirId, sub_join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.cost import CostModel
     from anabranch_planner.model import AttrRef, JoinQuery, Label, QueryId
+    from anabranch_planner.optimiser.cost import CostModel
 
 #: Connected label sets up to which a query's graph is built in full.
 MAX_SETS = 600

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.normalise import normalise
-from anabranch_planner.syntax import parse_statement
-from anabranch_planner.unresolved import located
+from anabranch_planner.sql.normalise import normalise
+from anabranch_planner.sql.syntax import parse_statement
+from anabranch_planner.sql.unresolved import located
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

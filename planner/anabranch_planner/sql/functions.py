@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.coercion import INT, STRING
 from anabranch_planner.errors import QueryError
 from anabranch_planner.expr import Call, Expr, Literal
-from anabranch_planner.scope import nearest
+from anabranch_planner.sql.coercion import INT, STRING
+from anabranch_planner.sql.scope import nearest
 from anabranch_planner.types import NUMERIC, TIMESTAMPS, TypeKind
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.normalise import normalise
-from anabranch_planner.scope import nearest
-from anabranch_planner.syntax import parse_expression, parse_item
-from anabranch_planner.unresolved import Condition, Item, Source, Unresolved, located
+from anabranch_planner.sql.normalise import normalise
+from anabranch_planner.sql.scope import nearest
+from anabranch_planner.sql.syntax import parse_expression, parse_item
+from anabranch_planner.sql.unresolved import Condition, Item, Source, Unresolved, located
 
 if TYPE_CHECKING:
     from anabranch_planner.model import JoinQuery, Stream

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.candidates import in_store
-from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.mir import Mir, MirId, base_mir, join_keys, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
+from anabranch_planner.optimiser.candidates import in_store
+from anabranch_planner.optimiser.cost import CostModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

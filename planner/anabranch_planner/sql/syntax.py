@@ -1,4 +1,4 @@
-"""SQL text to :class:`~anabranch_planner.unresolved.Unresolved`: parse, and refuse what is no join.
+"""SQL text to :class:`~anabranch_planner.sql.unresolved.Unresolved`; what is no join is refused.
 
 Only the shape of the statement is looked at here; names and types are the business of later
 passes. Functions are kept as written (the parser's own rewriting of them is switched off), so
@@ -17,8 +17,8 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.functions import UNARY_PLUS
-from anabranch_planner.unresolved import Condition, Item, Node, Source, Unresolved
+from anabranch_planner.sql.functions import UNARY_PLUS
+from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved
 
 _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 #: What the select statement may carry besides these is refused under the given name.

@@ -13,7 +13,9 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
 
-from anabranch_planner.coercion import (
+from anabranch_planner.errors import QueryError
+from anabranch_planner.expr import INTERVAL, Literal
+from anabranch_planner.sql.coercion import (
     BIGINT,
     DOUBLE,
     INT,
@@ -21,9 +23,7 @@ from anabranch_planner.coercion import (
     decimal_of,
     fits,
 )
-from anabranch_planner.durations import parse_duration, unit_micros
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import INTERVAL, Literal
+from anabranch_planner.sql.durations import parse_duration, unit_micros
 from anabranch_planner.types import INTEGRAL, NUMERIC, DataType, TypeKind
 
 _EPOCH_DAY = date(1970, 1, 1)

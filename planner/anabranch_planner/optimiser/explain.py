@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.check import Prefix, walk
+from anabranch_planner.optimiser.check import Prefix, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

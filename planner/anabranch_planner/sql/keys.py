@@ -11,10 +11,10 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_planner.coercion import DOUBLE, MAX_PRECISION, integer_digits
 from anabranch_planner.errors import QueryError
 from anabranch_planner.expr import Column, Expr, substitute
-from anabranch_planner.typecheck import aliases, coerce, compare
+from anabranch_planner.sql.coercion import DOUBLE, MAX_PRECISION, integer_digits
+from anabranch_planner.sql.typecheck import aliases, coerce, compare
 from anabranch_planner.types import EXACT, FLOATING, TypeKind, key_type
 
 if TYPE_CHECKING:

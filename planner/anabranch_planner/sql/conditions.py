@@ -12,7 +12,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, columns
-from anabranch_planner.typecheck import balanced
+from anabranch_planner.sql.typecheck import balanced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

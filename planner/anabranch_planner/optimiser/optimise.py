@@ -15,16 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.assemble import assemble, merge_prefixes
-from anabranch_planner.copies import attribute_rank
-from anabranch_planner.cost import CostModel
 from anabranch_planner.errors import QueryError
-from anabranch_planner.formulation import formulate, start_values
 from anabranch_planner.mir import is_connected
+from anabranch_planner.optimiser.assemble import assemble, merge_prefixes
+from anabranch_planner.optimiser.copies import attribute_rank
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.formulation import formulate, start_values
+from anabranch_planner.optimiser.problem import Problem, build_problem
+from anabranch_planner.optimiser.routes import Routing, finish, improve, route_greedily, tree_routes
+from anabranch_planner.optimiser.solve import solve
 from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, StoreCopy
-from anabranch_planner.problem import Problem, build_problem
-from anabranch_planner.routes import Routing, finish, improve, route_greedily, tree_routes
-from anabranch_planner.solve import solve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

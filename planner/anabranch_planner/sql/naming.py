@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner.typecheck import cast_target
+from anabranch_planner.sql.typecheck import cast_target
 
 if TYPE_CHECKING:
-    from anabranch_planner.unresolved import Node
+    from anabranch_planner.sql.unresolved import Node
 
 _INFIX: dict[type[Node], str] = {
     exp.Add: "+",

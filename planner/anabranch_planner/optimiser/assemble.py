@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.copies import Access, attribute_rank
+from anabranch_planner.optimiser.copies import Access, attribute_rank
+from anabranch_planner.optimiser.problem import Edge, Goal, Problem
 from anabranch_planner.plan import ProbeOrder, Step, StoreCopy
-from anabranch_planner.problem import Edge, Goal, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.mir import MirId
     from anabranch_planner.model import AttrRef
-    from anabranch_planner.routes import Routes, Routing
+    from anabranch_planner.optimiser.routes import Routes, Routing
 
 #: How a step is accessed, by the path that it ends.
 PathAccess = dict[tuple[Edge, ...], Access]

@@ -2,7 +2,7 @@
 
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V. Its candidate
 probe orders (Algorithm 1) grow like permutations, so they are never listed: they are the paths of
-the graph of :mod:`anabranch_planner.problem`.
+the graph of :mod:`anabranch_planner.optimiser.problem`.
 """
 
 from __future__ import annotations

@@ -14,19 +14,8 @@ from functools import reduce
 
 from sqlglot import exp
 
-from anabranch_planner import bounds as matrices
-from anabranch_planner.conditions import canonical, is_true
-from anabranch_planner.durations import format_duration
 from anabranch_planner.errors import QueryError
 from anabranch_planner.expr import Column, Expr, substitute
-from anabranch_planner.keys import (
-    Class,
-    Side,
-    classes_of,
-    key_sides,
-    local_filters,
-    relabelled,
-)
 from anabranch_planner.model import (
     AttrRef,
     Bounds,
@@ -45,11 +34,22 @@ from anabranch_planner.model import (
     label_for,
     make_relation,
 )
-from anabranch_planner.naming import spark_name
-from anabranch_planner.scope import Scope, find_stream, nearest
-from anabranch_planner.syntax import describe
-from anabranch_planner.timeconds import AliasBound, difference_bounds
-from anabranch_planner.typecheck import (
+from anabranch_planner.sql import bounds as matrices
+from anabranch_planner.sql.conditions import canonical, is_true
+from anabranch_planner.sql.durations import format_duration
+from anabranch_planner.sql.keys import (
+    Class,
+    Side,
+    classes_of,
+    key_sides,
+    local_filters,
+    relabelled,
+)
+from anabranch_planner.sql.naming import spark_name
+from anabranch_planner.sql.scope import Scope, find_stream, nearest
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.timeconds import AliasBound, difference_bounds
+from anabranch_planner.sql.typecheck import (
     COMPARISONS,
     aliases,
     boolean,
@@ -58,8 +58,8 @@ from anabranch_planner.typecheck import (
     split_between,
     typed,
 )
+from anabranch_planner.sql.unresolved import Node, Unresolved, located
 from anabranch_planner.types import TypeKind
-from anabranch_planner.unresolved import Node, Unresolved, located
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch_planner.formulation import Program
+    from anabranch_planner.optimiser.formulation import Program
 
 
 @dataclass(frozen=True, slots=True)

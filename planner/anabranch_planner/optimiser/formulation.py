@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from anabranch_planner.model import AttrRef
-    from anabranch_planner.problem import Edge, Goal, Problem
-    from anabranch_planner.routes import Routing
+    from anabranch_planner.optimiser.problem import Edge, Goal, Problem
+    from anabranch_planner.optimiser.routes import Routing
 
 
 @dataclass(slots=True)

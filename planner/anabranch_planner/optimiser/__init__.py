@@ -1,0 +1,1 @@
+"""From queries and statistics to one plan for all of them."""

@@ -1,0 +1,1 @@
+"""From SQL, or a structured document, to the planner's :class:`JoinQuery`."""
