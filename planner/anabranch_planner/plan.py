@@ -29,6 +29,13 @@ class Objective(StrEnum):
     PAPER = "paper"
 
 
+class Formulation(StrEnum):
+    """The integer programs: ``TIGHT`` is used, ``PAPER`` is the one printed, for comparison."""
+
+    TIGHT = "tight"
+    PAPER = "paper"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One probe of a probe order.

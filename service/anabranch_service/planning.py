@@ -25,6 +25,7 @@ from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
 from anabranch_planner.optimiser.explain import explain
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Optimizer, Plan
 from anabranch_planner.ruleset import Ruleset
 from anabranch_planner.statistics import Statistics
@@ -170,7 +171,7 @@ def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Pl
         optimizer=optimizer,
         objective=task.options.objective,
         parallelism=task.options.parallelism,
-        deadline=task.seconds,
+        watch=Watch(time.monotonic, deadline=task.seconds),
     )
 
 

@@ -31,6 +31,7 @@ from anabranch_planner.exchange import Snapshot
 from anabranch_planner.model import Stream, StreamName
 from anabranch_planner.optimiser.check import validate_plan
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.types import parse_type
@@ -194,7 +195,7 @@ def _measure(
                 parallelism=options.parallelism,
                 # The paper's figures have neither: copies are free, so partitioning is nothing.
                 partitioning=objective is Objective.DEFAULT,
-                deadline=options.deadline,
+                watch=Watch(time.monotonic, deadline=options.deadline),
                 seed=seed,
             )
             with _phases() as phases:

@@ -14,6 +14,7 @@ from anabranch_planner.errors import QueryError
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import individual_cost, optimise
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
@@ -207,7 +208,7 @@ def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
 
 def test_out_of_time_the_plan_is_complete_and_carries_its_gap() -> None:
     queries = list(random_queries(5, count=8, size=4, relations=8))
-    plan = optimise(queries, UniformStatistics(), parallelism=4, deadline=0.0)
+    plan = optimise(queries, UniformStatistics(), parallelism=4, watch=Watch(deadline=0.0))
     validate_plan(plan, queries)
     assert plan.method != "highs"
     assert plan.bound <= plan.cost

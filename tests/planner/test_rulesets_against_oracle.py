@@ -16,6 +16,7 @@ from anabranch_planner.mir import MirId, base_mir, sub_join
 from anabranch_planner.model import JoinQuery, Label, QueryId, Stream, StreamName
 from anabranch_planner.optimiser.check import validate_plan
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_planner.ruleset import Ruleset, from_json, to_json
 from anabranch_planner.statistics import NoStatistics
@@ -92,7 +93,7 @@ def test_rewires_between_optimisers_lose_and_double_nothing(seed: int) -> None:
             optimizer=rng.choice(list(Optimizer)),
             objective=rng.choice(list(Objective)),
             parallelism=rng.randint(1, 3),
-            deadline=0.5,
+            watch=Watch(deadline=0.5),
         )
         if rng.random() < 0.8
         else random_plan(world.running(epoch), rng)

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Optimizer, Plan
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
@@ -96,7 +97,7 @@ def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
         NoStatistics(),
         optimizer=rng.choice(list(Optimizer)),
         parallelism=2,
-        deadline=0.5,
+        watch=Watch(deadline=0.5),
     )
 
 

@@ -20,10 +20,12 @@ a step always finds a copy that it knows, and one copy's inserts are charged to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_planner.mir import MirId
+from anabranch_planner.optimiser.program import INFINITY as INF
+from anabranch_planner.optimiser.program import Program
 from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
@@ -35,43 +37,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Program:
-    """A mixed-integer program in rows: ``lower <= sum coefficient * x <= upper``.
+class Variables:
+    """Where the problem's choices are in the program."""
 
-    Attributes:
-        integers: whether a variable is binary (else continuous); all lie in [0, top].
-        tops: upper bounds; an edge or copy that alone exceeds a known cost is fixed to 0.
-        offset: constant part of the objective.
-    """
-
-    costs: list[float]
-    tops: list[float]
-    integers: list[bool]
-    rows: list[tuple[float, float, list[int], list[float]]]
-    offset: float
-    edges: dict[Edge, int]
-    mirs: dict[MirId, int]
-    copies: dict[tuple[MirId, AttrRef], int]
-    broadcasts: dict[Edge, int]
-    flows: dict[tuple[Goal, Edge], int]
+    program: Program = field(default_factory=Program)
+    edges: dict[Edge, int] = field(default_factory=dict)
+    mirs: dict[MirId, int] = field(default_factory=dict)
+    copies: dict[tuple[MirId, AttrRef], int] = field(default_factory=dict)
+    broadcasts: dict[Edge, int] = field(default_factory=dict)
+    flows: dict[tuple[Goal, Edge], int] = field(default_factory=dict)
 
     def variable(self, cost: float, *, integer: bool) -> int:
         """Add a variable; its index."""
-        self.costs.append(cost)
-        self.tops.append(1.0)
-        self.integers.append(integer)
-        return len(self.costs) - 1
+        return self.program.variable(cost, integer=integer)
 
     def row(self, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> None:
         """Add a row."""
         pairs = list(terms)
-        self.rows.append((lower, upper, [i for i, _ in pairs], [c for _, c in pairs]))
+        self.program.row(lower, upper, [i for i, _ in pairs], [c for _, c in pairs])
 
 
-INF = float("inf")
-
-
-def formulate(problem: Problem, at_most: float = INF) -> Program:
+def formulate(problem: Problem, at_most: float = INF) -> Variables:
     """The program of ``problem``.
 
     Args:
@@ -80,7 +66,7 @@ def formulate(problem: Problem, at_most: float = INF) -> Program:
     """
     model = problem.model
     with_copies = model.partitioned and model.objective is not Objective.PAPER
-    program = Program([], [], [], [], 0.0, {}, {}, {}, {}, {})
+    program = Variables()
     for edge in problem.edges:
         program.edges[edge] = program.variable(edge.cost, integer=True)
     for mir, found in problem.mirs.items():
@@ -90,17 +76,17 @@ def formulate(problem: Problem, at_most: float = INF) -> Program:
     if with_copies:
         _add_copies(problem, program)
     else:
-        program.offset = sum(problem.inserts[store] for store in problem.required)
+        program.program.offset = sum(problem.inserts[store] for store in problem.required)
     for goal in problem.goals:
         _add_flow(problem, program, goal)
     limit = at_most * (1 + 1e-9)
-    for i, cost in enumerate(program.costs):
+    for i, cost in enumerate(program.program.costs):
         if cost > limit:
-            program.costs[i] = program.tops[i] = 0.0
+            program.program.costs[i] = program.program.tops[i] = 0.0
     return program
 
 
-def _add_copies(problem: Problem, program: Program) -> None:
+def _add_copies(problem: Problem, program: Variables) -> None:
     chi = problem.model.chi(broadcast=True)
     for store, attributes in problem.partitions.items():
         for attribute in attributes:
@@ -123,7 +109,7 @@ def _add_copies(problem: Problem, program: Program) -> None:
         program.row(-INF, 0.0, [(index, 1.0), *terms])
 
 
-def _add_flow(problem: Problem, program: Program, goal: Goal) -> None:
+def _add_flow(problem: Problem, program: Variables, goal: Goal) -> None:
     root, sink = problem.ends[goal]
     balance: dict[object, list[tuple[int, float]]] = {}
     probing: dict[MirId, list[int]] = {}
@@ -149,9 +135,9 @@ def _add_flow(problem: Problem, program: Program, goal: Goal) -> None:
         program.row(-INF, 0.0, [*((f, 1.0) for f in flows), (program.mirs[mir], -1.0)])
 
 
-def start_values(problem: Problem, program: Program, routing: Routing) -> list[float]:
+def start_values(problem: Problem, program: Variables, routing: Routing) -> list[float]:
     """``routing`` as a feasible point of ``program``, for a solver to start from."""
-    values = [0.0] * len(program.costs)
+    values = [0.0] * program.program.variables
     for goal, path in routing.routes.items():
         if goal.maintains:
             values[program.mirs[MirId(goal.name)]] = 1.0

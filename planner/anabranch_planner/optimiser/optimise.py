@@ -23,8 +23,10 @@ from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.formulation import formulate, start_values
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.routes import Routing, finish, improve, route_greedily, tree_routes
-from anabranch_planner.optimiser.solve import solve
-from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, StoreCopy
+from anabranch_planner.optimiser.solvers.highs import solve
+from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
+from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan, ProbeOrder, StoreCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +53,6 @@ class _Outcome:
     method: str
     variables: int
     constraints: int
-    seconds: float
 
 
 def optimise(
@@ -63,8 +64,11 @@ def optimise(
     parallelism: int = 1,
     mir: bool = True,
     partitioning: bool = True,
-    deadline: float | None = None,
+    formulation: Formulation = Formulation.TIGHT,
+    solver: Solver = Solver.HIGHS,
+    watch: Watch | None = None,
     seed: int = 0,
+    threads: int = 1,
     max_variables: int = MAX_VARIABLES,
 ) -> Plan:
     """Plan ``queries`` under ``statistics``.
@@ -75,36 +79,41 @@ def optimise(
         parallelism: partitions per store, what a broadcast multiplies a step by.
         mir: whether intermediate results may be kept.
         partitioning: False ignores partition attributes: every step costs one probe.
-        deadline: seconds that the solver may take in total (building and local search come on
-            top); None is no limit. What has been found by then is returned with its gap.
+        formulation: which integer program is solved.
+        solver: which solver solves it.
+        watch: the caller's clock and the deadline. What has been found by then is returned
+            with its gap; where the time went is added to ``watch.spent``.
         seed: of the solver's tie-breaking.
+        threads: how many the solver may use.
         max_variables: above it the integer program is not built and local search decides.
 
     Raises:
         QueryError: two queries have one id, or a query is a cross product.
     """
     _require_plannable(queries)
+    watch = watch or Watch()
     model = CostModel(
         statistics, objective=objective, parallelism=parallelism, partitioning=partitioning
     )
     ordered = sorted(queries, key=lambda q: q.id)
 
-    def run(chosen: Optimizer, budget: float | None) -> Plan:
+    def run(chosen: Optimizer, watch: Watch) -> Plan:
         groups = _groups(ordered) if chosen is Optimizer.CLASH else [[q] for q in ordered]
         outcomes: list[_Outcome] = []
-        left = budget
         for i, group in enumerate(groups):
+            left = watch.left()
             share = None if left is None else left / (len(groups) - i)
-            problem = build_problem(group, model, mir=mir)
-            outcomes.append(_solve(problem, share, seed, max_variables))
-            left = None if left is None else max(left - outcomes[-1].seconds, 0.0)
+            with watch.phase("build"):
+                problem = build_problem(group, model, mir=mir)
+            outcomes.append(_solve(problem, share, seed, threads, max_variables, watch))
         return _plan(chosen, objective, outcomes)
 
     joint = optimizer is Optimizer.CLASH
-    plan = run(optimizer, deadline if deadline is None or not joint else deadline * JOINT_SHARE)
+    left = watch.left()
+    plan = run(optimizer, watch if left is None or not joint else watch.within(left * JOINT_SHARE))
     if not joint or plan.method == _EXACT:
         return plan
-    naive = run(Optimizer.SHARED, None if deadline is None else deadline * (1 - JOINT_SHARE))
+    naive = run(Optimizer.SHARED, watch)
     if naive.cost >= plan.cost:
         return plan
     return replace(
@@ -126,7 +135,7 @@ def individual_cost(
     parallelism: int = 1,
     mir: bool = True,
     partitioning: bool = True,
-    deadline: float | None = None,
+    watch: Watch | None = None,
 ) -> float:
     """What ``queries`` cost if each is planned and run alone."""
     return optimise(
@@ -137,44 +146,49 @@ def individual_cost(
         parallelism=parallelism,
         mir=mir,
         partitioning=partitioning,
-        deadline=deadline,
+        watch=watch,
     ).cost
 
 
 _EXACT = "highs"
 
 
-def _solve(problem: Problem, time_limit: float | None, seed: int, max_variables: int) -> _Outcome:
+def _solve(
+    problem: Problem,
+    time_limit: float | None,
+    seed: int,
+    threads: int,
+    max_variables: int,
+    watch: Watch,
+) -> _Outcome:
     """The best routing of ``problem``: local search, then the integer program from there."""
     known = improve(problem, route_greedily(problem), EVALUATIONS)
     flows = sum(len(edges) for edges in problem.goals.values())
     if flows == 0:
-        return _Outcome(problem, known, known.cost, _EXACT, 0, 0, 0.0)
+        return _Outcome(problem, known, known.cost, _EXACT, 0, 0)
     if flows > max_variables:
         method = f"greedy: {flows} flow variables exceed the cap of {max_variables}"
-        return _Outcome(problem, known, _floor(problem), method, 0, 0, 0.0)
-    program = formulate(problem, known.cost)
-    solution = solve(
-        program,
-        start=start_values(problem, program, known),
-        time_limit=time_limit,
-        seed=seed,
-    )
+        return _Outcome(problem, known, _floor(problem), method, 0, 0)
+    variables = formulate(problem, known.cost)
+    start = tuple(start_values(problem, variables, known))
+    request = Request(variables.program, start, time_limit, seed, threads)
+    with watch.phase("solve"):
+        solution = solve(request)
     best = known
     if solution.values is not None:
-        edges = [e for e, i in program.edges.items() if solution.values[i] > 0.5]
-        kept = [m for m, i in program.mirs.items() if solution.values[i] > 0.5]
+        edges = [e for e, i in variables.edges.items() if solution.values[i] > 0.5]
+        kept = [m for m, i in variables.mirs.items() if solution.values[i] > 0.5]
         found = finish(problem, tree_routes(problem, edges, kept))
         if found.cost <= best.cost:
             best = found
     method, bound = _EXACT, best.cost
-    if not solution.optimal:
+    if solution.status is not Status.OPTIMAL:
         method, bound = "highs: time limit", min(max(solution.bound, _floor(problem)), best.cost)
     if problem.reduced:
         names = ", ".join(problem.reduced)
         method, bound = f"{method}; one order per start for {names} (cap)", _floor(problem)
     return _Outcome(
-        problem, best, bound, method, len(program.costs), len(program.rows), solution.seconds
+        problem, best, bound, method, variables.program.variables, variables.program.rows
     )
 
 

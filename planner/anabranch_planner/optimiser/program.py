@@ -1,0 +1,61 @@
+"""A mixed-integer program in rows, as every formulation writes it and every solver reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INFINITY = float("inf")
+
+
+@dataclass(slots=True)
+class Program:
+    """Minimise ``offset + costs · x`` over rows ``lower <= a · x <= upper``, ``0 <= x <= top``.
+
+    Attributes:
+        costs, tops, integers: per variable; ``integers`` says which are integral.
+        lowers, uppers: per row.
+        starts, indices, values: the matrix by rows (CSR): row ``i`` has its entries at
+            ``starts[i]`` to ``starts[i + 1]``.
+        offset: constant part of the objective.
+    """
+
+    costs: list[float] = field(default_factory=list)
+    tops: list[float] = field(default_factory=list)
+    integers: list[bool] = field(default_factory=list)
+    lowers: list[float] = field(default_factory=list)
+    uppers: list[float] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    indices: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    offset: float = 0.0
+
+    def variable(self, cost: float, *, integer: bool, top: float = 1.0) -> int:
+        """Add a variable; its index."""
+        self.costs.append(cost)
+        self.tops.append(top)
+        self.integers.append(integer)
+        return len(self.costs) - 1
+
+    def row(
+        self, lower: float, upper: float, indices: Sequence[int], values: Sequence[float]
+    ) -> None:
+        """Add a row; ``indices`` are distinct."""
+        self.lowers.append(lower)
+        self.uppers.append(upper)
+        self.indices.extend(indices)
+        self.values.extend(values)
+        self.starts.append(len(self.indices))
+
+    @property
+    def variables(self) -> int:
+        """How many variables there are."""
+        return len(self.costs)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.lowers)

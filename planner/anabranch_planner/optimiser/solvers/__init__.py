@@ -1,0 +1,1 @@
+"""Solvers of mixed-integer programs behind one interface."""

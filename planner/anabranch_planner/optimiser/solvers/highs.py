@@ -1,0 +1,80 @@
+"""HiGHS: the default solver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.optimiser.solvers.interface import Request, Solution, Status
+
+if TYPE_CHECKING:
+    from anabranch_planner.optimiser.program import Program
+
+
+def solve(request: Request) -> Solution:
+    """Solve ``request`` by branch and cut."""
+    # Imported here: HiGHS and OR-Tools can't be loaded into one process, and a plan that
+    # needs no solver should not load one.
+    import highspy
+
+    program = request.program
+    highs, scale = _load(program, request)
+    if request.start is not None:
+        point = highspy.HighsSolution()
+        point.col_value = list(request.start)
+        highs.setSolution(point)
+    highs.run()
+    info = highs.getInfo()
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    ended = highs.getModelStatus()
+    if ended == highspy.HighsModelStatus.kInfeasible:
+        status = Status.INFEASIBLE
+    elif not feasible:
+        status = Status.NOTHING
+    elif ended == highspy.HighsModelStatus.kOptimal:
+        status = Status.OPTIMAL
+    else:
+        status = Status.FEASIBLE
+    return Solution(
+        status=status,
+        values=tuple(highs.getSolution().col_value) if feasible else None,
+        bound=program.offset + info.mip_dual_bound / scale,
+        seconds=highs.getRunTime(),
+    )
+
+
+def _load(program: Program, request: Request) -> tuple[Any, float]:
+    """HiGHS with ``program`` in it, and the factor that its costs are scaled by."""
+    import highspy
+    import numpy as np
+
+    # Scaled so that coefficients stay far from the solver's absolute tolerances.
+    scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
+    limit = request.time_limit
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in (
+        ("output_flag", False),
+        ("threads", request.threads),
+        ("random_seed", request.seed),
+        ("mip_rel_gap", request.gap),
+        ("mip_abs_gap", 1e-7),
+        ("time_limit", float("inf") if limit is None else max(limit, 0.0)),
+    ):
+        highs.setOptionValue(option, value)
+    model = highspy.HighsLp()
+    model.num_col_ = program.variables
+    model.num_row_ = program.rows
+    model.col_cost_ = np.array(program.costs) * scale
+    model.col_lower_ = np.zeros(program.variables)
+    model.col_upper_ = np.array(program.tops)
+    model.row_lower_ = np.array(program.lowers)
+    model.row_upper_ = np.array(program.uppers)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.num_col_ = program.variables
+    model.a_matrix_.num_row_ = program.rows
+    model.a_matrix_.start_ = np.array(program.starts, dtype=np.int32)
+    model.a_matrix_.index_ = np.array(program.indices, dtype=np.int32)
+    model.a_matrix_.value_ = np.array(program.values)
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    model.integrality_ = [kinds[integer] for integer in program.integers]
+    highs.passModel(model)
+    return highs, scale
