@@ -87,7 +87,111 @@ class EpochSummary(Answer):
     fallback: str = ""
 
 
-class EpochInfo(EpochSummary):
+class CostShare(Answer):
+    """What one query costs in a plan, by each method."""
+
+    query: str
+    standalone: float | None = None
+    marginal: float
+    shapley: float
+    proportional: float | None = None
+    part: float
+
+
+class CostShares(Answer):
+    """The shares of a plan's queries, dearest first; ``note`` says what is missing, and why."""
+
+    queries: list[CostShare] = Field(default_factory=list)
+    omitted: int = 0
+    note: str = ""
+
+
+class Change(Answer):
+    """A step, or (with ``bytes``) a store copy; figures are per unit of time, None: unknown."""
+
+    label: str
+    tuples: float | None = None
+    bytes: float | None = None
+    cost: float | None = None
+
+
+class StepChanges(Answer):
+    """Steps that only the new plan has, only the old one, and both."""
+
+    added: list[Change] = Field(default_factory=list)
+    removed: list[Change] = Field(default_factory=list)
+    kept: list[Change] = Field(default_factory=list)
+
+
+class StoreChanges(Answer):
+    """Store copies that only the new plan has, only the old one, and both."""
+
+    built: list[Change] = Field(default_factory=list)
+    dropped: list[Change] = Field(default_factory=list)
+    retained: list[Change] = Field(default_factory=list)
+
+
+class ChangeTotals(Answer):
+    """How many changes of a kind there are, and what they add up to."""
+
+    count: int
+    tuples: float = 0.0
+    bytes: float | None = None
+    cost: float = 0.0
+
+
+class PlanDiff(Answer):
+    """How a plan differs from that of a published epoch."""
+
+    epoch: int
+    unchanged: bool
+    cost_before: float | None = None
+    cost_after: float
+    totals: dict[str, ChangeTotals] = Field(default_factory=dict)
+    steps: StepChanges = StepChanges()
+    stores: StoreChanges = StoreChanges()
+    omitted: int = 0
+    notes: list[str] = Field(default_factory=list)
+
+
+class SharedReason(Answer):
+    """A step or store that is paid once for several queries."""
+
+    kind: str
+    label: str
+    users: list[str] = Field(default_factory=list)
+    cost: float
+    saved: float
+
+
+class KeptReason(Answer):
+    """An intermediate result that is kept, and what the plan would cost more without it."""
+
+    label: str
+    users: list[str] = Field(default_factory=list)
+    detours: float
+    upkeep: float
+    saved: float
+
+
+class PlanReasons(Answer):
+    """Why what a plan shares and keeps was worth it, greatest savings first."""
+
+    shared: list[SharedReason] = Field(default_factory=list)
+    kept: list[KeptReason] = Field(default_factory=list)
+    omitted: int = 0
+
+
+class Insight(Answer):
+    """What is said about a plan besides the plan. ``diff_reason`` says why ``diff`` is None."""
+
+    shares: CostShares | None = None
+    diff: PlanDiff | None = None
+    diff_reason: str = ""
+    reasons: PlanReasons | None = None
+
+
+class EpochInfo(EpochSummary, Insight):
     """A published epoch with its plan; ``explain`` is the plan's explanation as data."""
 
     explain: dict[str, Any] = Field(default_factory=dict)
@@ -112,17 +216,19 @@ class PlanningSettings(Answer):
     epoch_batches: int | None = None
 
 
-class DryRun(Answer):
-    """The plan that would be made."""
+class DryRun(Insight):
+    """The plan that would be made, and how it differs from the latest published epoch's."""
 
     optimizer: str
     queries: list[str] = Field(default_factory=list)
     cost: float
     individual_cost: float | None = None
     shared_cost: float | None = None
+    bound: float | None = None
     gap: float | None = None
     solve_ms: float | None = None
     method: str = ""
+    fallback: str = ""
     rejected: dict[str, ProblemInfo] = Field(default_factory=dict)
     explain: dict[str, Any] = Field(default_factory=dict)
     text: str = ""

@@ -146,9 +146,36 @@ class Client:
         objective: str | None = None,
         parallelism: int | None = None,
         statistics: Mapping[str, float] | None = None,
+        distinct: Mapping[str, float] | None = None,
+        selectivity: Mapping[str, float] | None = None,
+        widths: Mapping[str, float] | None = None,
+        formulation: str | None = None,
+        solver: str | None = None,
+        deadline: float | None = None,
+        detail: str | None = None,
     ) -> DryRun:
-        """The plan that would be made with ``add`` and without ``drop``; nothing changes."""
-        return self._send(calls.dry_run(add, drop, optimizer, objective, parallelism, statistics))
+        """The plan that would be made with ``add`` and without ``drop``; nothing changes.
+
+        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
+        what was measured; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        """
+        return self._send(
+            calls.dry_run(
+                add,
+                drop,
+                optimizer,
+                objective,
+                parallelism,
+                statistics,
+                distinct=distinct,
+                selectivity=selectivity,
+                widths=widths,
+                formulation=formulation,
+                solver=solver,
+                deadline=deadline,
+                detail=detail,
+            )
+        )
 
     def settings(self) -> PlanningSettings:
         """The planning settings."""
@@ -288,10 +315,35 @@ class AsyncClient:
         objective: str | None = None,
         parallelism: int | None = None,
         statistics: Mapping[str, float] | None = None,
+        distinct: Mapping[str, float] | None = None,
+        selectivity: Mapping[str, float] | None = None,
+        widths: Mapping[str, float] | None = None,
+        formulation: str | None = None,
+        solver: str | None = None,
+        deadline: float | None = None,
+        detail: str | None = None,
     ) -> DryRun:
-        """The plan that would be made with ``add`` and without ``drop``; nothing changes."""
+        """The plan that would be made with ``add`` and without ``drop``; nothing changes.
+
+        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
+        what was measured; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        """
         return await self._send(
-            calls.dry_run(add, drop, optimizer, objective, parallelism, statistics)
+            calls.dry_run(
+                add,
+                drop,
+                optimizer,
+                objective,
+                parallelism,
+                statistics,
+                distinct=distinct,
+                selectivity=selectivity,
+                widths=widths,
+                formulation=formulation,
+                solver=solver,
+                deadline=deadline,
+                detail=detail,
+            )
         )
 
     async def settings(self) -> PlanningSettings:

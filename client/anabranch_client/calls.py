@@ -209,14 +209,17 @@ def dry_run(
     objective: str | None,
     parallelism: int | None,
     statistics: Mapping[str, float] | None,
+    **more: Any,
 ) -> Call[DryRun]:
-    """The plan that would be made; nothing is published."""
+    """The plan that would be made; nothing is published. ``more``: further fields of the body."""
     body = _given(
         optimizer=optimizer,
         objective=objective,
         parallelism=parallelism,
-        statistics=None if statistics is None else dict(statistics),
+        statistics=statistics,
+        **more,
     )
+    body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in body.items()}
     body |= {"add": list(add), "drop": list(drop)}
     return Call("POST", "/v1/plans:dry-run", DryRun.model_validate, body)
 

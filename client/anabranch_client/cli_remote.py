@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +17,14 @@ from anabranch_client.calls import query_body
 from anabranch_client.cli_context import Json, Url, connect
 from anabranch_client.errors import UsageError
 from anabranch_client.scenario import parquet_columns
+from anabranch_client.what_if import assumptions, dry_run_detail, named_number
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
 queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 plans = typer.Typer(no_args_is_help=True, help="Ask for plans without running them.")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 Sql = Annotated[str | None, typer.Argument(help="The statement; - reads standard input.")]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file.")]
@@ -223,36 +227,79 @@ def plan_dry_run(
     structured: Structured = None,
     window: Windows = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the new query.")] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", help="A further query: SQL, name=SQL or name=@file (repeat)."),
+    ] = None,
     drop: Annotated[
         list[str] | None, typer.Option("--drop", help="Plan without this query (repeat).")
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            "--statistic",
+            help="R=tuples, R.a=distinct values, or 'R.a = S.b: selectivity' (repeat).",
+        ),
+    ] = None,
+    width: Annotated[
+        list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeat).")
     ] = None,
     optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
     objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
     parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
-    statistic: Annotated[
-        list[str] | None,
-        typer.Option("--statistic", help="relation=cardinality to assume (repeat)."),
+    formulation: Annotated[str | None, typer.Option(help="tight or paper.")] = None,
+    solver: Annotated[str | None, typer.Option(help="highs, cp-sat, mathopt or cbc.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to solve in; 0: without a solver.")
     ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Leave out the plan, and cut long lists.")
+    ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show the plan that would be made with one more query, or without some; change nothing."""
+    """Show the plan that would be made with more queries, or without some; change nothing."""
     document = _document(structured)
-    add = []
+    queries = []
     if document or sql or file:
         statement = None if document else _statement(sql, file)
-        windows = _window(window)
-        add.append(query_body(statement, document, name, windows, None, None, None, None))
+        queries.append(
+            query_body(statement, document, name, _window(window), None, None, None, None)
+        )
+    queries += [_query(text) for text in add or ()]
+    assumed = assumptions(assume or ())
     with connect(url) as client:
         plan = client.dry_run(
-            add,
+            queries,
             drop=drop or (),
             optimizer=optimizer,
             objective=objective,
             parallelism=parallelism,
-            statistics=dict(_statistic(text) for text in statistic) if statistic else None,
+            statistics=assumed.cardinalities or None,
+            distinct=assumed.distincts or None,
+            selectivity=assumed.selectivities or None,
+            widths=dict(named_number(text, "--width") for text in width or ()) or None,
+            formulation=formulation,
+            solver=solver,
+            deadline=deadline,
+            detail="summary" if summary else None,
         )
-    _show(as_json, plan.document(), render.dry_run_detail(plan))
+    _show(as_json, plan.document(), dry_run_detail(plan))
+
+
+def _query(text: str) -> dict[str, Any]:
+    """What ``--add`` means: SQL, or a name and SQL or a file with SQL."""
+    name, equals, rest = text.partition("=")
+    if not (equals and _NAME.fullmatch(name)):
+        name, rest = "", text
+    if rest.startswith("@"):
+        rest = _read(Path(rest[1:]), "--add")
+    if not rest.strip():
+        raise UsageError(
+            f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"
+        )
+    return query_body(rest, None, name or None, None, None, None, None, None)
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -260,16 +307,6 @@ def _column(text: str) -> tuple[str, str]:
     if not (colon and name and kind):
         raise UsageError(f"{text!r} is no column", field="--column", remedy="write name:type")
     return name, kind
-
-
-def _statistic(text: str) -> tuple[str, float]:
-    relation, _, count = text.rpartition("=")
-    try:
-        return relation, float(count)
-    except ValueError:
-        raise UsageError(
-            f"{text!r} is no statistic", field="--statistic", remedy="write relation=number"
-        ) from None
 
 
 def _window(texts: list[str] | None) -> str | dict[str, str] | None:

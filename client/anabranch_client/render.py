@@ -15,7 +15,6 @@ from rich.tree import Tree
 
 from anabranch_client.answers import (
     CurrentEpoch,
-    DryRun,
     EpochInfo,
     EpochSummary,
     QueryInfo,
@@ -71,7 +70,8 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.2%}"
 
 
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
+    """An empty table; columns in ``right`` hold numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     numeric = set(right)
     for column in columns:
@@ -79,7 +79,8 @@ def _table(*columns: str, right: Iterable[str] = ()) -> Table:
     return table
 
 
-def _facts(rows: Mapping[str, object]) -> Table:
+def facts_table(rows: Mapping[str, object]) -> Table:
+    """Names and values, a line each."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -94,7 +95,7 @@ def _status(status: str) -> Text:
 
 def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
     """All streams, a line each."""
-    table = _table(
+    table = table_of(
         "stream", "columns", "event time", "lateness", "input", "late", "invalid",
         right=("columns", "input", "late", "invalid"),
     )  # fmt: skip
@@ -113,7 +114,7 @@ def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
 
 def stream_detail(stream: StreamInfo) -> RenderableType:
     """One stream with its columns."""
-    columns = _table("column", "type")
+    columns = table_of("column", "type")
     for column in stream.columns:
         columns.add_row(escape(column.name), column.type)
     facts = {
@@ -122,12 +123,12 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "lateness": stream.lateness,
         "source": json.dumps({k: v for k, v in stream.source.items() if v}),
     }
-    return Group(_facts(facts), columns)
+    return Group(facts_table(facts), columns)
 
 
 def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
     """All queries, a line each."""
-    table = _table("query", "status", "results", "from batch", "to batch", "expires", "sql",
+    table = table_of("query", "status", "results", "from batch", "to batch", "expires", "sql",
                    right=("results", "from batch", "to batch"))  # fmt: skip
     for q in queries:
         sql = Text(" ".join((q.sql or "(structured)").split()), overflow="ellipsis", no_wrap=True)
@@ -158,16 +159,16 @@ def query_detail(query: QueryInfo) -> RenderableType:
     if query.problem is not None:
         facts["problem"] = f"{query.problem.field}: {query.problem.message}"
         facts["remedy"] = query.problem.remedy
-    output = _table("output column", "type")
+    output = table_of("output column", "type")
     for column in query.normalised.output:
         output.add_row(escape(column.name), column.type)
     notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
-    return Group(_facts(facts), output, *notes)
+    return Group(facts_table(facts), output, *notes)
 
 
 def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
     """Published epochs, a line each."""
-    table = _table(
+    table = table_of(
         "epoch", "first batch", "optimizer", "queries", "cost", "individually", "gap", "ms",
         right=("epoch", "first batch", "queries", "cost", "individually", "gap", "ms"),
     )  # fmt: skip
@@ -202,7 +203,7 @@ def epoch_detail(epoch: EpochInfo) -> RenderableType:
         Text(f"rejected {name}: {problem.message}", style="red")
         for name, problem in epoch.rejected.items()
     ]
-    return Group(_facts(facts), *rejected, *plan_trees(epoch.explain))
+    return Group(facts_table(facts), *rejected, *plan_trees(epoch.explain))
 
 
 def current_detail(current: CurrentEpoch) -> RenderableType:
@@ -216,7 +217,7 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "input tuples": runtime.get("input_tuples"),
         "state": size(int(runtime.get("state_bytes", 0))),
     }
-    return Group(_facts(facts), epoch_detail(current.epoch))
+    return Group(facts_table(facts), epoch_detail(current.epoch))
 
 
 def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
@@ -277,24 +278,6 @@ def shared_lines(explain: Mapping[str, Any]) -> list[str]:
     return [sentence for count, sentence in sorted(found, key=lambda f: -f[0]) if count > 1]
 
 
-def dry_run_detail(plan: DryRun) -> RenderableType:
-    """A plan that was only asked for."""
-    facts = {
-        "optimizer": plan.optimizer,
-        "queries": ", ".join(plan.queries) or "none",
-        "cost": number(plan.cost),
-        "individually": number(plan.individual_cost),
-        "prefixes shared": number(plan.shared_cost),
-        "gap": percent(plan.gap),
-        "solved in": f"{number(plan.solve_ms)} ms",
-    }
-    rejected = [
-        Text(f"rejected {name}: {problem.message}", style="red")
-        for name, problem in plan.rejected.items()
-    ]
-    return Group(_facts(facts), *rejected, *plan_trees(plan.explain))
-
-
 def report_tables(report: Mapping[str, Any]) -> RenderableType:
     """The report of a replay."""
     facts = {
@@ -307,7 +290,7 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
         "late": sum(report["late_tuples"].values()),
         "invalid": sum(report["invalid_tuples"].values()),
     }
-    queries = _table("query", "status", "results", "from batch", "to batch",
+    queries = table_of("query", "status", "results", "from batch", "to batch",
                      right=("results", "from batch", "to batch"))  # fmt: skip
     errors = []
     for name, q in report["queries"].items():
@@ -320,7 +303,7 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
         )
         if q["error"]:
             errors.append(Text(f"{name}: {q['error'].get('detail', '')}", style="red"))
-    epochs = _table("epoch", "first batch", "optimizer", "cost", "individually", "probes",
+    epochs = table_of("epoch", "first batch", "optimizer", "cost", "individually", "probes",
                     right=("epoch", "first batch", "cost", "individually", "probes"))  # fmt: skip
     for e in report["epochs"]:
         epochs.add_row(
@@ -331,4 +314,4 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
             number(e["individual_cost"]),
             number(e["probes"]),
         )
-    return Group(_facts(facts), queries, *errors, epochs)
+    return Group(facts_table(facts), queries, *errors, epochs)

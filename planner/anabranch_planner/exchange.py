@@ -24,7 +24,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from anabranch_planner.statistics import JoinSample
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anabranch_planner.model import Equality, RelationId
 
 
@@ -116,11 +120,23 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class EdgeStatistics:
-    """One edge during one epoch: tuples sent, matches found before any check, seconds of CPU."""
+    """One edge during one epoch.
+
+    Attributes:
+        probes: tuples sent.
+        matches: matches found before any check of time bounds or residuals.
+        seconds: of CPU.
+        pairs: combinations of a probing tuple and a stored row of an earlier batch that the
+            probes stood for, whether an index spared looking at them or not.
+        hits: those among ``pairs`` whose keys agree. Rows of the same batch are left out of
+            both, because only some of them arrived before the probing tuple.
+    """
 
     probes: int
     matches: int
     seconds: float
+    pairs: int = 0
+    hits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +159,9 @@ class Snapshot:
         distincts: relation -> {comma-joined sorted attributes -> distinct values so far}.
         streams: stream -> {"input", "late", "invalid"} tuples so far.
         edges, stores: measured.
+        spans: stream -> microseconds between the least and the greatest event time so far.
+        steps: what edges have told about sub-joins, this epoch's and what is remembered of
+            earlier ones (``optimiser.measured``).
     """
 
     epoch: int
@@ -153,6 +172,8 @@ class Snapshot:
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
     edges: dict[str, EdgeStatistics] = field(default_factory=dict)
     stores: dict[str, StoreStatistics] = field(default_factory=dict)
+    spans: dict[str, int] = field(default_factory=dict)
+    steps: tuple[JoinSample, ...] = ()
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Tuples of ``relation`` seen so far; None if the runtime has not met it.
@@ -174,6 +195,15 @@ class Snapshot:
         """Not measured per predicate: the cost model derives it from distinct counts."""
         return None
 
+    def span(self, relation: RelationId) -> float | None:
+        """How much event time the relation's stream has covered so far; None without any."""
+        known = self.spans.get(relation, self.spans.get(relation.rpartition("[")[0]))
+        return float(known) if known else None
+
+    def samples(self) -> Sequence[JoinSample]:
+        """What edges have told so far."""
+        return self.steps
+
     def to_json(self) -> dict[str, Any]:
         """A JSON document; :meth:`from_json` is its inverse."""
         return asdict(self)
@@ -186,6 +216,7 @@ class Snapshot:
                 **doc,
                 "edges": {k: EdgeStatistics(**v) for k, v in doc.get("edges", {}).items()},
                 "stores": {k: StoreStatistics(**v) for k, v in doc.get("stores", {}).items()},
+                "steps": tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
             }
         )
 

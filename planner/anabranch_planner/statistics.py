@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import Equality, RelationId
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.mir import MirId
+    from anabranch_planner.model import Equality, Label, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSample:
+    """What has been seen of one step: partial results over ``head`` probing ``target``.
+
+    Attributes:
+        joined: the canonical sub-join over both.
+        head, target: its labels, cut in two; sorted.
+        probes: tuples that probed. Older ones may count for less than one, so not whole.
+        pairs: (probing tuple, stored tuple) combinations that were looked at.
+        hits: those of them whose keys agree, before any other check.
+    """
+
+    joined: MirId
+    head: tuple[Label, ...]
+    target: tuple[Label, ...]
+    probes: float
+    pairs: float
+    hits: float
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> JoinSample:
+        """The sample of which ``doc`` has the fields."""
+        cut = {name: tuple(doc[name]) for name in ("head", "target")}
+        return JoinSample(**{**doc, **cut})
 
 
 class Statistics(Protocol):
@@ -19,6 +49,12 @@ class Statistics(Protocol):
 
     def selectivity(self, predicate: Equality) -> float | None:
         """Matches of one predicate over the size of the cross product."""
+
+    def span(self, relation: RelationId) -> float | None:
+        """Event time, in microseconds, over which the tuples of :meth:`cardinality` are spread."""
+
+    def samples(self) -> Sequence[JoinSample]:
+        """What has been seen of steps between sub-joins (nothing: empty)."""
 
 
 class NoStatistics:
@@ -35,3 +71,59 @@ class NoStatistics:
     def selectivity(self, predicate: Equality) -> float | None:
         """Unknown."""
         return None
+
+    def span(self, relation: RelationId) -> float | None:
+        """Unknown."""
+        return None
+
+    def samples(self) -> Sequence[JoinSample]:
+        """Nothing has been seen."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """Statistics written down beforehand; whatever is in no table is unknown.
+
+    Attributes:
+        distincts: (relation, sorted attributes) -> distinct values.
+        selectivities: by predicate, sides sorted.
+        every_distinct: relation -> distinct values of whatever of its attributes ``distincts``
+            says nothing about, alone or combined.
+        history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
+
+    >>> from anabranch_planner.model import RelationId
+    >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
+    >>> known.cardinality(RelationId("R")), known.distinct(RelationId("R"), ("a", "b"))
+    (100.0, 70.0)
+    >>> known.cardinality(RelationId("S")) is None
+    True
+    """
+
+    cardinalities: Mapping[RelationId, float] = field(default_factory=dict)
+    distincts: Mapping[tuple[RelationId, tuple[str, ...]], float] = field(default_factory=dict)
+    selectivities: Mapping[Equality, float] = field(default_factory=dict)
+    every_distinct: Mapping[RelationId, float] = field(default_factory=dict)
+    history: float | None = None
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        """As written down."""
+        return self.cardinalities.get(relation)
+
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """As written down."""
+        known = self.distincts.get((relation, attributes))
+        return self.every_distinct.get(relation) if known is None else known
+
+    def selectivity(self, predicate: Equality) -> float | None:
+        """As written down."""
+        return self.selectivities.get(predicate)
+
+    def span(self, relation: RelationId) -> float | None:
+        """The common history."""
+        del relation
+        return self.history
+
+    def samples(self) -> Sequence[JoinSample]:
+        """Nothing has been seen."""
+        return ()

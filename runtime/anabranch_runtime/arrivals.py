@@ -53,12 +53,15 @@ class BatchTable:
 
 @dataclass(slots=True)
 class StreamMeter:
-    """What arrived on one stream: tuples read, late, invalid; greatest event time."""
+    """What arrived on one stream: tuples read, late, invalid; greatest event time, and least of
+    those that are not late.
+    """
 
     input: int = 0
     late: int = 0
     invalid: int = 0
     max_tau: int | None = None
+    min_tau: int | None = None
 
 
 @dataclass(slots=True)
@@ -142,6 +145,9 @@ def _admit(
         late = ~timely if kept is None else ~timely & kept
         meter.late += int(late.sum())
         kept = timely if kept is None else timely & kept
+    if kept is None or kept.any():
+        oldest = int(tau.min() if kept is None else tau[kept].min())
+        meter.min_tau = oldest if meter.min_tau is None else min(meter.min_tau, oldest)
     columns.append(pa.array(tau))
     names.append(TAU)
     admitted = pa.RecordBatch.from_arrays(columns, names=names)

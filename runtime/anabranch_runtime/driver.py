@@ -24,8 +24,8 @@ from anabranch_planner.exchange import Boundary, Mode, Progress
 from anabranch_planner.ruleset import store_from_json
 from anabranch_runtime.access import accesses
 from anabranch_runtime.context import BatchContext, exchange_directory
-from anabranch_runtime.errors import StateError
-from anabranch_runtime.fold import fold, snapshot, stream_counts
+from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.fold import fold, snapshot, steps_seen, stream_counts
 from anabranch_runtime.layout import StoreLayout
 from anabranch_runtime.lifecycle import enter_epoch
 from anabranch_runtime.retention import drop_unused, expire, merges, watermarks
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.exchange import Activation
     from anabranch_planner.ruleset import Ruleset
+    from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
     from anabranch_runtime.state import State, StoreState
@@ -140,7 +141,7 @@ class Driver:
 
     def _enter_idle(self, published: int) -> None:
         ruleset = self.control.ruleset(published)
-        state = enter_epoch(self.state, ruleset, self._epoch)
+        state = self._entered(ruleset, self._epoch)
         state = drop_unused(state, ruleset, accesses(state, ruleset))
         self.manifests.commit(state)
         self.state = state
@@ -271,7 +272,25 @@ class Driver:
         ruleset = self.control.ruleset(published)
         if epoch == self.state.epoch:
             return self.state, ruleset, False
-        return enter_epoch(self.state, ruleset, epoch), ruleset, True
+        return self._entered(ruleset, epoch), ruleset, True
+
+    def _entered(self, ruleset: Ruleset, epoch: int) -> State:
+        """The state in which ``epoch`` begins to go by ``ruleset``."""
+        return enter_epoch(replace(self.state, steps=self._steps()), ruleset, epoch)
+
+    def _steps(self) -> tuple[JoinSample, ...]:
+        """What has been seen of steps, the current epoch's edges included.
+
+        Without the epoch's ruleset (a Redis that has lost it) nothing can be said of its edges.
+        """
+        if self.state.ruleset_epoch < 0:
+            return ()
+        try:
+            ruleset = self.control.ruleset(self.state.ruleset_epoch)
+        except PipelineError as error:
+            _LOG.warning("edges of the last epoch not evaluated", error=str(error))
+            return self.state.steps
+        return steps_seen(self.state, ruleset)
 
     def _published(self, epoch: int) -> int:
         """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""
@@ -328,7 +347,7 @@ class Driver:
 
     def _end_epoch(self) -> None:
         """Report the end of the current epoch with its statistics, and begin the next."""
-        statistics = replace(snapshot(self.state), epoch=self._epoch).to_json()
+        statistics = replace(snapshot(self.state, self._steps()), epoch=self._epoch).to_json()
         self.control.report_boundary(Boundary(self._epoch, self.state.next_batch, statistics))
         self._begin(self._epoch + 1)
 

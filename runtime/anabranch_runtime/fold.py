@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics
+from anabranch_planner.optimiser.measured import remember, step_samples
 from anabranch_runtime.index import estimate_distinct, merge_sketches
 from anabranch_runtime.segment import Segment
 from anabranch_runtime.state import UNPLANNED, Sketch
@@ -15,8 +16,10 @@ from anabranch_runtime.state import UNPLANNED, Sketch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.state import State, StoreState, StreamState
+    from anabranch_runtime.state import EdgeCounts, State, StoreState, StreamState
     from anabranch_runtime.worker import TaskReport
 
 
@@ -46,8 +49,11 @@ def fold(
     )
 
 
-def snapshot(state: State) -> Snapshot:
-    """The statistics of the epoch that ``state`` is in, as the planner reads them."""
+def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
+    """The statistics of the epoch that ``state`` is in, as the planner reads them.
+
+    ``steps`` is what its edges and earlier ones tell about sub-joins (:func:`steps_seen`).
+    """
     started = state.epoch_starts[-1][1] if state.epoch_starts else 0
     return Snapshot(
         epoch=state.epoch,
@@ -61,7 +67,7 @@ def snapshot(state: State) -> Snapshot:
             for relation, keys in state.sketches.items()
         },
         streams=stream_counts(state),
-        edges={edge: EdgeStatistics(*counts) for edge, counts in state.edges.items()},
+        edges=_edge_statistics(state),
         stores={
             name: StoreStatistics(
                 sum(s.rows for s in store.segments),
@@ -70,7 +76,25 @@ def snapshot(state: State) -> Snapshot:
             )
             for name, store in state.stores.items()
         },
+        spans={
+            name: s.max_tau - s.min_tau
+            for name, s in state.streams.items()
+            if s.max_tau is not None and s.min_tau is not None
+        },
+        steps=steps,
     )
+
+
+def steps_seen(state: State, ruleset: Ruleset) -> tuple[JoinSample, ...]:
+    """What has been seen of steps by the end of the epoch that ``state`` is in.
+
+    ``ruleset`` is the one that the epoch goes by; its edges count since the epoch began.
+    """
+    return remember(state.steps, step_samples(ruleset, _edge_statistics(state)))
+
+
+def _edge_statistics(state: State) -> dict[str, EdgeStatistics]:
+    return {edge: EdgeStatistics(*counts) for edge, counts in state.edges.items()}
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
@@ -86,10 +110,12 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     for report in reports:
         for name, meter in report.streams.items():
             known = streams.get(name, UNPLANNED)
-            seen = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
+            newest = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
+            oldest = [t for t in (known.min_tau, meter["min_tau"]) if t is not None]
             streams[name] = replace(
                 known,
-                max_tau=max(seen, default=None),
+                max_tau=max(newest, default=None),
+                min_tau=min(oldest, default=None),
                 input=known.input + meter["input"],
                 late=known.late + meter["late"],
                 invalid=known.invalid + meter["invalid"],
@@ -131,12 +157,18 @@ def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str
     return merged
 
 
-def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, tuple[int, int, float]]:
+def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeCounts]:
     edges = dict(state.edges)
     for report in reports:
-        for edge, (probes, matches, seconds) in report.edges.items():
-            known = edges.get(edge, (0, 0, 0.0))
-            edges[edge] = (known[0] + probes, known[1] + matches, known[2] + seconds)
+        for edge, (probes, matches, seconds, pairs, hits) in report.edges.items():
+            known = edges.get(edge, (0, 0, 0.0, 0, 0))
+            edges[edge] = (
+                known[0] + probes,
+                known[1] + matches,
+                known[2] + seconds,
+                known[3] + pairs,
+                known[4] + hits,
+            )
     return edges
 
 

@@ -48,11 +48,13 @@ class Segments(Protocol):
 
 @dataclass(slots=True)
 class EdgeMeter:
-    """What happened on one edge: tuples sent, matches before checks, CPU seconds."""
+    """What happened on one edge, as :class:`anabranch_planner.exchange.EdgeStatistics` has it."""
 
     probes: int = 0
     matches: int = 0
     seconds: float = 0.0
+    pairs: int = 0
+    hits: int = 0
 
 
 @dataclass(slots=True)
@@ -67,14 +69,16 @@ class Prober:
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
         """The partial result on ``rule.out``; None where it is empty."""
         started = time.process_time()
-        found = self._tiles(partial, access.tiles, rule.key, rule.members, rule.inclusive, rule.mir)
+        meter = self.meters[rule.out]
+        found = self._tiles(
+            partial, access.tiles, rule.key, rule.members, rule.inclusive, rule.mir, meter
+        )
         parts = [found] if found is not None else []
         if access.gaps:
             filled = self._fill(partial, rule, access)
             if filled is not None:
                 parts.append(filled)
         joined = concat_partials(parts) if parts else None
-        meter = self.meters[rule.out]
         meter.probes += partial.length
         meter.matches += joined.length if joined is not None else 0
         if joined is not None:
@@ -110,8 +114,13 @@ class Prober:
         members: Sequence[Label],
         inclusive: Sequence[Label],
         target: str,
+        meter: EdgeMeter | None = None,
     ) -> Partial | None:
-        """Join ``partial`` with the rows of ``tiles``; key and arrival order only."""
+        """Join ``partial`` with the rows of ``tiles``; key and arrival order only.
+
+        Pairs and hits are metered over the segments of which every row may match: those of
+        earlier batches, wholly inside their tile, without a filter to make up for.
+        """
         arrays = [attribute(self.layout, partial, k.probe) for k in key]
         types = [k.type for k in key]
         keys = key_vector(arrays, types)
@@ -123,8 +132,19 @@ class Prober:
             store = self.layout.stores[tile.store]
             index = store.index_key(key)
             routed = self._route(store, key, arrays, keys.hashes, alive, routes)
+            weaker = self.layout.missing_filter(target, tile.store)
             for reader in self.segments.of(tile.store, tile.interval):
-                chosen = alive if routed is None else routed[reader.segment.partition]
+                segment = reader.segment
+                low, high = tile.interval
+                metered = (
+                    meter is not None
+                    and not weaker
+                    and low <= segment.first_batch
+                    and segment.last_batch <= min(high, self.batch - 1)
+                )
+                if meter is not None and metered:
+                    meter.pairs += partial.length * segment.rows
+                chosen = alive if routed is None else routed[segment.partition]
                 hashes = keys.hashes if chosen is None else keys.hashes[chosen]
                 if len(hashes) == 0:
                     continue
@@ -145,12 +165,13 @@ class Prober:
                         types,
                     )
                     mask = equal if mask is None else mask & equal
-                weaker = self.layout.missing_filter(target, tile.store)
                 kept = _filter_rows(reader, weaker, row) if weaker else None
                 if kept is not None:
                     mask = kept if mask is None else mask & kept
                 if mask is not None:
                     at, row = at[mask], row[mask]
+                if meter is not None and metered:
+                    meter.hits += len(at)
                 if len(at):
                     positions.append(at)
                     rows.append(RowSet((reader,), None, row))

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.exchange import Activation
+from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.segment import Segment
 
@@ -62,6 +63,10 @@ class StoreState:
         return (*self.intervals, (self.open_since, now))
 
 
+#: The fields of :class:`anabranch_planner.exchange.EdgeStatistics` in order.
+EdgeCounts = tuple[int, int, float, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """One stream: its definition and how far it has come.
@@ -69,12 +74,14 @@ class StreamState:
     Attributes:
         spec: the ``StreamSpec`` wire document.
         max_tau: greatest event time seen (microseconds), late tuples included.
+        min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last: of several
             with one maximum the newest.
     """
 
     spec: dict[str, Any]
     max_tau: int | None = None
+    min_tau: int | None = None
     history: tuple[tuple[int, int | None], ...] = ()
     input: int = 0
     late: int = 0
@@ -107,7 +114,12 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A committed state; never changed in place."""
+    """A committed state; never changed in place.
+
+    Attributes:
+        edges: counts of the current epoch.
+        steps: what earlier epochs' edges have told about sub-joins.
+    """
 
     next_batch: int = 0
     epoch: int = -1
@@ -118,9 +130,10 @@ class State:
     queries: dict[str, Activation] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, Sketch]] = field(default_factory=dict)
-    edges: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    edges: dict[str, EdgeCounts] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
     processing_seconds: float = 0.0
+    steps: tuple[JoinSample, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -231,7 +244,14 @@ def _decode(doc: dict[str, Any]) -> State:
             relation: {key: Sketch(tuple(s["hashes"])) for key, s in keys.items()}
             for relation, keys in doc["sketches"].items()
         },
-        edges={edge: (p, m, s) for edge, (p, m, s) in doc["edges"].items()},
+        edges={edge: _edge(counts) for edge, counts in doc["edges"].items()},
         probes=doc["probes"],
         processing_seconds=doc["processing_seconds"],
+        steps=tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
     )
+
+
+def _edge(counts: list[Any]) -> EdgeCounts:
+    """Counts of an edge; manifests of earlier releases have the first three only."""
+    probes, matches, seconds, pairs, hits = (*counts, 0, 0)[:5]
+    return probes, matches, seconds, pairs, hits

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.arrivals import Arrivals, BatchTable, Block
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.coverage import Interval
+    from anabranch_runtime.state import EdgeCounts
     from anabranch_runtime.stores import KeyCache
 
     Exchange = Callable[[str], list[str]]
@@ -59,7 +60,7 @@ class TaskReport:
     streams: dict[str, dict[str, Any]] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    edges: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    edges: dict[str, EdgeCounts] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
@@ -294,5 +295,6 @@ class _Task:
         self.report.streams = {s: asdict(m) for s, m in sorted(arrivals.meters.items())}
         self.report.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
         self.report.edges = {
-            edge: (m.probes, m.matches, m.seconds) for edge, m in sorted(self.prober.meters.items())
+            edge: (m.probes, m.matches, m.seconds, m.pairs, m.hits)
+            for edge, m in sorted(self.prober.meters.items())
         }

@@ -42,6 +42,7 @@ from anabranch_service.records import (
 )
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store, read_boundary, read_snapshot
+from anabranch_service.what_if import Insight, Running, explain_choice, read_running
 
 _LOG = structlog.get_logger(__name__)
 
@@ -184,7 +185,8 @@ class EpochLoop:
             sinks={record.id: record.sink.type for record in wanted},
             seconds=self.settings.solve_seconds,
         )
-        planned, rejected = await asyncio.to_thread(_parse_and_plan, wanted, task)
+        running = read_running(await self._newest(epoch), await self.store.queries(), task.streams)
+        planned, rejected, insight = await asyncio.to_thread(_parse_and_plan, wanted, task, running)
         text, digest = dump_ruleset(planned.ruleset)
         plan = planned.plan
         record = EpochRecord(
@@ -210,14 +212,23 @@ class EpochLoop:
             rejected=rejected,
             explain=planned.explain,
             ruleset_digest=digest,
+            footprint=insight.footprint,
+            shares=insight.shares,
+            diff=insight.diff,
+            diff_reason=insight.diff_reason,
+            reasons=insight.reasons,
         )
         return record, text
 
+    async def _newest(self, epoch: int) -> EpochRecord | None:
+        """The newest epoch published before ``epoch``."""
+        earlier = [n for n in await self.store.published() if n < epoch]
+        return await self.store.epoch(earlier[-1]) if earlier else None
+
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
         """The newest earlier epoch under a new number: planning failed, what runs goes on."""
-        earlier = [n for n in await self.store.published() if n < epoch]
-        old = await self.store.epoch(earlier[-1]) if earlier else None
-        text = await self.store.ruleset(earlier[-1]) if earlier else None
+        old = await self._newest(epoch)
+        text = None if old is None else await self.store.ruleset(old.epoch)
         if old is None or text is None:
             return None
         _LOG.error("planning failed, rules go on", epoch=epoch, earlier=old.epoch, exc_info=cause)
@@ -230,6 +241,8 @@ class EpochLoop:
             "fallback": reason,
             "rejected": {},
             "ruleset_digest": digest,
+            "diff": None,
+            "diff_reason": reason,
         }
         return old.model_copy(update=changes), text
 
@@ -280,9 +293,9 @@ def settled(
 
 
 def _parse_and_plan(
-    wanted: list[QueryRecord], task: Task
-) -> tuple[Planned, dict[str, ProblemRecord]]:
-    """Parse and plan what is wanted; runs in a thread and touches nothing shared."""
+    wanted: list[QueryRecord], task: Task, running: Running | None
+) -> tuple[Planned, dict[str, ProblemRecord], Insight]:
+    """Parse, plan and explain what is wanted; runs in a thread and touches nothing shared."""
     rejected: dict[str, ProblemRecord] = {}
     queries: list[JoinQuery] = []
     for record in wanted:
@@ -292,7 +305,8 @@ def _parse_and_plan(
             _LOG.warning("query can't be read", query=record.id, error=repr(cause))
             rejected[record.id] = problem_of(cause)
     planned = plan_queries(queries, task)
-    return planned, {**rejected, **planned.rejected}
+    insight = explain_choice(planned, task, running)
+    return planned, {**rejected, **planned.rejected}, insight
 
 
 def default_planning(settings: Settings) -> PlanningRecord:

@@ -25,10 +25,11 @@ from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
 from anabranch_planner.optimiser.explain import explain
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Optimizer, Plan
+from anabranch_planner.plan import Formulation, Optimizer, Plan
 from anabranch_planner.ruleset import Ruleset
-from anabranch_planner.statistics import Statistics
+from anabranch_planner.statistics import JoinSample, Statistics
 from anabranch_service.records import PlanningRecord, ProblemRecord
 
 _LOG = structlog.get_logger(__name__)
@@ -42,6 +43,7 @@ class Planned:
         queries: those that the plan is for.
         individual_cost, shared_cost: what the other optimisers would have cost on the same
             input; None where they failed.
+        individual: the plan behind ``individual_cost``.
         fallback: empty, or why this is not what the chosen optimiser would have given.
         assumed: relations whose cardinality the statistics don't know.
     """
@@ -50,12 +52,17 @@ class Planned:
     ruleset: Ruleset
     queries: tuple[JoinQuery, ...]
     rejected: dict[str, ProblemRecord]
-    individual_cost: float | None
+    individual: Plan | None
     shared_cost: float | None
     solve_ms: float
     fallback: str
     assumed: tuple[str, ...]
     explain: dict[str, Any]
+
+    @property
+    def individual_cost(self) -> float | None:
+        """What planning each query alone would have cost."""
+        return None if self.individual is None else finite(self.individual.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,14 @@ class StatedStatistics:
         """What ``base`` says."""
         return self.base.selectivity(predicate)
 
+    def span(self, relation: RelationId) -> float | None:
+        """What ``base`` says."""
+        return self.base.span(relation)
+
+    def samples(self) -> Sequence[JoinSample]:
+        """What ``base`` says."""
+        return self.base.samples()
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -90,7 +105,8 @@ class Task:
         streams: every usable stream.
         epoch: the epoch to plan for.
         sinks: query id -> sink.
-        seconds: time limit of one solve.
+        seconds: time limit of one solve; 0: what is found without solving anything.
+        formulation, solver: how the joint plan is solved.
     """
 
     streams: Mapping[str, Stream]
@@ -99,6 +115,8 @@ class Task:
     epoch: int
     sinks: Mapping[str, str]
     seconds: float
+    formulation: Formulation = Formulation.TIGHT
+    solver: Solver = Solver.HIGHS
 
 
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
@@ -117,13 +135,14 @@ def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
             plan, ruleset, solve_ms = _attempt(chosen, task, Optimizer.INDIVIDUAL)
             fallback = f"{optimizer} failed ({again!r}); planned individually"
     relations = sorted({r.id for q in chosen for r in q.relations})
+    shared = _other_plan(plan, chosen, task, Optimizer.SHARED)
     return Planned(
         plan=plan,
         ruleset=ruleset,
         queries=tuple(chosen),
         rejected=rejected,
-        individual_cost=_other_cost(plan, chosen, task, Optimizer.INDIVIDUAL),
-        shared_cost=_other_cost(plan, chosen, task, Optimizer.SHARED),
+        individual=_other_plan(plan, chosen, task, Optimizer.INDIVIDUAL),
+        shared_cost=None if shared is None else finite(shared.cost),
         solve_ms=solve_ms,
         fallback=fallback,
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
@@ -171,6 +190,8 @@ def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Pl
         optimizer=optimizer,
         objective=task.options.objective,
         parallelism=task.options.parallelism,
+        formulation=task.formulation,
+        solver=task.solver,
         watch=Watch(time.monotonic, deadline=task.seconds),
     )
 
@@ -210,13 +231,13 @@ def _isolate(
     return sound, rejected
 
 
-def _other_cost(
+def _other_plan(
     plan: Plan, queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer
-) -> float | None:
+) -> Plan | None:
     if plan.optimizer is optimizer:
-        return plan.cost
+        return plan
     try:
-        return finite(_solve(queries, task, optimizer).cost)
+        return _solve(queries, task, optimizer)
     except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
         _LOG.warning("no cost to compare with", optimizer=optimizer, error=repr(cause))
         return None

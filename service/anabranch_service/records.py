@@ -169,6 +169,139 @@ class PlanningRecord(Record):
     parallelism: int = Field(ge=1, le=1024)
 
 
+class ShareRecord(Record):
+    """What one query costs in a plan, by each method (``docs/what-if.md``).
+
+    Attributes:
+        standalone: its own optimum, planned alone; None where that is unknown.
+        marginal: what the plan costs less without what only this query needs.
+        shapley: every step's and store's cost split equally among those that need it.
+        proportional: the plan's cost in the ratio of ``standalone``.
+        part: what the plan would cost for this query alone.
+    """
+
+    query: str
+    standalone: float | None
+    marginal: float
+    shapley: float
+    proportional: float | None
+    part: float
+
+
+class SharesRecord(Record):
+    """The cost shares of a plan's queries, dearest (``shapley``) first.
+
+    Attributes:
+        omitted: queries that are left out to bound the answer.
+        note: empty, or why something is missing.
+    """
+
+    queries: tuple[ShareRecord, ...]
+    omitted: int = 0
+    note: str = ""
+
+
+class TotalsRecord(Record):
+    """How many entries there are, and what they add up to per unit of time."""
+
+    count: int
+    tuples: float
+    cost: float
+    bytes: float | None = None
+
+
+class StepChangeRecord(Record):
+    """A step; ``tuples`` are sent per unit of time. None: it can't be estimated any more."""
+
+    label: str
+    tuples: float | None
+    cost: float | None
+
+
+class StoreChangeRecord(Record):
+    """A store copy; ``tuples`` and ``bytes`` flow into it per unit of time."""
+
+    label: str
+    tuples: float | None
+    bytes: float | None
+    cost: float | None
+
+
+class StepChangesRecord(Record):
+    """Steps that only the new plan has, only the old one, and both."""
+
+    added: tuple[StepChangeRecord, ...]
+    removed: tuple[StepChangeRecord, ...]
+    kept: tuple[StepChangeRecord, ...]
+
+
+class StoreChangesRecord(Record):
+    """Store copies that only the new plan has, only the old one, and both."""
+
+    built: tuple[StoreChangeRecord, ...]
+    dropped: tuple[StoreChangeRecord, ...]
+    retained: tuple[StoreChangeRecord, ...]
+
+
+class DiffRecord(Record):
+    """How a plan differs from a published epoch's, both priced by the same statistics.
+
+    Attributes:
+        epoch: the published epoch.
+        cost_before: what its plan would cost now; None if that can't be estimated any more.
+        totals: of all entries of each kind.
+        omitted: entries that are left out to bound the answer.
+    """
+
+    epoch: int
+    unchanged: bool
+    cost_before: float | None
+    cost_after: float
+    totals: dict[str, TotalsRecord]
+    steps: StepChangesRecord
+    stores: StoreChangesRecord
+    omitted: int
+    notes: tuple[str, ...]
+
+
+class SharedReasonRecord(Record):
+    """A step or store that is paid once for several; ``saved`` is cost x (users - 1)."""
+
+    kind: Literal["step", "store"]
+    label: str
+    users: tuple[str, ...]
+    cost: float
+    saved: float
+
+
+class KeptReasonRecord(Record):
+    """An intermediate result; ``saved`` is ``detours`` (probes without it) minus ``upkeep``."""
+
+    mir: str
+    label: str
+    users: tuple[str, ...]
+    detours: float
+    upkeep: float
+    saved: float
+
+
+class ReasonTotalsRecord(Record):
+    """How much is shared and kept in all."""
+
+    shared: int
+    saved_by_sharing: float
+    kept: int
+
+
+class ReasonsRecord(Record):
+    """Why what is shared and kept was worth it, greatest savings first."""
+
+    shared: tuple[SharedReasonRecord, ...]
+    kept: tuple[KeptReasonRecord, ...]
+    totals: ReasonTotalsRecord
+    omitted: int
+
+
 class EpochRecord(Record):
     """One published epoch: what was decided, on what grounds, at what cost. Never changes.
 
@@ -177,6 +310,10 @@ class EpochRecord(Record):
         assumed: relations whose cardinality was unknown, so that the cost model assumed one.
         fallback: empty, or why the plan is not what the chosen optimiser would have given.
         rejected: queries that could not be planned for this epoch.
+        footprint: the plan's steps and stores, for comparison with later plans; None in epochs
+            that an older version published.
+        shares, diff, reasons: who costs what, what changes against the epoch published before,
+            and why. ``diff_reason`` says why ``diff`` is None.
     """
 
     epoch: int
@@ -201,3 +338,8 @@ class EpochRecord(Record):
     rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
     explain: dict[str, Any]
     ruleset_digest: str
+    footprint: dict[str, Any] | None = None
+    shares: SharesRecord | None = None
+    diff: DiffRecord | None = None
+    diff_reason: str = ""
+    reasons: ReasonsRecord | None = None

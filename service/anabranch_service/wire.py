@@ -17,8 +17,16 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from anabranch_planner.plan import Objective, Optimizer
-from anabranch_service.records import EpochRecord, NormalisedInfo, SinkRecord
+from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.plan import Formulation, Objective, Optimizer
+from anabranch_service.records import (
+    DiffRecord,
+    EpochRecord,
+    NormalisedInfo,
+    ReasonsRecord,
+    SharesRecord,
+    SinkRecord,
+)
 
 MAX_TEXT = 100_000
 
@@ -126,12 +134,16 @@ class SettingsIn(Body):
     parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
 
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Detail = Literal["full", "summary"]
+
+
 class DryRunIn(Body):
     """A plan that is asked for, not published.
 
     Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
     relations (or streams, meaning all their relations) to cardinalities and overrides what was
-    measured.
+    measured; so do ``distinct`` and ``selectivity``.
     """
 
     add: Annotated[list[QueryIn], Field(max_length=1000)] = []
@@ -139,8 +151,30 @@ class DryRunIn(Body):
     optimizer: Optimizer | None = None
     objective: Objective | None = None
     parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
-    statistics: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        default_factory=dict
+    statistics: dict[str, Positive] = Field(default_factory=dict)
+    distinct: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Distinct values of `relation.column`, or of `relation.column,column`.",
+        examples=[{"orders.customer_id": 500}],
+    )
+    selectivity: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        default_factory=dict,
+        description="Matches of an equality over the size of the cross product.",
+        examples=[{"orders.customer_id = customers.customer_id": 0.001}],
+    )
+    widths: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
+    )
+    formulation: Formulation = Formulation.TIGHT
+    solver: Solver = Solver.HIGHS
+    deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",
+    )
+    detail: Detail = Field(
+        default="full",
+        description="`summary` leaves out the plan itself and cuts long lists.",
     )
 
 
@@ -233,6 +267,7 @@ class EpochOut(EpochRecord):
     """A published epoch; ``first_batch`` is null until the runtime has started it."""
 
     first_batch: int | None
+    footprint: dict[str, Any] | None = Field(default=None, exclude=True)
 
 
 class EpochSummary(BaseModel):
@@ -296,7 +331,11 @@ class SettingsOut(BaseModel):
 
 
 class DryRunOut(BaseModel):
-    """The plan that would be made."""
+    """The plan that would be made, how it differs from the latest published epoch's, and why.
+
+    ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
+    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only.
+    """
 
     optimizer: Optimizer
     objective: Objective
@@ -317,6 +356,15 @@ class DryRunOut(BaseModel):
     rejected: dict[str, ProblemOut]
     explain: dict[str, JsonValue]
     text: str
+    fallback: str
+    formulation: Formulation
+    solver: Solver
+    deadline: float
+    detail: Detail
+    diff: DiffRecord | None
+    diff_reason: str
+    shares: SharesRecord | None
+    reasons: ReasonsRecord | None
 
 
 class Health(BaseModel):

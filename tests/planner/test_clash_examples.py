@@ -6,15 +6,15 @@ import pytest
 
 from anabranch_planner.model import JoinQuery, Label
 from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.plan import Objective, Optimizer, Plan
-from tests.support.candidate_lists import (
+from anabranch_planner.optimiser.listed import (
     candidate_mirs,
     candidate_orders,
     decorate,
     mirs_of,
     partition_candidates,
 )
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.queries import FixedStatistics, chain, join_query
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")

@@ -39,15 +39,18 @@ def test_late_and_invalid_tuples_are_counted_and_set_aside() -> None:
 
     assert column(found, "R", "a") == [4, 5]
     assert column(found, "R", "#tau") == [12, 11]
-    assert asdict(found.meters["R"]) == {"input": 5, "late": 2, "invalid": 1, "max_tau": 12}
+    counts = {"input": 5, "late": 2, "invalid": 1, "max_tau": 12, "min_tau": 11}
+    assert asdict(found.meters["R"]) == counts
 
 
 def test_late_tuples_move_the_maximum_but_invalid_ones_do_not() -> None:
     found = read(block("R", [None, -5], a=[1, 2]), marks={"R": 0})
-    assert asdict(found.meters["R"]) == {"input": 2, "late": 1, "invalid": 1, "max_tau": -5}
+    counts = {"input": 2, "late": 1, "invalid": 1, "max_tau": -5, "min_tau": None}
+    assert asdict(found.meters["R"]) == counts
     assert found.tables == {}
     none = read(block("R", [None], a=[1]))
-    assert asdict(none.meters["R"]) == {"input": 1, "late": 0, "invalid": 1, "max_tau": None}
+    counts = {"input": 1, "late": 0, "invalid": 1, "max_tau": None, "min_tau": None}
+    assert asdict(none.meters["R"]) == counts
 
 
 def test_nothing_is_late_without_a_watermark() -> None:
@@ -93,6 +96,7 @@ def test_a_stream_that_no_ruleset_names_is_counted_and_passed_over() -> None:
         "late": 0,
         "invalid": 0,
         "max_tau": None,
+        "min_tau": None,
     }
     assert found.tables == {}
 

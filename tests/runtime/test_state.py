@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_planner.exchange import Activation, Visibility
+from anabranch_planner.mir import MirId
+from anabranch_planner.model import Label
+from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.lifecycle import enter_epoch
 from anabranch_runtime.state import KEPT, Manifests, Sketch, State, read_manifest
@@ -38,9 +42,10 @@ def full_state() -> State:
         },
         arrivals={"R": 3},
         sketches={"R": {"a,b": Sketch((1, 1 << 63))}},
-        edges={"R>S": (1, 2, 0.5)},
+        edges={"R>S": (1, 2, 0.5, 9, 2)},
         probes={"0": 12},
         processing_seconds=1.25,
+        steps=(JoinSample(MirId("R*S@1"), (Label("R"),), (Label("S"),), 4.5, 9.0, 2.0),),
     )
 
 
@@ -122,3 +127,17 @@ def test_broken_invariants_are_named(code: str, store: object) -> None:
     with pytest.raises(StateError) as caught:
         State(next_batch=4, stores={"x": store}).validate()  # type: ignore[dict-item]
     assert caught.value.code == code
+
+
+def test_a_manifest_of_before_pairs_were_counted_is_read(tmp_path: Path) -> None:
+    path = committed(tmp_path)
+    state = json.loads(path.read_text())["state"]
+    state["edges"] = {"R>S": [1, 2, 0.5]}
+    del state["steps"]
+    for stream in state["streams"].values():
+        del stream["min_tau"]
+    body = json.dumps(state, separators=(",", ":"), sort_keys=True)
+    path.write_text(f'{{"version":1,"crc":{zlib.crc32(body.encode())},"state":{body}}}')
+    found = read_manifest(path)
+    assert found.edges == {"R>S": (1, 2, 0.5, 0, 0)}
+    assert found.steps == ()

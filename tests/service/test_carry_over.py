@@ -28,11 +28,14 @@ def test_the_rules_of_the_last_epoch_go_on(shop: Service, monkeypatch: pytest.Mo
     carried = shop.get("/v1/epochs/1")
     assert carried["queries"] == ["pair"]
     assert "no plan today" in carried["fallback"]
+    assert carried["diff"] is None
+    assert "the rules of epoch 0 go on" in carried["diff_reason"]
     before, after = (wire.from_json(shop.get(f"/v1/epochs/{n}/ruleset")) for n in (0, 1))
     assert (after.epoch, after.probe_rules) == (1, before.probe_rules)
     assert shop.get("/v1/queries/pair")["last_epoch"] is None
     shop.plan(1)
     assert shop.get("/v1/epochs/2")["fallback"] == ""
+    assert shop.get("/v1/epochs/2")["diff"]["unchanged"] is True
 
 
 def test_without_an_earlier_epoch_the_loop_tries_again(

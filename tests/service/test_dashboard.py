@@ -89,6 +89,13 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         assert page.get_by_role("listitem", name=f"each query alone: {_js(record)}").count() == 1
         expect(page.locator("#saving")).to_contain_text("cheaper than each alone")
 
+        shares = page.locator("#shares tbody tr")
+        expect(shares).to_have_count(2)
+        expect(shares.first).to_contain_text("chain")
+        expect(page.get_by_role("heading", name="What changed since epoch 0")).to_be_visible()
+        expect(page.locator("#changes-count")).to_contain_text("Stores: 2 new, 0 gone, 2 kept.")
+        expect(page.locator("#changes .new").first).to_contain_text("new: store")
+
         trees = page.locator("#trees svg")
         starts = {o["start"] for q in record["explain"]["queries"] for o in q["orders"]}
         expect(trees).to_have_count(len(starts))
@@ -116,6 +123,8 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         page.get_by_role("button", name="Show epoch 0").click()
         expect(page.get_by_role("heading", name="Epoch 0", exact=True)).to_be_visible()
         expect(page.locator("#chips button")).to_have_count(1)
+        expect(page.locator("#changes-count")).to_have_text("no epoch has been published yet")
+        expect(shares).to_have_count(1)
         page.get_by_role("button", name="Follow the current epoch").click()
         expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
         assert complaints == []

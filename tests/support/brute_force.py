@@ -6,13 +6,18 @@ neither its graph of states nor its integer program; steps are shared by equal p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from anabranch_planner.mir import Mir, base_mir, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
-from tests.support.candidate_lists import CandidateOrder, candidate_orders, partition_candidates
+from anabranch_planner.optimiser.listed import (
+    CandidateOrder,
+    candidate_orders,
+    partition_candidates,
+    sub_query,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +42,8 @@ def cheapest(
     several = [q for q in queries if len(q.labels) > 1]
     required = {base_mir(r.id).id: base_mir(r.id) for q in several for r in q.relations}
     goals = [(str(q.id), q, start) for q in several for start in q.labels]
-    limit, best = at_most * (1 + 1e-9), float("inf")
+    # Added to, too: a plan may cost nothing.
+    limit, best = at_most * (1 + 1e-9) + 1e-9, float("inf")
     inserts = sum(model.insert(store) for store in required.values())
     arrivals = {
         start: model.cardinality(sub_join(query, frozenset({start}))) for _, query, start in goals
@@ -108,7 +114,7 @@ def _steps(
         cost = model.cardinality(sub_join(query, head)) / len(head)
         steps[trail] = _Step(store, cost, _known(query, head, members, store))
         if not store.is_base:
-            inner = _inside(query, store)
+            inner = sub_query(query, frozenset(store.members))
             goals += [(store.id, inner, label) for label in store.members]
         head |= members
     return steps, goals
@@ -139,18 +145,3 @@ def _known(
                     base = Label(store.relations[0])
                     found.add(AttrRef(base, m.attribute) if store.is_base else m)
     return frozenset(found)
-
-
-def _inside(query: JoinQuery, mir: Mir) -> JoinQuery:
-    """The query that computes ``mir`` alone."""
-    kept = [m for m in query.members if m.label in mir.members]
-    ids = {m.relation for m in kept}
-    return replace(
-        query,
-        members=tuple(kept),
-        relations=tuple(r for r in query.relations if r.id in ids),
-        classes=mir.classes,
-        predicates=(),
-        residuals=(),
-        projection=(),
-    )

@@ -26,6 +26,8 @@ from tests.support.closure import equal_groups
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from anabranch_planner.statistics import JoinSample
+
 INT = DataType(TypeKind.INT)
 
 
@@ -103,6 +105,8 @@ class FixedStatistics:
     distincts: Mapping[tuple[str, str], float] = field(default_factory=dict)
     default: float | None = None
     selectivity_default: float | None = None
+    history: float | None = None
+    seen: tuple[JoinSample, ...] = ()
 
     def cardinality(self, relation: RelationId) -> float | None:
         return self.cardinalities.get(relation, self.default)
@@ -115,3 +119,10 @@ class FixedStatistics:
             if equality(text) == predicate:
                 return value
         return self.selectivity_default
+
+    def span(self, relation: RelationId) -> float | None:
+        del relation
+        return self.history
+
+    def samples(self) -> tuple[JoinSample, ...]:
+        return self.seen

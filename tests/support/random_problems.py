@@ -1,22 +1,15 @@
-"""Random workloads as in section VII-C of the CLASH paper.
-
-Some relations of equal arrival rate have a few attributes each, and every pair of them can be
-joined on one fixed pair of attributes. A query starts at a random relation and adds random joins
-until it has the wanted size; exact duplicates are left out. A join has selectivity 1/rate.
-"""
+"""Random workloads for tests: the planner's ``tree`` environment, and statistics of one rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
-from random import Random
 from typing import TYPE_CHECKING
 
-from anabranch_planner.model import AttrRef, Equality, Label
-from tests.support.queries import join_query
+from anabranch_planner.environment import tree
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import JoinQuery, RelationId
+    from anabranch_planner.model import Equality, JoinQuery, RelationId
+    from anabranch_planner.statistics import JoinSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +33,22 @@ class UniformStatistics:
         del predicate
         return 1 / self.rate
 
+    def span(self, relation: RelationId) -> float | None:
+        """Unknown."""
+        del relation
+        return None
+
+    def samples(self) -> tuple[JoinSample, ...]:
+        """Nothing has been seen."""
+        return ()
+
 
 def random_queries(
     seed: int, *, count: int, size: int = 3, relations: int = 10, attributes: int = 3
 ) -> tuple[JoinQuery, ...]:
-    """At most ``count`` distinct queries over ``size`` of ``relations`` relations each.
+    """``count`` distinct queries, if as many exist, over ``size`` of ``relations`` relations each.
 
     >>> [sorted(q.labels) for q in random_queries(1, count=2, relations=4)]
     [['r0', 'r1', 'r3'], ['r0', 'r2', 'r3']]
     """
-    rng = Random(seed)
-    names = [f"r{i}" for i in range(relations)]
-    columns = [f"a{i}" for i in range(attributes)]
-    joins = {}
-    for one, other in combinations(sorted(names), 2):
-        sides = (AttrRef(Label(x), rng.choice(columns)) for x in (one, other))
-        joins[one, other] = Equality(*sides)
-    found: dict[tuple[Equality, ...], JoinQuery] = {}
-    for number in range(count):
-        chosen = [rng.choice(names)]
-        predicates = []
-        while len(chosen) < size:
-            old = rng.choice(chosen)
-            new = rng.choice([n for n in names if n not in chosen])
-            predicates.append(joins[min(old, new), max(old, new)])
-            chosen.append(new)
-        key = tuple(sorted(predicates, key=lambda e: (e.left, e.right)))
-        texts = [f"{e.left}={e.right}" for e in key]
-        found.setdefault(key, join_query(texts, id=f"q{number:03}", labels=sorted(chosen)))
-    return tuple(found.values())
+    return tree(seed, relations=relations, count=count, size=size, attributes=attributes)[0]

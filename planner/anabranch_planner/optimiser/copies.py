@@ -16,11 +16,10 @@ from anabranch_planner.model import AttrRef
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.optimiser.problem import Edge, Problem
+    from anabranch_planner.optimiser.problem import EdgeId, Problem, Sub
 
 #: Candidate attributes per store up to which every subset is tried.
-MAX_ATTRIBUTES = 12
+MAX_ATTRIBUTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,51 +40,67 @@ Kept = tuple[AttrRef | None, ...]
 
 
 def choose_copies(
-    problem: Problem, steps: Iterable[Edge]
-) -> tuple[dict[Edge, Access], dict[MirId, Kept]]:
+    problem: Problem, steps: Iterable[EdgeId]
+) -> tuple[dict[EdgeId, Access], dict[Sub, Kept]]:
     """The cheapest copies for ``steps`` (distinct edges), and each step's access.
 
     Every required base store has at least one copy, probed or not. Ties go to fewer copies,
-    then to the smaller attributes.
+    then to the smaller attributes. :attr:`Problem.most_copies` is respected.
     """
-    probes: dict[MirId, list[Edge]] = {m: [] for m in problem.required}
+    target = problem.graph.target
+    probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
     for edge in steps:
-        probes.setdefault(edge.target, []).append(edge)
-    accesses: dict[Edge, Access] = {}
-    copies: dict[MirId, Kept] = {}
-    for store, edges in sorted(probes.items()):
+        probes.setdefault(target[edge], []).append(edge)
+    accesses: dict[EdgeId, Access] = {}
+    copies: dict[Sub, Kept] = {}
+    for store, edges in probes.items():
         kept = _cover(problem, store, edges)
         copies[store] = kept
-        accesses.update({edge: access_by(edge, kept) for edge in edges})
+        for edge in edges:
+            accesses[edge] = access_by(problem, edge, kept)
     return accesses, copies
 
 
-def access_by(edge: Edge, kept: Kept) -> Access:
+def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
     """How ``edge`` probes a store of which the copies ``kept`` exist (at least one)."""
     if kept == (None,):
         return Access(False, None)
-    routed = [a for a in kept if a in edge.known]
-    return Access(False, routed[0]) if routed else Access(True, kept[0])
+    known = problem.graph.known[edge]
+    for attribute in kept:
+        if attribute in known:
+            return Access(False, attribute)
+    return Access(True, kept[0])
 
 
-def _cover(problem: Problem, store: MirId, edges: list[Edge]) -> Kept:
+def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
     candidates = problem.partitions[store]
     if not candidates:
         return (None,)
-    useful = [a for a in candidates if any(a in e.known for e in edges)] or [candidates[0]]
+    cost, all_known = problem.graph.cost, problem.graph.known
+    # Steps that know the same attributes are routed or broadcast together.
+    groups: dict[tuple[AttrRef, ...], float] = {}
+    for e in edges:
+        groups[all_known[e]] = groups.get(all_known[e], 0.0) + cost[e]
+    known = {a for attributes in groups for a in attributes}
+    useful = [a for a in candidates if a in known] or [candidates[0]]
+    if len(useful) == 1:
+        return (useful[0],)
+    extra = problem.model.chi(broadcast=True) - 1
+    most = len(useful) if problem.most_copies is None else problem.most_copies
 
     def price(kept: tuple[AttrRef, ...]) -> float:
-        chi = problem.model.chi(broadcast=True)
-        probing = sum(e.cost if any(a in e.known for a in kept) else e.cost * chi for e in edges)
-        return len(kept) * problem.inserts[store] + probing
+        missed = sum(c for g, c in groups.items() if not any(a in g for a in kept))
+        return sum(problem.copy_price(store, a) for a in kept) + extra * missed
 
     if len(useful) <= MAX_ATTRIBUTES:
-        subsets = (c for size in range(1, len(useful) + 1) for c in combinations(useful, size))
+        sizes = range(1, min(len(useful), most) + 1)
+        subsets = (c for size in sizes for c in combinations(useful, size))
         return min(subsets, key=lambda c: (price(c), len(c), c))
     kept: tuple[AttrRef, ...] = min(((a,) for a in useful), key=lambda c: (price(c), c))
-    while True:
+    while len(kept) < most:
         grown = [tuple(sorted((*kept, a))) for a in useful if a not in kept]
         best = min(grown, key=lambda c: (price(c), c), default=kept)
         if price(best) >= price(kept):
-            return kept
+            break
         kept = best
+    return kept

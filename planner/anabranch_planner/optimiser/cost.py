@@ -7,38 +7,39 @@ attribute, else the store's parallelism. (The inner index of Eq. 1 as printed en
 short of what the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
 Under the default objective a store copy costs what is inserted into it per unit of time.
+
+**The cardinality** of a sub-join is the number of its combinations of which the last member
+arrives within one unit of time that begins with empty stores:
+
+    |X| = (product of |j|) * f(X) * (sum over i of v_i)
+
+* ``|j|``: tuples of a relation per unit of time (:mod:`~anabranch_planner.optimiser.figures`);
+* ``f(X)``: the selectivity of its keys (:mod:`~anabranch_planner.optimiser.selectivity`);
+* ``v_i``: the share that time bounds leave to combinations that ``i`` completes
+  (:mod:`~anabranch_planner.optimiser.timing`). Over full history each is 1/n and they add up to 1;
+  with bounds the 1/n of Eq. 1 becomes ``v_i``, for which a step is told its start.
+
+What a unit of time is, is for the statistics to say: plans are compared, so only that all figures
+are over the same one matters. It has a length only where there are time bounds (``span``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import StatisticsError
-from anabranch_planner.model import AttrRef, Equality, Label, RelationId
+from anabranch_planner.optimiser.figures import DEFAULT_CARDINALITY, Figures
+from anabranch_planner.optimiser.selectivity import Selectivities
+from anabranch_planner.optimiser.timing import LoosestBounds, shares
 from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
     from anabranch_planner.mir import Mir, MirId
+    from anabranch_planner.model import Label
     from anabranch_planner.statistics import Statistics
 
-#: Tuples per unit of time of a relation of which nothing is known.
-DEFAULT_CARDINALITY = 1000.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """A candidate edge of the join tree over which a cardinality is estimated."""
-
-    classes: tuple[int, ...]
-    measured: bool
-    selectivity: float
-    labels: tuple[Label, Label]
-
-    def rank(self) -> tuple[int, bool, float, tuple[Label, Label]]:
-        return (-len(self.classes), not self.measured, -self.selectivity, self.labels)
+__all__ = ["DEFAULT_CARDINALITY", "CostModel"]
 
 
 class CostModel:
@@ -50,11 +51,12 @@ class CostModel:
         objective: whether inserts are charged.
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
+        bounds: the time bounds of the queries that are planned; without any, all is full history.
 
     Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
     the relation's cardinality (as if it were a key), which makes an unknown selectivity
     ``1 / max(cardinalities)``; an unknown distinct count of a composite key is the product of
-    its parts, at most the cardinality.
+    its parts, at most the cardinality; a window reaches over all of an unknown span.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class CostModel:
         objective: Objective = Objective.DEFAULT,
         parallelism: int = 1,
         partitioning: bool = True,
+        bounds: LoosestBounds | None = None,
     ) -> None:
         if parallelism < 1:
             raise StatisticsError(
@@ -75,18 +78,33 @@ class CostModel:
         self.objective = objective
         self.partitioned = partitioning and parallelism > 1
         self.parallelism = parallelism
-        self._statistics = statistics
-        self._cardinalities: dict[MirId, float] = {}
-        self._assumed: set[str] = set()
+        self._bounds = bounds
+        self._figures = Figures(statistics)
+        self._selectivities = Selectivities(self._figures, statistics.samples())
+        self._products: dict[MirId, float] = {}
+        self._shares: dict[MirId, dict[Label, float] | None] = {}
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What had to be assumed so far because no statistic is known, sorted."""
-        return tuple(sorted(self._assumed))
+        return tuple(sorted(self._figures.assumed))
 
-    def probe(self, head: Mir) -> float:
-        """Tuples per unit of time that one path sends out with ``head`` joined so far."""
-        return self.cardinality(head) / len(head.members)
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """What had to be put right so far because statistics contradict each other, sorted."""
+        return tuple(sorted(self._figures.contradictions))
+
+    def probe(self, head: Mir, start: Label | None = None) -> float:
+        """Tuples per unit of time that one path sends out with ``head`` joined so far.
+
+        Args:
+            head: the sub-join.
+            start: the label whose tuples set out on the path; None: the mean over all of them.
+        """
+        parts = None if start is None or head.is_base else self._parts(head)
+        if parts is None or start is None:
+            return self.cardinality(head) / len(head.members)
+        return self._product(head) * parts[start]
 
     def chi(self, *, broadcast: bool) -> int:
         """Partitions of a store that one probing tuple is sent to."""
@@ -97,99 +115,34 @@ class CostModel:
         return 0.0 if self.objective is Objective.PAPER else self.cardinality(mir)
 
     def cardinality(self, mir: Mir) -> float:
-        """Tuples of the sub-join per unit of time: one number, whatever the path to it.
+        """Tuples of the sub-join per unit of time: one number, whatever the path to it."""
+        parts = self._parts(mir)
+        product = self._product(mir)
+        return product if parts is None else product * sum(parts.values())
 
-        Relations are linked into a maximum spanning tree: pairs that share most key classes
-        first (so that a composite key counts as one key, not as independent parts), measured
-        selectivities before derived ones, weak ones before strong ones. The last rule makes a
-        class of k attributes divide by all but its smallest distinct count (containment of
-        value sets). Each class is spanned exactly once, so equalities that follow from others
-        are not counted twice, and a cycle of classes counts every class.
-        """
-        if mir.id not in self._cardinalities:
-            self._cardinalities[mir.id] = self._estimate(mir)
-        return self._cardinalities[mir.id]
+    def _product(self, mir: Mir) -> float:
+        """The cardinality over full history."""
+        found = self._products.get(mir.id)
+        if found is None:
+            found = math.prod(self._figures.cardinality(r) for r in mir.relations)
+            for factor in self._selectivities.factors(mir):
+                found *= factor
+            self._products[mir.id] = found
+        return found
 
-    def _estimate(self, mir: Mir) -> float:
-        relation_of = dict(zip(mir.members, mir.relations, strict=True))
-        size = math.prod(self._relation(r) for r in mir.relations)
-        attribute: list[dict[Label, AttrRef]] = []
-        for key_class in mir.classes:
-            firsts: dict[Label, AttrRef] = {}
-            for member in key_class.members:
-                firsts.setdefault(member.label, member)
-            attribute.append(firsts)
-        group = [{label: label for label in firsts} for firsts in attribute]
-        while True:
-            links = []
-            for pair in combinations(mir.members, 2):
-                open_classes = tuple(
-                    i
-                    for i, g in enumerate(group)
-                    if pair[0] in g and pair[1] in g and g[pair[0]] != g[pair[1]]
-                )
-                if open_classes:
-                    keys = [(attribute[i][pair[0]], attribute[i][pair[1]]) for i in open_classes]
-                    measured, selectivity = self._selectivity(keys, relation_of)
-                    links.append(_Link(open_classes, measured, selectivity, pair))
-            if not links:
-                return size
-            best = min(links, key=_Link.rank)
-            size *= best.selectivity
-            for i in best.classes:
-                old, new = (group[i][label] for label in best.labels)
-                group[i] = {label: new if g == old else g for label, g in group[i].items()}
-
-    def _selectivity(
-        self, keys: list[tuple[AttrRef, AttrRef]], relation_of: dict[Label, RelationId]
-    ) -> tuple[bool, float]:
-        """Selectivity of one composite equality; whether it was measured throughout."""
-        product, derived = 1.0, []
-        for left, right in keys:
-            measured = self._statistics.selectivity(Equality(*sorted((left, right))))
-            if measured is None:
-                derived.append((left, right))
-            else:
-                product *= _sane(measured, f"selectivity of {left} = {right}")
-        if derived:
-            sides = ([k[0] for k in derived], [k[1] for k in derived])
-            product /= max(self._distinct(relation_of[s[0].label], s) for s in sides)
-        return not derived, product
-
-    def _relation(self, relation: RelationId) -> float:
-        known = self._statistics.cardinality(relation)
-        if known is None:
-            self._assumed.add(f"cardinality of {relation} = {DEFAULT_CARDINALITY:g}")
-            return DEFAULT_CARDINALITY
-        return _sane(known, f"cardinality of {relation}")
-
-    def _distinct(self, relation: RelationId, attributes: list[AttrRef]) -> float:
-        names = tuple(sorted({a.attribute for a in attributes}))
-        size = self._relation(relation)
-        single = []
-        for name in names:
-            known = self._statistics.distinct(relation, (name,))
-            if known is None:
-                self._assumed.add(f"distinct {relation}({name}) = its cardinality")
-                known = size
-            single.append(_sane(known, f"distinct {relation}({name})"))
-        most = math.prod(single)
-        if len(names) > 1:
-            known = self._statistics.distinct(relation, names)
-            if known is None:
-                text = ", ".join(names)
-                self._assumed.add(f"distinct {relation}({text}) = product, at most cardinality")
-                known = size
-            most = min(most, _sane(known, f"distinct {relation}{names}"))
-        return max(most, 1.0)
-
-
-def _sane(value: float, what: str) -> float:
-    if not (math.isfinite(value) and value >= 0):
-        raise StatisticsError(
-            "bad-statistic",
-            f"{what} is {value}",
-            field="statistics",
-            remedy="statistics are finite and not negative; leave out what is unknown",
-        )
-    return float(value)
+    def _parts(self, mir: Mir) -> dict[Label, float] | None:
+        """The shares per starting label; None over full history (1/n each)."""
+        if self._bounds is None:
+            return None
+        if mir.id not in self._shares:
+            pairs = self._bounds.of(mir)
+            found = None
+            if pairs:
+                spans = {
+                    label: self._figures.span(relation)
+                    for label, relation in zip(mir.members, mir.relations, strict=True)
+                }
+                parts = shares(mir.members, pairs, spans)
+                found = dict(zip(mir.members, parts, strict=True))
+            self._shares[mir.id] = found
+        return self._shares[mir.id]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.optimiser.check import Prefix, walk
+from anabranch_planner.optimiser.trails import trails
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.mir import MirId
     from anabranch_planner.model import AttrRef, JoinQuery, Label
-    from anabranch_planner.plan import Plan, ProbeOrder
+    from anabranch_planner.optimiser.check import Prefix
+    from anabranch_planner.plan import Plan
 
 
 def mir_label(members: Sequence[Label]) -> str:
@@ -53,21 +54,22 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
     """
     labels = store_labels(plan)
     goal_names = {str(m.id): mir_label(m.members) for m in plan.mirs}
-    trails: dict[Prefix, int] = {}
+    found = trails(plan, queries)
+    numbers = {prefix: number for number, prefix in enumerate(found.steps)}
     users: dict[Prefix, list[str]] = {}
-    for order in plan.orders:
-        for prefix, *_ in walk(plan, order, queries):
-            trails.setdefault(prefix, len(trails))
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
+        for prefix in prefixes:
             name = goal_names[order.goal] if order.maintains else order.goal
             if name not in users.setdefault(prefix, []):
                 users[prefix].append(name)
 
-    def order_doc(order: ProbeOrder) -> dict[str, Any]:
+    def order_doc(index: int) -> dict[str, Any]:
+        order = plan.orders[index]
         steps: list[dict[str, Any]] = []
-        for prefix, step, *_ in walk(plan, order, queries):
+        for prefix, step in zip(found.orders[index], order.steps, strict=True):
             steps.append(
                 {
-                    "id": trails[prefix],
+                    "id": numbers[prefix],
                     "parent": steps[-1]["id"] if steps else None,
                     "store": labels[step.target, step.partition],
                     "mir": step.target,
@@ -81,15 +83,14 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
             )
         return {"start": order.start, "owner": order.owner, "steps": steps}
 
-    costs = {
-        prefix: step.cost
-        for order in plan.orders
-        for prefix, step, *_ in walk(plan, order, queries)
-    }
-    kept: dict[tuple[str, str], list[ProbeOrder]] = {}
-    for order in plan.orders:
+    own: dict[str, list[int]] = {}
+    kept: dict[tuple[str, str], list[int]] = {}
+    for index, order in enumerate(plan.orders):
         if order.maintains:
-            kept.setdefault((order.owner, order.goal), []).append(order)
+            kept.setdefault((order.owner, order.goal), []).append(index)
+        else:
+            own.setdefault(order.goal, []).append(index)
+    probed = _store_users(plan, goal_names)
     return {
         "optimizer": plan.optimizer.value,
         "objective": plan.objective.value,
@@ -103,12 +104,7 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
             "constraints": plan.constraints,
         },
         "queries": [
-            {
-                "id": query,
-                "orders": [
-                    order_doc(o) for o in plan.orders if not o.maintains and o.goal == query
-                ],
-            }
+            {"id": query, "orders": [order_doc(index) for index in own.get(query, ())]}
             for query in plan.queries
         ],
         "maintenance": [
@@ -116,7 +112,7 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
                 "mir": goal,
                 "label": goal_names[goal],
                 "owner": owner,
-                "orders": [order_doc(o) for o in orders],
+                "orders": [order_doc(index) for index in orders],
             }
             for (owner, goal), orders in kept.items()
         ],
@@ -127,14 +123,14 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
                 "owner": c.owner,
                 "partition": str(c.partition) if c.partition else None,
                 "insert_cost": c.insert_cost,
-                "used_by": sorted(_store_users(plan, c.owner, c.mir, c.partition, goal_names)),
+                "used_by": sorted(probed.get((c.owner, c.mir, c.partition), ())),
             }
             for c in plan.copies
         ],
         "totals": {
-            "probe_cost": sum(costs.values()),
+            "probe_cost": sum(t.step.cost for t in found.steps.values()),
             "insert_cost": sum(c.insert_cost for c in plan.copies),
-            "steps": len(trails),
+            "steps": len(found.steps),
             "shared_steps": sum(len(names) > 1 for names in users.values()),
             "stores": len(plan.copies),
             "intermediate_results": len(kept),
@@ -143,13 +139,15 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
 
 
 def _store_users(
-    plan: Plan, owner: str, mir: MirId, partition: AttrRef | None, names: dict[str, str]
-) -> set[str]:
-    return {
-        names[o.goal] if o.maintains else o.goal
-        for o in plan.orders
-        if o.owner == owner and any(s.target == mir and s.partition == partition for s in o.steps)
-    }
+    plan: Plan, names: dict[str, str]
+) -> dict[tuple[str, MirId, AttrRef | None], set[str]]:
+    """The goals whose orders probe each copy."""
+    users: dict[tuple[str, MirId, AttrRef | None], set[str]] = {}
+    for order in plan.orders:
+        name = names[order.goal] if order.maintains else order.goal
+        for step in order.steps:
+            users.setdefault((order.owner, step.target, step.partition), set()).add(name)
+    return users
 
 
 def explain_text(plan: Plan, queries: Sequence[JoinQuery]) -> str:

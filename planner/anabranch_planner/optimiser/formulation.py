@@ -8,14 +8,27 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
     copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
+    once       sum of the flow of g over edges that probe M and know attributes in A only
+               <=  sum_{a in A} p_{M,a} + sum of their b_e
+
+The last row holds because the labels of a path are disjoint, so a path fills a label (or those of an
+MIR) at most once, and the row is written per store and labels filled: if that one probe knows attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is
+implied where an edge has ``y_e`` at 0 or 1, and closes most of the relaxation's gap where flows are
+split: there ``y_e = 1/2`` on several edges is served by half a copy each. It is written for the sets
+``A`` that some edge knows.
 
 The relaxation is much tighter than the paper's: there the rows that make an order pay for its
 steps are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z
 and p integral every flow decomposes into paths over used edges, which are probe orders; every
 order is a path; and upkeep recurses over strictly smaller MIRs, so it ends.
 
+An edge of one goal only needs no ``y_e``: its flow stands for it. That keeps the optimum, because
+with the remaining y, z and p fixed at integers what is left is one shortest path per goal (the
+flows of different goals no longer meet), which has an integral optimum.
+
 Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out:
-a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``.
+a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
+copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <= budget``.
 """
 
 from __future__ import annotations
@@ -23,131 +36,198 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import MirId
-from anabranch_planner.optimiser.program import INFINITY as INF
-from anabranch_planner.optimiser.program import Program
-from anabranch_planner.plan import Objective
+from anabranch_planner.optimiser.program import INFINITY, Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from anabranch_planner.model import AttrRef
-    from anabranch_planner.optimiser.problem import Edge, Goal, Problem
+    from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.routes import Routing
 
 
 @dataclass(slots=True)
 class Variables:
-    """Where the problem's choices are in the program."""
+    """A program, and which of the problem's choices its variables are.
+
+    Attributes:
+        edges: ``y_e``, or the flow that stands for it.
+        flows: per goal, in the order of the goal's edges.
+    """
 
     program: Program = field(default_factory=Program)
-    edges: dict[Edge, int] = field(default_factory=dict)
-    mirs: dict[MirId, int] = field(default_factory=dict)
-    copies: dict[tuple[MirId, AttrRef], int] = field(default_factory=dict)
-    broadcasts: dict[Edge, int] = field(default_factory=dict)
-    flows: dict[tuple[Goal, Edge], int] = field(default_factory=dict)
+    edges: dict[EdgeId, int] = field(default_factory=dict)
+    mirs: dict[Sub, int] = field(default_factory=dict)
+    copies: dict[tuple[Sub, AttrRef], int] = field(default_factory=dict)
+    broadcasts: dict[EdgeId, int] = field(default_factory=dict)
+    flows: list[list[int]] = field(default_factory=list)
 
-    def variable(self, cost: float, *, integer: bool) -> int:
-        """Add a variable; its index."""
-        return self.program.variable(cost, integer=integer)
+    def of(self, problem: Problem, flows: list[list[int]]) -> Variables:
+        """The same variables seen from a part of the problem, whose goals have ``flows``."""
+        edges = {e for goal in problem.goals for e in goal.edges}
+        return Variables(
+            self.program,
+            {e: i for e, i in self.edges.items() if e in edges},
+            {m: i for m, i in self.mirs.items() if m in problem.mirs},
+            {c: i for c, i in self.copies.items() if c[0] in problem.partitions},
+            {e: i for e, i in self.broadcasts.items() if e in edges},
+            flows,
+        )
 
-    def row(self, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> None:
-        """Add a row."""
-        pairs = list(terms)
-        self.program.row(lower, upper, [i for i, _ in pairs], [c for _, c in pairs])
 
-
-def formulate(problem: Problem, at_most: float = INF) -> Variables:
+def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
     """The program of ``problem``.
 
     Args:
         at_most: the cost of a known plan. Costs are not negative, so what alone costs more is
             in no optimal plan and is fixed to zero; that also keeps coefficients in range.
     """
-    model = problem.model
-    with_copies = model.partitioned and model.objective is not Objective.PAPER
-    program = Variables()
-    for edge in problem.edges:
-        program.edges[edge] = program.variable(edge.cost, integer=True)
-    for mir, found in problem.mirs.items():
-        if not found.is_base:
-            cost = 0.0 if with_copies else problem.inserts[mir]
-            program.mirs[mir] = program.variable(cost, integer=True)
-    if with_copies:
-        _add_copies(problem, program)
-    else:
-        program.program.offset = sum(problem.inserts[store] for store in problem.required)
+    made = Variables()
+    program, graph = made.program, problem.graph
+    uses: dict[EdgeId, int] = {}
     for goal in problem.goals:
-        _add_flow(problem, program, goal)
+        for e in goal.edges:
+            uses[e] = uses.get(e, 0) + 1
+    for e, count in uses.items():
+        if count > 1:
+            made.edges[e] = program.variable(graph.cost[e] + problem.step_extra(e), integer=True)
+    for mir in problem.mirs:
+        cost = 0.0 if problem.charged else problem.copy_price(mir, None)
+        made.mirs[mir] = program.variable(cost, integer=True)
+    for index in range(len(problem.goals)):
+        _add_flow(problem, made, index, uses)
+    if problem.charged:
+        _add_copies(problem, made)
+    else:
+        program.offset = sum(problem.copy_price(store, None) for store in problem.required)
+        if problem.memory is not None:
+            base = sum(problem.bytes[store] for store in problem.required)
+            indices = list(made.mirs.values())
+            sizes = [problem.bytes[mir] for mir in made.mirs]
+            program.row(-INFINITY, problem.memory - base, indices, sizes)
     limit = at_most * (1 + 1e-9)
-    for i, cost in enumerate(program.program.costs):
+    for i, cost in enumerate(program.costs):
         if cost > limit:
-            program.program.costs[i] = program.program.tops[i] = 0.0
-    return program
+            program.costs[i] = program.tops[i] = 0.0
+    return made
 
 
-def _add_copies(problem: Problem, program: Variables) -> None:
+def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, int]) -> None:
+    goal, graph, program, mirs = problem.goals[index], problem.graph, made.program, made.mirs
+    tails, heads, targets = graph.tail, graph.head, graph.target
+    balance: dict[int, tuple[list[int], list[float]]] = {}
+    probing: dict[Sub, list[int]] = {}
+    flows = []
+    for e in goal.edges:
+        if uses[e] > 1:
+            flow = program.variable(0.0, integer=False)
+            program.row(-INFINITY, 0.0, (flow, made.edges[e]), (1.0, -1.0))
+        else:
+            flow = program.variable(graph.cost[e] + problem.step_extra(e), integer=False)
+            made.edges[e] = flow
+        flows.append(flow)
+        if tails[e] != goal.root:
+            indices, values = balance[tails[e]]
+            indices.append(flow)
+            values.append(-1.0)
+        entry = balance.get(heads[e])
+        if entry is None:
+            balance[heads[e]] = ([flow], [1.0])
+        else:
+            entry[0].append(flow)
+            entry[1].append(1.0)
+        if targets[e] in mirs:
+            probing.setdefault(targets[e], []).append(flow)
+    made.flows.append(flows)
+    for state, (indices, values) in balance.items():
+        if state != goal.sink:
+            program.row(0.0, 0.0, indices, values)
+        elif goal.mir is None:
+            program.row(1.0, 1.0, indices, values)
+        else:
+            program.row(0.0, 0.0, (*indices, mirs[goal.mir]), (*values, -1.0))
+    for mir, found in probing.items():
+        program.row(-INFINITY, 0.0, (*found, mirs[mir]), (*([1.0] * len(found)), -1.0))
+
+
+def _add_copies(problem: Problem, made: Variables) -> None:
+    graph, program = problem.graph, made.program
     chi = problem.model.chi(broadcast=True)
     for store, attributes in problem.partitions.items():
+        # A store without attributes is not partitioned; its one copy is known to everybody.
+        indices = []
         for attribute in attributes:
-            index = program.variable(problem.inserts[store], integer=True)
-            program.copies[store, attribute] = index
-        terms = [(program.copies[store, a], 1.0) for a in attributes]
-        if problem.is_base(store):
-            program.row(1.0, INF, terms)
-        else:
-            program.row(0.0, INF, [*terms, (program.mirs[store], -1.0)])
-    for edge, index in program.edges.items():
-        attributes = problem.partitions[edge.target]
-        if problem.is_base(edge.target) and edge.known == attributes and len(attributes) == 1:
+            made.copies[store, attribute] = program.variable(
+                problem.copy_price(store, attribute), integer=True
+            )
+            indices.append(made.copies[store, attribute])
+        if not indices:
             continue
-        terms = [(program.copies[edge.target, a], -1.0) for a in edge.known]
-        if edge.known != attributes:
-            broadcast = program.variable(edge.cost * (chi - 1), integer=False)
-            program.broadcasts[edge] = broadcast
-            terms.append((broadcast, -1.0))
-        program.row(-INF, 0.0, [(index, 1.0), *terms])
-
-
-def _add_flow(problem: Problem, program: Variables, goal: Goal) -> None:
-    root, sink = problem.ends[goal]
-    balance: dict[object, list[tuple[int, float]]] = {}
-    probing: dict[MirId, list[int]] = {}
-    for edge in problem.goals[goal]:
-        flow = program.variable(0.0, integer=False)
-        program.flows[goal, edge] = flow
-        balance.setdefault(edge.tail, []).append((flow, -1.0))
-        balance.setdefault(edge.head, []).append((flow, 1.0))
-        program.row(-INF, 0.0, [(flow, 1.0), (program.edges[edge], -1.0)])
-        if not problem.is_base(edge.target):
-            probing.setdefault(edge.target, []).append(flow)
-    amount = program.mirs[MirId(goal.name)] if goal.maintains else None
-    for state, terms in balance.items():
-        if state == root:
-            continue
-        if state != sink:
-            program.row(0.0, 0.0, terms)
-        elif amount is None:
-            program.row(1.0, 1.0, terms)
+        ones = [1.0] * len(indices)
+        if store in made.mirs:
+            program.row(0.0, INFINITY, (*indices, made.mirs[store]), (*ones, -1.0))
         else:
-            program.row(0.0, 0.0, [*terms, (amount, -1.0)])
-    for mir, flows in probing.items():
-        program.row(-INF, 0.0, [*((f, 1.0) for f in flows), (program.mirs[mir], -1.0)])
+            program.row(1.0, INFINITY, indices, ones)
+        if problem.most_copies is not None and problem.most_copies < len(indices):
+            program.row(-INFINITY, float(problem.most_copies), indices, ones)
+    for e, index in made.edges.items():
+        store, known = graph.target[e], graph.known[e]
+        attributes = problem.partitions[store]
+        if store not in made.mirs and len(attributes) <= 1:
+            continue
+        indices = [index, *(made.copies[store, a] for a in known)]
+        values = [1.0, *([-1.0] * len(known))]
+        if len(known) < len(attributes):
+            made.broadcasts[e] = program.variable(graph.cost[e] * (chi - 1), integer=False)
+            indices.append(made.broadcasts[e])
+            values.append(-1.0)
+        program.row(-INFINITY, 0.0, indices, values)
+    for index, goal in enumerate(problem.goals):
+        _add_once(problem, made, goal, made.flows[index])
+    if problem.memory is not None:
+        held = [(i, problem.bytes[store]) for (store, _), i in made.copies.items()]
+        program.row(-INFINITY, problem.memory, [i for i, _ in held], [b for _, b in held])
 
 
-def start_values(problem: Problem, program: Variables, routing: Routing) -> list[float]:
-    """``routing`` as a feasible point of ``program``, for a solver to start from."""
-    values = [0.0] * program.program.variables
-    for goal, path in routing.routes.items():
-        if goal.maintains:
-            values[program.mirs[MirId(goal.name)]] = 1.0
-        for edge in path:
-            values[program.edges[edge]] = 1.0
-            values[program.flows[goal, edge]] = 1.0
-            if edge in program.broadcasts and routing.accesses[edge].broadcast:
-                values[program.broadcasts[edge]] = 1.0
+def _add_once(problem: Problem, made: Variables, goal: Goal, flows: list[int]) -> None:
+    graph, program = problem.graph, made.program
+    probing: dict[tuple[Sub, object], list[tuple[EdgeId, int]]] = {}
+    for e, flow in zip(goal.edges, flows, strict=True):
+        store = graph.target[e]
+        if store in made.mirs:
+            probing.setdefault((store, None), []).append((e, flow))
+        elif len(problem.partitions[store]) > 1:
+            # Occurrences of one relation read one store, and each of them is a probe.
+            probing.setdefault((store, graph.members(e)), []).append((e, flow))
+    for (store, _), edges in probing.items():
+        if len(edges) < 2:
+            continue
+        for known in dict.fromkeys(graph.known[e] for e, _ in edges):
+            served = [(e, f) for e, f in edges if set(graph.known[e]).issubset(known)]
+            if len(served) > 1:
+                less = [made.broadcasts[e] for e, _ in served if e in made.broadcasts]
+                less += [made.copies[store, a] for a in known]
+                program.row(
+                    -INFINITY,
+                    0.0,
+                    [*(f for _, f in served), *less],
+                    [*([1.0] * len(served)), *([-1.0] * len(less))],
+                )
+
+
+def start_values(problem: Problem, made: Variables, routing: Routing) -> list[float]:
+    """``routing`` as a feasible point of the program, for a solver to start from."""
+    values = [0.0] * made.program.variables
+    for index, path in routing.routes.items():
+        goal = problem.goals[index]
+        if goal.mir is not None:
+            values[made.mirs[goal.mir]] = 1.0
+        used = set(path)
+        for e, flow in zip(goal.edges, made.flows[index], strict=True):
+            if e in used:
+                values[flow] = values[made.edges[e]] = 1.0
+                if e in made.broadcasts and routing.accesses[e].broadcast:
+                    values[made.broadcasts[e]] = 1.0
     for store, kept in routing.copies.items():
         for attribute in kept:
-            if attribute is not None and (store, attribute) in program.copies:
-                values[program.copies[store, attribute]] = 1.0
+            if attribute is not None and (store, attribute) in made.copies:
+                values[made.copies[store, attribute]] = 1.0
     return values

@@ -7,7 +7,12 @@ are one node, because what a step costs and finds depends on the state and the s
 query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
 The paths of a goal are exactly the candidate probe orders of Algorithm 1, but states are at most
-as many as connected label sets, where orders are as many as permutations of them.
+as many as connected label sets, where orders are as many as permutations of them. Decorations
+never multiply: partition attributes belong to stores, and an edge only says which it knows.
+
+Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
+of edges and is built anew every epoch; within a query label sets are bit masks. Indices are given
+in order of first appearance over queries sorted by id, so equal input gives equal indices.
 
 Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per
 start (cheapest next relation first) instead of the full graph; it is named in
@@ -16,69 +21,108 @@ start (cheapest next relation first) instead of the full graph; it is named in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId, sub_join
-from anabranch_planner.optimiser.candidates import (
-    Labels,
-    adjacency,
-    connected_sets,
-    in_store,
-    joining_attributes,
-)
+from anabranch_planner.mir import Mir, sub_join
+from anabranch_planner.model import AttrRef, Label
+from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from anabranch_planner.model import AttrRef, JoinQuery, Label, QueryId
+    from anabranch_planner.model import JoinQuery, QueryId
     from anabranch_planner.optimiser.cost import CostModel
 
 #: Connected label sets up to which a query's graph is built in full.
 MAX_SETS = 600
 
+#: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
+Sub = int
+EdgeId = int
 
-@dataclass(frozen=True, slots=True, order=True)
-class State:
-    """The partial result over ``labels`` that a tuple of ``start`` began.
 
-    ``mir`` is the canonical id of the sub-join, so states with equal labels under different
-    predicates differ.
+class SubJoin:
+    """A canonical sub-join: what a state holds, and what a store may hold.
+
+    Its :class:`~anabranch_planner.mir.Mir` is made when first asked for: the sub-joins that only
+    end a query's path (there are as many as queries) never need one.
     """
 
-    start: Label
-    labels: tuple[Label, ...]
-    mir: MirId
+    __slots__ = ("_mir", "labels", "mask", "query")
+
+    def __init__(self, query: JoinQuery, labels: tuple[Label, ...]) -> None:
+        self.query = query
+        self.labels = labels
+        self._mir: Mir | None = None
+
+    @property
+    def mir(self) -> Mir:
+        """The sub-join as a store would name it."""
+        if self._mir is None:
+            self._mir = sub_join(self.query, frozenset(self.labels))
+        return self._mir
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """A probe that takes ``tail`` to ``head``.
+class Goal:
+    """A path that has to exist: for a query, or (``mir`` is not None) for an MIR if it is kept.
 
     Attributes:
-        target, members: the store, and the labels that it fills.
-        cost: the cost of the step to one partition (chi = 1).
-        yields: tuples that leave the step towards the next one, per unit of time.
-        known: those of the store's candidate partition attributes whose value the probing
-            tuple knows; empty where stores are not partitioned.
+        name: the query's id, or the MIR's.
+        mir: the MIR that the path maintains.
+        root, sink: the states that it leads from and to.
+        edges: in an order in which a path only goes forward.
     """
 
-    tail: State
-    head: State
-    target: MirId = field(compare=False)
-    members: tuple[Label, ...] = field(compare=False)
-    cost: float = field(compare=False)
-    yields: float = field(compare=False)
-    known: tuple[AttrRef, ...] = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Goal:
-    """A path that has to exist: for a query, or (``maintains``) for an MIR if it is kept."""
-
-    maintains: bool
     name: str
     start: Label
+    mir: Sub | None
+    root: int
+    sink: int
+    edges: tuple[EdgeId, ...]
+
+    @property
+    def maintains(self) -> bool:
+        """Whether the path keeps an MIR up to date, rather than answering a query."""
+        return self.mir is not None
+
+
+@dataclass(slots=True)
+class Graph:
+    """States and edges, as parallel lists.
+
+    Attributes:
+        subs: sub-joins. ``bases``: the subset that are base relations' stores.
+        start, before, after, target: per edge: the label of the tuple that set out, the sub-join
+            before and after the step, and the store that is probed.
+        tail, head: per edge: the states before and after.
+        cost: the cost of the step to one partition (chi = 1).
+        known: those of the store's candidate partition attributes whose value the probing tuple
+            knows; empty where stores are not partitioned.
+        states: how many states there are.
+    """
+
+    subs: list[SubJoin] = field(default_factory=list)
+    bases: set[Sub] = field(default_factory=set)
+    start: list[Label] = field(default_factory=list)
+    before: list[Sub] = field(default_factory=list)
+    after: list[Sub] = field(default_factory=list)
+    target: list[Sub] = field(default_factory=list)
+    tail: list[int] = field(default_factory=list)
+    head: list[int] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    known: list[tuple[AttrRef, ...]] = field(default_factory=list)
+    states: int = 0
+
+    def mir(self, sub: Sub) -> Mir:
+        """The sub-join at ``sub`` by its canonical name."""
+        return self.subs[sub].mir
+
+    def members(self, edge: EdgeId) -> tuple[Label, ...]:
+        """The goal's labels that the step adds, sorted."""
+        covered = self.subs[self.before[edge]].labels
+        return tuple(x for x in self.subs[self.after[edge]].labels if x not in covered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,53 +130,98 @@ class Problem:
     """Everything an optimiser chooses from.
 
     Attributes:
-        goals: goal -> its edges, in an order in which a path only goes forward.
-        ends: goal -> (first state, last state).
-        mirs: every store that may be kept, by id.
+        goals: query goals first, then those of MIRs, smaller MIRs first.
+        mirs: every MIR that may be kept -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
-        required: base stores that are kept in any case, sorted.
+        required: base stores that are kept in any case.
         inserts: what one copy of a store costs.
         reduced: queries that exceeded the cap.
+        most_copies: of one store, or None.
+        memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
+        extra_steps, extra_copies: what switching from the running plan is charged, for what
+            that plan does not have.
     """
 
     queries: tuple[QueryId, ...]
     model: CostModel
-    goals: dict[Goal, tuple[Edge, ...]]
-    ends: dict[Goal, tuple[State, State]]
-    mirs: dict[MirId, Mir]
-    partitions: dict[MirId, tuple[AttrRef, ...]]
-    required: tuple[MirId, ...]
-    inserts: dict[MirId, float]
+    graph: Graph
+    goals: tuple[Goal, ...]
+    mirs: dict[Sub, tuple[int, ...]]
+    partitions: dict[Sub, tuple[AttrRef, ...]]
+    required: tuple[Sub, ...]
+    inserts: dict[Sub, float]
     reduced: tuple[QueryId, ...] = ()
+    most_copies: int | None = None
+    memory: float | None = None
+    bytes: dict[Sub, float] = field(default_factory=dict)
+    extra_steps: dict[EdgeId, float] = field(default_factory=dict)
+    extra_copies: dict[tuple[Sub, AttrRef | None], float] = field(default_factory=dict)
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The distinct edges, in order of first appearance."""
-        return tuple(dict.fromkeys(e for edges in self.goals.values() for e in edges))
+    def charged(self) -> bool:
+        """Whether copies of one store are told apart: they are charged, or limited."""
+        limited = self.most_copies is not None or self.memory is not None
+        charged = limited or self.model.objective is not Objective.PAPER
+        return self.model.partitioned and charged
+
+    def step_extra(self, edge: EdgeId) -> float:
+        """What is charged for a step because the running plan does not have it."""
+        return self.extra_steps.get(edge, 0.0)
+
+    def copy_extra(self, store: Sub, attribute: AttrRef | None) -> float:
+        """What is charged for a copy because the running plan does not have it."""
+        return self.extra_copies.get((store, attribute), 0.0)
+
+    def copy_price(self, store: Sub, attribute: AttrRef | None) -> float:
+        """What a copy counts in the objective."""
+        return self.inserts[store] + self.copy_extra(store, attribute)
 
     @property
     def candidates(self) -> int:
         """How many (undecorated) candidate probe orders the goals have, all together."""
-        total = 0
-        for goal, edges in self.goals.items():
-            root, sink = self.ends[goal]
-            paths = {root: 1}
-            for edge in edges:
-                paths[edge.head] = paths.get(edge.head, 0) + paths[edge.tail]
-            total += paths[sink]
+        graph, total = self.graph, 0
+        for goal in self.goals:
+            paths = {goal.root: 1}
+            for e in goal.edges:
+                head = graph.head[e]
+                paths[head] = paths.get(head, 0) + paths[graph.tail[e]]
+            total += paths[goal.sink]
         return total
 
-    def query_goals(self) -> list[Goal]:
-        """The goals that must be met in any case."""
-        return [g for g in self.goals if not g.maintains]
+    @property
+    def flows(self) -> int:
+        """Edges summed over goals: the size of the integer program."""
+        return sum(len(g.edges) for g in self.goals)
 
-    def mir_goals(self, mir: MirId) -> list[Goal]:
-        """The goals that keep ``mir`` up to date, one per member."""
-        return [Goal(True, mir, start) for start in self.mirs[mir].members]
+    def apart(self) -> list[Problem]:
+        """The problems that the queries would be alone, over the same graph."""
+        mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
+        for goal in self.goals:
+            if goal.mir is None:
+                mine[goal.name].append(goal)
+        return [self._alone(query, mine[query]) for query in self.queries]
 
-    def is_base(self, mir: MirId) -> bool:
-        """Whether the store is a base relation's."""
-        return self.mirs[mir].is_base
+    def _alone(self, query: QueryId, goals: list[Goal]) -> Problem:
+        target = self.graph.target
+        probed = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
+        mirs = {}
+        for store in sorted(probed):
+            if store in self.mirs:
+                upkeep = [self.goals[g] for g in self.mirs[store]]
+                mirs[store] = tuple(range(len(goals), len(goals) + len(upkeep)))
+                goals = goals + upkeep
+        required = tuple(s for s in probed if s not in mirs)
+        stores = (*required, *mirs)
+        return replace(
+            self,
+            queries=(query,),
+            goals=tuple(goals),
+            mirs=mirs,
+            partitions={s: self.partitions[s] for s in stores},
+            required=required,
+            inserts={s: self.inserts[s] for s in stores},
+            reduced=tuple(q for q in self.reduced if q == query),
+        )
 
 
 def build_problem(
@@ -149,133 +238,276 @@ def build_problem(
         max_sets: the cap described above.
     """
     ordered = sorted(queries, key=lambda q: q.id)
-    scopes = [_Scope.of(q, model, mir=mir, max_sets=max_sets) for q in ordered]
-    mirs: dict[MirId, Mir] = {}
-    partitions: dict[MirId, set[AttrRef]] = {}
+    builder = _Builder(model)
+    scopes = [_Scope(builder, q, mir=mir, max_sets=max_sets) for q in ordered]
+    goals: list[Goal] = []
     for scope in scopes:
-        for labels, found in scope.targets.items():
-            mirs.setdefault(found.id, found)
-            partitions.setdefault(found.id, set()).update(
-                joining_attributes(scope.query, labels, found)
-            )
-    sorted_partitions = {
-        m: tuple(sorted(partitions[m])) if model.partitioned else () for m in sorted(mirs)
-    }
-    goals: dict[Goal, tuple[Edge, ...]] = {}
-    ends: dict[Goal, tuple[State, State]] = {}
+        scope.add_edges()
     for scope in scopes:
-        _add_goals(scope, model, sorted_partitions, goals, ends)
+        goals += scope.query_goals()
+    kept: dict[Sub, list[Goal]] = {}
+    for scope in scopes:
+        scope.add_upkeep(kept)
+    mirs = {}
+    for sub in sorted(kept, key=lambda s: (len(builder.graph.subs[s].labels), s)):
+        mirs[sub] = tuple(range(len(goals), len(goals) + len(kept[sub])))
+        goals += kept[sub]
+    stores = builder.partitions
+    bases = tuple(s for s in stores if s in builder.graph.bases)
     return Problem(
         queries=tuple(q.id for q in ordered),
         model=model,
-        goals=dict(sorted(goals.items())),
-        ends=dict(sorted(ends.items())),
-        mirs=dict(sorted(mirs.items())),
-        partitions=sorted_partitions,
-        required=tuple(sorted(m for m, found in mirs.items() if found.is_base)),
-        inserts={m: model.insert(found) for m, found in sorted(mirs.items())},
+        graph=builder.graph,
+        goals=tuple(goals),
+        mirs=mirs,
+        partitions={
+            s: tuple(sorted(found)) if model.partitioned else ()
+            for s, found in stores.items()
+            if s in mirs or s in builder.graph.bases
+        },
+        required=bases,
+        inserts={s: model.insert(builder.graph.mir(s)) for s in (*bases, *mirs)},
         reduced=tuple(s.query.id for s in scopes if s.reduced),
     )
 
 
-@dataclass(slots=True)
-class _Scope:
-    """One query's share of the graph while it is being built."""
+class _Builder:
+    """Gives sub-joins, states and edges their indices while a problem is built."""
 
-    query: JoinQuery
-    near: dict[Label, Labels]
-    targets: dict[Labels, Mir]
-    reduced: bool
-    _subs: dict[Labels, Mir]
+    def __init__(self, model: CostModel) -> None:
+        self.model = model
+        self.graph = Graph()
+        self.partitions: dict[Sub, set[AttrRef]] = {}
+        self._subs: dict[object, Sub] = {}
+        self._states: dict[tuple[Label, Sub], int] = {}
+        self._edges: dict[tuple[int, int], EdgeId] = {}
 
-    @classmethod
-    def of(cls, query: JoinQuery, model: CostModel, *, mir: bool, max_sets: int) -> _Scope:
-        sets = connected_sets(query, max_sets)
-        reduced = sets is None
-        if sets is None:
-            sets = tuple(frozenset({label}) for label in sorted(query.labels))
-        whole = len(query.labels)
-        scope = cls(query, adjacency(query), {}, reduced, {})
-        if whole > 1:
-            usable = [s for s in sets if len(s) == 1 or (mir and len(s) < whole)]
-            scope.targets = {s: scope.sub(s) for s in usable}
-        return scope
+    def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
+        found = self._subs.get(key)
+        if found is None:
+            found = self._subs[key] = len(self.graph.subs)
+            self.graph.subs.append(SubJoin(query, labels))
+        return found
 
-    def sub(self, labels: Labels) -> Mir:
-        if labels not in self._subs:
-            self._subs[labels] = sub_join(self.query, labels)
-        return self._subs[labels]
-
-    def state(self, start: Label, labels: Labels) -> State:
-        return State(start, tuple(sorted(labels)), self.sub(labels).id)
-
-    def joinable(self, head: Labels) -> list[Labels]:
-        around = frozenset(x for label in head for x in self.near[label])
-        return [t for t in self.targets if not t & head and t & around]
+    def state(self, start: Label, sub: Sub) -> int:
+        key = (start, sub)
+        found = self._states.get(key)
+        if found is None:
+            found = self._states[key] = self.graph.states
+            self.graph.states += 1
+        return found
 
     def edge(
         self,
         start: Label,
-        head: Labels,
-        target: Labels,
-        model: CostModel,
-        partitions: dict[MirId, tuple[AttrRef, ...]],
-    ) -> Edge:
-        store = self.targets[target]
-        reachable = {
-            in_store(member, store)
-            for key_class in self.query.classes
-            if key_class.restrict(head)
-            for member in key_class.restrict(target)
-        }
-        return Edge(
-            tail=self.state(start, head),
-            head=self.state(start, head | target),
-            target=store.id,
-            members=tuple(sorted(target)),
-            cost=model.probe(self.sub(head)),
-            yields=model.probe(self.sub(head | target)),
-            known=tuple(a for a in partitions[store.id] if a in reachable),
-        )
-
-    def edges(
-        self, start: Label, model: CostModel, partitions: dict[MirId, tuple[AttrRef, ...]]
-    ) -> list[Edge]:
-        """All edges that a tuple of ``start`` may take, smaller heads first."""
-        found: list[Edge] = []
-        pending: dict[int, set[Labels]] = {1: {frozenset({start})}}
-        for size in range(1, len(self.query.labels)):
-            for head in sorted(pending.get(size, ()), key=sorted):
-                targets = self.joinable(head)
-                if self.reduced:
-                    targets = [self._cheapest_next(head, targets, model)]
-                for target in targets:
-                    found.append(self.edge(start, head, target, model, partitions))
-                    pending.setdefault(size + len(target), set()).add(head | target)
+        before: Sub,
+        after: Sub,
+        target: Sub,
+        known: Callable[[int, int], tuple[AttrRef, ...]],
+        masks: tuple[int, int],
+    ) -> EdgeId:
+        graph = self.graph
+        tail = self.state(start, before)
+        head = self.state(start, after)
+        found = self._edges.get((tail, head))
+        if found is None:
+            found = self._edges[tail, head] = len(graph.cost)
+            graph.start.append(start)
+            graph.before.append(before)
+            graph.after.append(after)
+            graph.target.append(target)
+            graph.tail.append(tail)
+            graph.head.append(head)
+            graph.cost.append(self.model.probe(graph.mir(before), start))
+            graph.known.append(known(*masks) if self.model.partitioned else ())
         return found
 
-    def _cheapest_next(self, head: Labels, targets: list[Labels], model: CostModel) -> Labels:
-        ranked = [(model.cardinality(self.sub(head | t)), sorted(t), t) for t in targets]
-        return min(ranked, key=lambda r: r[:2])[2]
 
+class _Scope:
+    """One query's share of the graph while it is being built. Bit ``i`` is the i-th label."""
 
-def _add_goals(
-    scope: _Scope,
-    model: CostModel,
-    partitions: dict[MirId, tuple[AttrRef, ...]],
-    goals: dict[Goal, tuple[Edge, ...]],
-    ends: dict[Goal, tuple[State, State]],
-) -> None:
-    whole = frozenset(scope.query.labels)
-    kept = [(s, m) for s, m in scope.targets.items() if not m.is_base]
-    for start in sorted(whole):
-        edges = scope.edges(start, model, partitions)
-        root = scope.state(start, frozenset({start}))
-        goal = Goal(False, scope.query.id, start)
-        goals[goal] = tuple(edges)
-        ends[goal] = (root, scope.state(start, whole))
-        for labels, mir in kept:
-            upkeep = Goal(True, mir.id, start)
-            if start in labels and upkeep not in goals:
-                goals[upkeep] = tuple(e for e in edges if labels.issuperset(e.head.labels))
-                ends[upkeep] = (root, scope.state(start, labels))
+    def __init__(self, builder: _Builder, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
+        self.builder = builder
+        self.query = query
+        self.labels = tuple(sorted(query.labels))
+        relation = {m.label: m.relation for m in query.members}
+        self.relations = [relation[x] for x in self.labels]
+        bit = {label: i for i, label in enumerate(self.labels)}
+        #: Per key class: (its mask, its type, its members as (bit, attribute)).
+        self.classes: list[tuple[int, str, list[tuple[int, AttrRef]]]] = []
+        self.near = [0] * len(self.labels)
+        for key_class in query.classes:
+            members = [(1 << bit[m.label], m) for m in key_class.members]
+            mask = 0
+            for one, _ in members:
+                mask |= one
+            self.classes.append((mask, key_class.type, members))
+            for i in range(len(self.labels)):
+                if mask >> i & 1:
+                    self.near[i] |= mask & ~(1 << i)
+        self.whole = (1 << len(self.labels)) - 1
+        sets = self._connected(max_sets)
+        self.reduced = sets is None
+        singles = [1 << i for i in range(len(self.labels))]
+        self.sets = singles if sets is None else sets
+        self.subs: dict[int, Sub] = {}
+        #: What may be probed: masks of stores -> the store's sub-join.
+        self.targets: dict[int, Sub] = {}
+        if self.whole & (self.whole - 1):
+            for mask in self.sets:
+                single = not mask & (mask - 1)
+                if single or (mir and mask != self.whole):
+                    self._add_target(mask, single=single)
+        self.edges: list[tuple[int, int, EdgeId]] = []
+
+    def _connected(self, limit: int) -> list[int] | None:
+        """Connected masks, smaller first; None if more than ``limit``.
+
+        A connected set of size k + 1 always contains a connected set of size k.
+        """
+        level = [1 << i for i in range(len(self.labels))]
+        found: list[int] = []
+        while level:
+            found += level
+            if len(found) > limit:
+                return None
+            grown: set[int] = set()
+            for mask in level:
+                around = self.around(mask) & ~mask
+                while around:
+                    one = around & -around
+                    around ^= one
+                    grown.add(mask | one)
+            level = sorted(grown)
+        return found
+
+    def around(self, mask: int) -> int:
+        """The labels that share a key class with one of ``mask``."""
+        found, i = 0, 0
+        while mask:
+            if mask & 1:
+                found |= self.near[i]
+            mask >>= 1
+            i += 1
+        return found
+
+    def sub(self, mask: int) -> Sub:
+        """The canonical sub-join over ``mask``: equal labels under equal predicates are one."""
+        known = self.subs.get(mask)
+        if known is None:
+            labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
+            inside = []
+            for shape, kind, members in self.classes:
+                both = shape & mask
+                if both & (both - 1):
+                    inside.append((kind, tuple(m for one, m in members if one & mask)))
+            inside.sort()
+            known = self.subs[mask] = self.builder.sub((labels, tuple(inside)), self.query, labels)
+        return known
+
+    def _add_target(self, mask: int, *, single: bool) -> None:
+        builder = self.builder
+        if single:
+            # All occurrences of a relation read the relation's one store.
+            relation = self.relations[mask.bit_length() - 1]
+            sub = builder.sub(relation, self.query, (self.labels[mask.bit_length() - 1],))
+            builder.graph.bases.add(sub)
+        else:
+            sub = self.sub(mask)
+        self.targets[mask] = sub
+        found = builder.partitions.setdefault(sub, set())
+        if builder.model.partitioned:
+            for shape, _, members in self.classes:
+                if shape & mask and shape & ~mask:
+                    first = next(m for one, m in members if one & mask)
+                    found.add(self._in_store(first, mask))
+
+    def _in_store(self, attribute: AttrRef, mask: int) -> AttrRef:
+        if mask & (mask - 1):
+            return attribute
+        return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
+
+    def _known(self, head: int, target: int) -> tuple[AttrRef, ...]:
+        reachable = {
+            self._in_store(m, target)
+            for shape, _, members in self.classes
+            if shape & head
+            for one, m in members
+            if one & target
+        }
+        candidates = self.builder.partitions[self.targets[target]]
+        return tuple(sorted(reachable & candidates))
+
+    def add_edges(self) -> None:
+        """All edges of the query, smaller heads first, as (mask before, mask after, edge)."""
+        builder = self.builder
+        heads = [m for m in self.sets if m != self.whole]
+        if self.reduced:
+            return self._add_one_order()
+        for head in heads:
+            around = self.around(head)
+            before = self.sub(head)
+            for target, store in self.targets.items():
+                if target & head or not target & around:
+                    continue
+                after = self.sub(head | target)
+                for i, start in enumerate(self.labels):
+                    if head >> i & 1:
+                        edge = builder.edge(
+                            start, before, after, store, self._known, (head, target)
+                        )
+                        self.edges.append((head, head | target, edge))
+        return None
+
+    def _add_one_order(self) -> None:
+        """Beyond the cap: from every start the cheapest next relation first."""
+        builder = self.builder
+        model, graph = builder.model, builder.graph
+        done: set[tuple[int, int]] = set()
+        for i, start in enumerate(self.labels):
+            head = 1 << i
+            while head != self.whole:
+                around = self.around(head) & ~head
+                options = [t for t in self.targets if t & around]
+                _, target = min(
+                    (model.cardinality(graph.mir(self.sub(head | t))), t) for t in options
+                )
+                if (i, head) not in done:
+                    done.add((i, head))
+                    edge = builder.edge(
+                        start,
+                        self.sub(head),
+                        self.sub(head | target),
+                        self.targets[target],
+                        self._known,
+                        (head, target),
+                    )
+                    self.edges.append((head, head | target, edge))
+                head |= target
+        self.edges.sort(key=lambda e: e[0].bit_count())
+
+    def query_goals(self) -> list[Goal]:
+        """One goal per label."""
+        return [self._goal(self.query.id, i, self.whole, None) for i in range(len(self.labels))]
+
+    def _goal(self, name: str, i: int, mask: int, mir: Sub | None) -> Goal:
+        builder, start = self.builder, self.labels[i]
+        starts = builder.graph.start
+        inside = (e for _, after, e in self.edges if not after & ~mask and starts[e] == start)
+        return Goal(
+            name,
+            start,
+            mir,
+            builder.state(start, self.sub(1 << i)),
+            builder.state(start, self.sub(mask)),
+            tuple(inside),
+        )
+
+    def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
+        """The goals of the query's MIRs that no query before it has."""
+        for mask, sub in self.targets.items():
+            if mask & (mask - 1) and sub not in kept:
+                name = self.builder.graph.mir(sub).id
+                kept[sub] = [
+                    self._goal(name, i, mask, sub) for i in range(len(self.labels)) if mask >> i & 1
+                ]

@@ -10,164 +10,195 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import MirId
 from anabranch_planner.optimiser.copies import Access, Kept, choose_copies
-from anabranch_planner.optimiser.problem import Edge, Goal, Problem, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
-Routes = dict[Goal, tuple[Edge, ...]]
+    from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.optimiser.watch import Watch
+
+#: Goal (its index in :attr:`Problem.goals`) -> its path.
+Routes = dict[int, tuple["EdgeId", ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Routes, their copies, and what they cost together."""
+    """Routes, their copies, and what they cost together.
+
+    Attributes:
+        cost: the objective: what the plan costs per unit of time, and what switching to it
+            from the running plan is charged.
+        switching: the part of ``cost`` that is charged for switching.
+    """
 
     routes: Routes
-    accesses: dict[Edge, Access]
-    copies: dict[MirId, Kept]
+    accesses: dict[EdgeId, Access]
+    copies: dict[Sub, Kept]
     cost: float
+    switching: float = 0.0
 
-    @property
-    def kept(self) -> frozenset[MirId]:
+    def kept(self, problem: Problem) -> frozenset[Sub]:
         """The intermediate results that are kept."""
-        return frozenset(MirId(g.name) for g in self.routes if g.maintains)
+        return frozenset(s for s in self.copies if s in problem.mirs)
 
 
 def finish(problem: Problem, routes: Routes) -> Routing:
     """Drop what no query needs from ``routes``, choose copies, and add up the cost."""
     needed = _needed(problem, routes)
-    steps = dict.fromkeys(edge for path in needed.values() for edge in path)
+    steps = dict.fromkeys(e for path in needed.values() for e in path)
     accesses, copies = choose_copies(problem, steps)
-    chi = problem.model.chi(broadcast=True)
-    cost = sum(e.cost * (chi if accesses[e].broadcast else 1) for e in steps)
+    chi, price = problem.model.chi(broadcast=True), problem.graph.cost
+    cost = sum(price[e] * (chi if accesses[e].broadcast else 1) for e in steps)
     cost += sum(problem.inserts[store] * len(kept) for store, kept in copies.items())
-    return Routing(needed, accesses, copies, cost)
+    switching = sum(problem.step_extra(e) for e in steps)
+    switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)
+    return Routing(needed, accesses, copies, cost + switching, switching)
 
 
 def _needed(problem: Problem, routes: Routes) -> Routes:
-    pending = problem.query_goals()
+    pending = [g for g, goal in enumerate(problem.goals) if goal.mir is None]
+    target, mirs = problem.graph.target, problem.mirs
     needed: Routes = {}
     while pending:
         goal = pending.pop()
         if goal in needed:
             continue
-        needed[goal] = routes[goal]
-        for edge in routes[goal]:
-            if not problem.is_base(edge.target):
-                pending.extend(problem.mir_goals(edge.target))
+        needed[goal] = path = routes[goal]
+        for e in path:
+            if target[e] in mirs:
+                pending.extend(mirs[target[e]])
     return dict(sorted(needed.items()))
 
 
 def shortest(
-    problem: Problem,
-    goal: Goal,
-    usable: Callable[[Edge], bool],
-    price: Callable[[Edge], float],
-) -> tuple[Edge, ...] | None:
-    """The cheapest path of ``goal`` over usable edges; None if there is none.
+    problem: Problem, goal: Goal, prices: Sequence[float], barred: Collection[Sub]
+) -> tuple[EdgeId, ...] | None:
+    """The cheapest path of ``goal`` that probes no store in ``barred``; None if there is none.
 
     Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to
     the edge that is listed first.
     """
-    root, sink = problem.ends[goal]
-    best: dict[State, float] = {root: 0.0}
-    via: dict[State, Edge] = {}
-    for edge in problem.goals[goal]:
-        if edge.tail in best and usable(edge):
-            total = best[edge.tail] + price(edge)
-            if edge.head not in best or total < best[edge.head]:
-                best[edge.head], via[edge.head] = total, edge
-    if sink not in best:
+    tails, heads, target = problem.graph.tail, problem.graph.head, problem.graph.target
+    best: dict[int, float] = {goal.root: 0.0}
+    via: dict[int, EdgeId] = {}
+    for e in goal.edges:
+        so_far = best.get(tails[e])
+        if so_far is None or target[e] in barred:
+            continue
+        total = so_far + prices[e]
+        head = heads[e]
+        if head not in best or total < best[head]:
+            best[head], via[head] = total, e
+    if goal.sink not in best:
         return None
-    path: list[Edge] = []
-    state = sink
-    while state != root:
+    path: list[EdgeId] = []
+    state = goal.sink
+    while state != goal.root:
         path.append(via[state])
-        state = via[state].tail
+        state = tails[via[state]]
     return tuple(reversed(path))
 
 
-def tree_routes(problem: Problem, edges: Collection[Edge], kept: Collection[MirId]) -> Routes:
-    """Routes inside a solver's choice: only ``edges``, probing base stores and ``kept`` MIRs.
+def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
+    """Routes inside a choice: only ``edges``, probing no store in ``barred``.
 
     Every state keeps one way in, whichever goal passes through it, so routes merge into trees.
     """
-    allowed = frozenset(edges)
-    mirs = frozenset(kept)
-    ways: dict[State, tuple[float, Edge]] = {}
-    reached: dict[State, float] = {root: 0.0 for root, _ in problem.ends.values()}
+    graph = problem.graph
+    roots = {goal.root for goal in problem.goals}
+    ways: dict[int, EdgeId] = {}
+    reached: dict[int, float] = dict.fromkeys(roots, 0.0)
     ordered = sorted(
-        (e for e in allowed if problem.is_base(e.target) or e.target in mirs),
-        key=lambda e: (len(e.tail.labels), e.tail, e.head),
+        (e for e in edges if graph.target[e] not in barred),
+        key=lambda e: (len(graph.subs[graph.before[e]].labels), e),
     )
-    for edge in ordered:
-        if edge.tail in reached:
-            total = reached[edge.tail] + edge.cost
-            if edge.head not in reached or total < reached[edge.head]:
-                reached[edge.head], ways[edge.head] = total, (total, edge)
+    for e in ordered:
+        so_far = reached.get(graph.tail[e])
+        if so_far is not None:
+            total, head = so_far + graph.cost[e], graph.head[e]
+            if head not in reached or total < reached[head]:
+                reached[head], ways[head] = total, e
     routes: Routes = {}
-    for goal, (root, sink) in problem.ends.items():
-        path: list[Edge] = []
-        state = sink
-        while state != root and state in ways:
-            path.append(ways[state][1])
-            state = path[-1].tail
-        if state == root:
-            routes[goal] = tuple(reversed(path))
+    for index, goal in enumerate(problem.goals):
+        path: list[EdgeId] = []
+        state = goal.sink
+        while state != goal.root and state in ways:
+            path.append(ways[state])
+            state = graph.tail[path[-1]]
+        if state == goal.root:
+            routes[index] = tuple(reversed(path))
     return routes
 
 
-def route_greedily(problem: Problem, kept: Iterable[MirId] = (), rounds: int = 3) -> Routing:
+def route_greedily(
+    problem: Problem,
+    kept: Collection[Sub] = (),
+    rounds: int = 2,
+    hints: Sequence[float] | None = None,
+) -> Routing | None:
     """Route goal by goal, cheapest path first, where an edge that is paid already is free.
 
     A few rounds re-route every goal against all the others, until nothing changes. Only
     ``kept`` MIRs may be probed; copies are chosen at the end.
+
+    Args:
+        hints: what an edge counts for while it is unpaid, instead of its cost.
+
+    Returns:
+        None if a goal has no path: ``problem`` was restricted, and needs other MIRs.
     """
-    allowed = frozenset(kept)
-    goals = [g for g in problem.goals if not g.maintains or g.name in allowed]
+    prices = problem.graph.cost if hints is None else hints
+    barred = problem.mirs.keys() - set(kept)
     # MIRs first, by size: what maintains them is paid whatever the queries do.
-    goals.sort(key=lambda g: (not g.maintains, len(problem.ends[g][1].labels), g))
+    order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
+    order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
+    current = list(prices)
+    uses = [0] * len(current)
     routes: Routes = {}
-    uses: dict[Edge, int] = {}
     for _ in range(rounds):
-        before = dict(routes)
-        for goal in goals:
-            for edge in routes.get(goal, ()):
-                uses[edge] -= 1
-            path = shortest(
-                problem,
-                goal,
-                lambda e: problem.is_base(e.target) or e.target in allowed,
-                lambda e: 0.0 if uses.get(e) else e.cost,
-            )
-            assert path is not None, f"{goal} has no route over base relations"
-            routes[goal] = path
-            for edge in path:
-                uses[edge] = uses.get(edge, 0) + 1
-        if routes == before:
+        changed = False
+        for g in order:
+            old = routes.get(g, ())
+            for e in old:
+                uses[e] -= 1
+                if not uses[e]:
+                    current[e] = prices[e]
+            path = shortest(problem, problem.goals[g], current, barred)
+            if path is None:
+                return None
+            routes[g] = path
+            changed = changed or path != old
+            for e in path:
+                uses[e] += 1
+                current[e] = 0.0
+        if not changed:
             break
-    used = [e for e, count in uses.items() if count]
-    return finish(problem, tree_routes(problem, used, allowed))
+    return finish(problem, tree_routes(problem, (e for e, n in enumerate(uses) if n), barred))
 
 
-def improve(problem: Problem, routing: Routing, evaluations: int) -> Routing:
+def first_routing(problem: Problem) -> Routing:
+    """A plan to begin from: over base stores if there is one, else with every MIR kept."""
+    found = route_greedily(problem) or route_greedily(problem, problem.mirs)
+    assert found is not None, "a problem in which every MIR that is left can be kept has a plan"
+    return found
+
+
+def improve(problem: Problem, routing: Routing, evaluations: int, watch: Watch) -> Routing:
     """Local search over the set of kept MIRs: add or drop one while that makes it cheaper.
 
     Args:
         evaluations: how many sets may be tried at most.
     """
     best = routing
-    mirs = [m for m, found in problem.mirs.items() if not found.is_base]
     changed = True
     while changed and evaluations > 0:
         changed = False
-        for mir in mirs:
-            if evaluations <= 0:
-                break
+        for mir in problem.mirs:
+            if evaluations <= 0 or watch.expired():
+                return best
             evaluations -= 1
-            trial = route_greedily(problem, best.kept ^ {mir})
-            if trial.cost < best.cost * (1 - 1e-12):
+            trial = route_greedily(problem, best.kept(problem) ^ {mir})
+            if trial is not None and trial.cost < best.cost * (1 - 1e-12):
                 best, changed = trial, True
     return best

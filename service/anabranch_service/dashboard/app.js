@@ -1,6 +1,7 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
 import { drawTree, forest, highlight, short } from "./graph.js";
+import { changes, shares } from "./what-if.js";
 
 const POLL_MS = 1000;
 const PALETTE = [
@@ -170,6 +171,45 @@ function showCost(epoch) {
       : "";
 }
 
+function showShares(epoch) {
+  const { rows, note } = shares(epoch);
+  const none = make("td", { className: "empty", text: "No cost to share." });
+  none.colSpan = 4;
+  at("shares").tBodies[0].replaceChildren(
+    ...(rows.length
+      ? rows.map((row) =>
+          make(
+            "tr",
+            {},
+            make("td", { className: "name" }, dot(row.query), row.query),
+            ...[row.shapley, row.marginal, row.standalone].map((value) =>
+              make("td", { className: "number", text: short(value), title: String(value ?? "unknown") }),
+            ),
+          ),
+        )
+      : [make("tr", {}, none)]),
+  );
+  at("shares-note").textContent = note;
+}
+
+function showChanges(epoch) {
+  const { title, cost, count, lines } = changes(epoch);
+  at("changes-title").textContent = title;
+  at("changes-cost").textContent = cost;
+  at("changes-count").textContent = count;
+  at("changes").replaceChildren(
+    ...lines.map((line) =>
+      make(
+        "li",
+        { className: line.gone ? "gone" : "new" },
+        make("span", { className: "sign", "aria-hidden": "true", text: line.gone ? "−" : "+" }),
+        make("span", { text: `${line.gone ? "gone" : "new"}: ${line.text}` }),
+        make("span", { className: "muted number", text: line.amount(short, bytes) }),
+      ),
+    ),
+  );
+}
+
 function definition(query) {
   const cell = make("td", { className: "sql" });
   if (query.problem) {
@@ -337,6 +377,8 @@ async function refresh() {
     showQueries(queries);
     showEpoch(epoch, current?.running ?? -1);
     showCost(epoch);
+    showShares(epoch);
+    showChanges(epoch);
     showPlan(epoch);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");

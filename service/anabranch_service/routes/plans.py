@@ -8,15 +8,32 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.model import JoinQuery, RelationId, Stream
+from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
 from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.loop import default_planning
 from anabranch_service.normalise import parse, parse_record, usable_streams
-from anabranch_service.planning import StatedStatistics, Task, finite, plan_queries, problem_of
+from anabranch_service.planning import (
+    Planned,
+    StatedStatistics,
+    Task,
+    finite,
+    plan_queries,
+    problem_of,
+)
 from anabranch_service.records import PlanningRecord, ProblemRecord
+from anabranch_service.what_if import (
+    FULL,
+    SUMMARY,
+    Insight,
+    Limits,
+    Running,
+    explain_choice,
+    read_running,
+)
 from anabranch_service.wire import DryRunIn, DryRunOut, ProblemOut
 
 router = APIRouter(prefix="/v1", tags=["plans"])
@@ -53,16 +70,28 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
             rejected[record.id] = problem_of(cause)
     queries += _added(body, {q.id for q in kept}, streams)
     snapshot = await ctx.store.last_snapshot()
+    names = Names(queries)
+    for name in body.widths:
+        names.require(name, f"widths.{name}")
+    stated = _stated(NoStatistics() if snapshot is None else snapshot, body, names)
+    limit = ctx.settings.solve_seconds
     task = Task(
         streams=streams,
-        statistics=_stated(NoStatistics() if snapshot is None else snapshot, body, queries),
+        statistics=assume(stated, names, body.distinct, body.selectivity, body.statistics),
         options=options,
         epoch=0,
         sinks={},
-        seconds=ctx.settings.solve_seconds,
+        seconds=limit if body.deadline is None else min(body.deadline, limit),
+        formulation=body.formulation,
+        solver=body.solver,
     )
-    planned = await asyncio.to_thread(plan_queries, queries, task)
+    published = await ctx.store.published()
+    latest = await ctx.store.epoch(published[-1]) if published else None
+    running = read_running(latest, registered, streams)
+    limits = SUMMARY if body.detail == "summary" else FULL
+    planned, insight = await asyncio.to_thread(_plan, queries, task, running, limits, body.widths)
     plan = planned.plan
+    whole = body.detail == "full"
     return DryRunOut(
         optimizer=plan.optimizer,
         objective=plan.objective,
@@ -84,8 +113,38 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
             name: ProblemOut(**problem.model_dump())
             for name, problem in {**rejected, **planned.rejected}.items()
         },
-        explain=planned.explain,
-        text=explain_text(plan, planned.queries),
+        explain=planned.explain if whole else {"totals": planned.explain["totals"]},
+        text=explain_text(plan, planned.queries) if whole else _headline(planned),
+        fallback=planned.fallback,
+        formulation=task.formulation,
+        solver=task.solver,
+        deadline=task.seconds,
+        detail=body.detail,
+        diff=insight.diff,
+        diff_reason=insight.diff_reason,
+        shares=insight.shares,
+        reasons=insight.reasons,
+    )
+
+
+def _plan(
+    queries: list[JoinQuery],
+    task: Task,
+    running: Running | None,
+    limits: Limits,
+    widths: Mapping[str, float],
+) -> tuple[Planned, Insight]:
+    planned = plan_queries(queries, task)
+    return planned, explain_choice(planned, task, running, limits=limits, widths=widths)
+
+
+def _headline(planned: Planned) -> str:
+    """One line in place of the plan's text."""
+    plan, totals = planned.plan, planned.explain["totals"]
+    return (
+        f"{plan.optimizer} ({plan.objective} objective): cost {plan.cost:.10g}, "
+        f"gap {plan.gap:.2%}, by {plan.method}; {totals['steps']} steps, "
+        f"{totals['shared_steps']} of them shared; {totals['stores']} stores\n"
     )
 
 
@@ -121,17 +180,9 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
     return queries
 
 
-def _stated(base: Statistics, body: DryRunIn, queries: list[JoinQuery]) -> Statistics:
+def _stated(base: Statistics, body: DryRunIn, names: Names) -> Statistics:
     if not body.statistics:
         return base
-    stream_of: dict[RelationId, str] = {r.id: r.stream for q in queries for r in q.relations}
-    names = sorted({*stream_of, *stream_of.values()})
     for name in body.statistics:
-        if name not in names:
-            raise InvalidInput(
-                "unknown-relation",
-                f"no query reads a relation {name!r}",
-                field=f"statistics.{name}",
-                remedy="give cardinalities of " + (", ".join(names) or "nothing: no queries"),
-            )
-    return StatedStatistics(base, body.statistics, stream_of)
+        names.require(name, f"statistics.{name}")
+    return StatedStatistics(base, body.statistics, names.stream_of)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_planner.optimiser.solvers.interface import Request, Solution, Status
-
-if TYPE_CHECKING:
-    from anabranch_planner.optimiser.program import Program
 
 
 def solve(request: Request) -> Solution:
@@ -17,7 +14,7 @@ def solve(request: Request) -> Solution:
     import highspy
 
     program = request.program
-    highs, scale = _load(program, request)
+    highs, scale = load(request)
     if request.start is not None:
         point = highspy.HighsSolution()
         point.col_value = list(request.start)
@@ -42,11 +39,12 @@ def solve(request: Request) -> Solution:
     )
 
 
-def _load(program: Program, request: Request) -> tuple[Any, float]:
-    """HiGHS with ``program`` in it, and the factor that its costs are scaled by."""
+def load(request: Request, *, relaxed: bool = False) -> tuple[Any, float]:
+    """HiGHS with the request's program in it, and the factor that its costs are scaled by."""
     import highspy
     import numpy as np
 
+    program = request.program
     # Scaled so that coefficients stay far from the solver's absolute tolerances.
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
     limit = request.time_limit
@@ -74,7 +72,8 @@ def _load(program: Program, request: Request) -> tuple[Any, float]:
     model.a_matrix_.start_ = np.array(program.starts, dtype=np.int32)
     model.a_matrix_.index_ = np.array(program.indices, dtype=np.int32)
     model.a_matrix_.value_ = np.array(program.values)
-    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    model.integrality_ = [kinds[integer] for integer in program.integers]
+    if not relaxed:
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        model.integrality_ = [kinds[integer] for integer in program.integers]
     highs.passModel(model)
     return highs, scale

@@ -11,8 +11,13 @@ if TYPE_CHECKING:
 
 
 class Solver(StrEnum):
-    """The solvers that can be asked for by name."""
+    """The solvers that can be asked for by name.
 
+    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a
+    program as a whole.
+    """
+
+    BRANCH = "branch"
     HIGHS = "highs"
     CP_SAT = "cp-sat"
     MATHOPT = "mathopt"

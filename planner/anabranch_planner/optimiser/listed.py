@@ -1,12 +1,13 @@
 """Candidates listed as the CLASH paper does (section V): what the optimiser's graph stands for.
 
-Algorithm 1 lists every probe order; the lists grow like permutations. They are what the worked
-examples are compared with, and what the brute-force oracle tries.
+Algorithm 1 lists every probe order; the lists grow like permutations. They are what the paper's
+integer program is written over (:mod:`anabranch_planner.optimiser.paper`), what the worked
+examples are compared with, and what brute force tries.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,21 @@ def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:
     return tuple(sorted(by_id.values(), key=lambda m: (len(m.members), m.id)))
 
 
+def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
+    """The query over ``labels`` alone, whose orders maintain the MIR over them."""
+    kept = tuple(m for m in query.members if m.label in labels)
+    ids = {m.relation for m in kept}
+    return replace(
+        query,
+        members=kept,
+        relations=tuple(r for r in query.relations if r.id in ids),
+        classes=sub_join(query, labels).classes,
+        predicates=(),
+        residuals=(),
+        projection=(),
+    )
+
+
 def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
     """Algorithm 1: every probe order of ``query`` that begins with ``start``.
 
@@ -68,6 +84,34 @@ def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> lis
     return extend(frozenset({start}))
 
 
+def count_orders(
+    query: JoinQuery,
+    start: Label,
+    partitions: Mapping[MirId, Sequence[AttrRef | None]],
+    *,
+    mir: bool = True,
+) -> int:
+    """How many decorated orders :func:`candidate_orders` and :func:`decorate` would list.
+
+    Orders with the same head so far have the same continuations, so heads are counted, which are
+    as many as connected label sets.
+    """
+    targets = [(s, len(partitions[m.id])) for s, m in mirs_of(query) if mir or len(s) == 1]
+    whole = frozenset(query.labels)
+    counted: dict[Labels, int] = {whole: 1}
+
+    def count(head: Labels) -> int:
+        if head not in counted:
+            counted[head] = sum(
+                ways * count(head | labels)
+                for labels, ways in targets
+                if not labels & head and join_keys(query.classes, head, labels)
+            )
+        return counted[head]
+
+    return count(frozenset({start}))
+
+
 def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
     """Per MIR the attributes that join it with a label outside it, in any of the queries.
 
@@ -83,7 +127,7 @@ def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[Attr
 
 
 def decorate(
-    order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef]]
+    order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef | None]]
 ) -> list[CandidateOrder]:
     """Every way to give each store of ``order`` one of its candidate partition attributes."""
     choices = [

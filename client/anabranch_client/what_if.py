@@ -1,0 +1,194 @@
+"""Dry runs on the command line: what is to be assumed, and the answer as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from anabranch_client.answers import Change, CostShares, DryRun, PlanDiff, PlanReasons
+from anabranch_client.errors import UsageError
+from anabranch_client.render import facts_table, number, percent, plan_trees, size, table_of
+
+#: Lines of a table; JSON has them all.
+MAX_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """Figures to plan by: per relation, per relation and columns, per equality."""
+
+    cardinalities: dict[str, float] = field(default_factory=dict)
+    distincts: dict[str, float] = field(default_factory=dict)
+    selectivities: dict[str, float] = field(default_factory=dict)
+
+
+def assumptions(texts: Iterable[str]) -> Assumptions:
+    """What ``--assume`` means.
+
+    >>> found = assumptions(["R=100", "R.a=20", "R.a = S.b: 0.01"])
+    >>> found.cardinalities, found.distincts, found.selectivities
+    ({'R': 100.0}, {'R.a': 20.0}, {'R.a = S.b': 0.01})
+
+    Raises:
+        UsageError: a text is none of these.
+    """
+    found = Assumptions()
+    for text in texts:
+        equality, colon, share = text.rpartition(":")
+        if colon and "=" in equality:
+            found.selectivities[equality.strip()] = _float(text, share, "--assume")
+            continue
+        name, value = named_number(text, "--assume")
+        (found.distincts if "." in name else found.cardinalities)[name] = value
+    return found
+
+
+def named_number(text: str, option: str) -> tuple[str, float]:
+    """``name=number``.
+
+    Raises:
+        UsageError: the text is no such thing.
+    """
+    name, _, value = text.rpartition("=")
+    return name.strip(), _float(text if name.strip() else "", value, option)
+
+
+def _float(text: str, value: str, option: str) -> float:
+    try:
+        if text:
+            return float(value)
+    except ValueError:
+        pass
+    raise UsageError(
+        f"{text or value!r} is no figure",
+        field=option,
+        remedy="write relation=number"
+        + (", relation.column=number or 'R.a = S.b: number'" if option == "--assume" else ""),
+    )
+
+
+def dry_run_detail(plan: DryRun) -> RenderableType:
+    """A plan that was only asked for: its cost, who pays it, what changes, why, and the plan."""
+    facts = {
+        "optimizer": plan.optimizer,
+        "queries": ", ".join(plan.queries) or "none",
+        "cost": number(plan.cost),
+        "individually": number(plan.individual_cost),
+        "prefixes shared": number(plan.shared_cost),
+        "gap": percent(plan.gap),
+        "found by": plan.method,
+        "solved in": f"{number(plan.solve_ms)} ms",
+    }
+    if plan.fallback:
+        facts["fallback"] = plan.fallback
+    rejected = [
+        Text(f"rejected {name}: {problem.message}", style="red")
+        for name, problem in plan.rejected.items()
+    ]
+    parts: list[RenderableType] = [facts_table(facts), *rejected]
+    if plan.shares is not None and plan.shares.queries:
+        parts.append(shares_table(plan.shares))
+    if plan.diff is not None:
+        parts.append(diff_tables(plan.diff))
+    elif plan.diff_reason:
+        parts.append(Text(f"nothing to compare with: {plan.diff_reason}", style="dim"))
+    if plan.reasons is not None:
+        parts.append(reasons_table(plan.reasons))
+    return Group(*parts, *plan_trees(plan.explain))
+
+
+def shares_table(shares: CostShares) -> RenderableType:
+    """What each query costs, by every method; dearest first."""
+    methods = ("standalone", "proportional", "shapley", "marginal", "part")
+    table = table_of("query", *methods, right=methods)
+    table.title = "cost shares"
+    table.title_justify = "left"
+    for share in shares.queries[:MAX_LINES]:
+        table.add_row(
+            escape(share.query),
+            number(share.standalone),
+            number(share.proportional),
+            number(share.shapley),
+            number(share.marginal),
+            number(share.part),
+        )
+    omitted = shares.omitted + max(len(shares.queries) - MAX_LINES, 0)
+    notes = [f"{omitted} more queries"] if omitted else []
+    notes += [shares.note] if shares.note else []
+    return Group(table, *(Text(note, style="dim") for note in notes))
+
+
+def diff_tables(diff: PlanDiff) -> RenderableType:
+    """What changes against a published epoch: ``+`` is new, ``-`` goes."""
+    head = Text(
+        f"against epoch {diff.epoch}: cost {number(diff.cost_before)} before, "
+        f"{number(diff.cost_after)} after"
+    )
+    notes = [Text(f"note: {note}", style="yellow") for note in diff.notes]
+    if diff.unchanged:
+        return Group(head, Text("nothing changes: the same steps and stores"), *notes)
+    totals = {name: total.count for name, total in diff.totals.items()}
+    counts = Text(
+        f"steps: {totals.get('added', 0)} added, {totals.get('removed', 0)} removed, "
+        f"{totals.get('kept', 0)} kept; stores: {totals.get('built', 0)} built, "
+        f"{totals.get('dropped', 0)} dropped, {totals.get('retained', 0)} kept"
+    )
+    table = table_of("", "change", "tuples", "bytes", "cost", right=("tuples", "bytes", "cost"))
+    lines = [
+        (sign, style, kind, change)
+        for sign, style, kind, changes in (
+            ("+", "green", "store ", diff.stores.built),
+            ("+", "green", "", diff.steps.added),
+            ("-", "red", "store ", diff.stores.dropped),
+            ("-", "red", "", diff.steps.removed),
+        )
+        for change in changes
+    ]
+    for sign, style, kind, change in lines[:MAX_LINES]:
+        table.add_row(
+            Text(sign, style=style),
+            escape(kind + change.label),
+            number(change.tuples),
+            _bytes(change),
+            number(change.cost),
+        )
+    changes = sum(totals.get(name, 0) for name in ("added", "removed", "built", "dropped"))
+    more = changes - min(len(lines), MAX_LINES)
+    rest = [Text(f"{more} more changes", style="dim")] if more > 0 else []
+    return Group(head, counts, table, *rest, *notes)
+
+
+def reasons_table(reasons: PlanReasons) -> RenderableType:
+    """What is shared and kept, and what that saves."""
+    if not reasons.shared and not reasons.kept:
+        return Text("nothing is shared, and no intermediate result is kept", style="dim")
+    table = table_of("worth it", "for", "saves", right=("saves",))
+    lines: list[tuple[str, Sequence[str], float]] = [
+        (f"keep {r.label} (upkeep {number(r.upkeep)})", r.users, r.saved) for r in reasons.kept
+    ]
+    lines += [
+        (f"{'store ' if r.kind == 'store' else ''}{r.label}", r.users, r.saved)
+        for r in reasons.shared
+    ]
+    for what, users, saved in lines[:MAX_LINES]:
+        table.add_row(escape(what), escape(_names(users)), number(saved))
+    omitted = reasons.omitted + max(len(lines) - MAX_LINES, 0)
+    return Group(table, *([Text(f"{omitted} more", style="dim")] if omitted else []))
+
+
+def _names(users: Sequence[str]) -> str:
+    """Some names, and how many more.
+
+    >>> _names(["a", "b"]), _names(list("abcdef"))
+    ('a, b', 'a, b, c, d and 2 more')
+    """
+    more = f" and {len(users) - 4} more" if len(users) > 4 else ""
+    return ", ".join(users[:4]) + more
+
+
+def _bytes(change: Change) -> str:
+    return "" if change.bytes is None else size(round(change.bytes))

@@ -1,0 +1,289 @@
+"""Solving a problem within a time: always a valid plan, a proven bound, and how it was found.
+
+The passes, each of which may be the last if time runs out:
+
+1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
+2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).
+3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
+4. *Root relaxation* of each: its bound, and a plan rounded from it.
+5. *Neighbourhood of the relaxation*: the component restricted to what the relaxation uses at all,
+   solved exactly (relaxation enforced neighbourhood search); far smaller, and nearly always within
+   half a per cent.
+6. *Branch and bound* (:mod:`branch`), components with small gaps first.
+
+A general solver can be asked for instead of the last three; it gets one program per component.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_planner.optimiser.branch import INTEGRAL, Search, advance, begin, read, support
+from anabranch_planner.optimiser.components import Part, join, restrict, split
+from anabranch_planner.optimiser.formulation import formulate, start_values
+from anabranch_planner.optimiser.reduce import drop_unprofitable
+from anabranch_planner.optimiser.routes import Routes, Routing, finish, first_routing, improve
+from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
+from anabranch_planner.optimiser.solvers.registry import solve as solve_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.optimiser.problem import Problem
+    from anabranch_planner.optimiser.watch import Watch
+
+#: Components of at most this many flows are relaxed together, up to this many times as many.
+SMALL, BATCH = 150, 40
+#: Nodes that one restricted problem may take.
+RESTRICTED_NODES = 200
+#: Sets of kept MIRs that local search may try where the program is too large.
+EVALUATIONS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to solve.
+
+    Attributes:
+        max_flows: above it no program is built and local search decides.
+    """
+
+    solver: Solver
+    seed: int
+    threads: int
+    max_flows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one problem was solved; ``method`` is the solver's name if to the end."""
+
+    problem: Problem
+    routing: Routing
+    bound: float
+    method: str
+    variables: int
+    constraints: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Sizes of the programs that were built."""
+
+    variables: int = 0
+    rows: int = 0
+
+    def add(self, search: Search) -> None:
+        self.variables += search.made.program.variables
+        self.rows += search.made.program.rows
+
+
+def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome:
+    """The best plan of ``problem`` that is found in time."""
+    with watch.phase("search"):
+        known = first_routing(problem)
+    if not any(goal.edges for goal in problem.goals):
+        return Outcome(problem, known, known.cost, settings.solver, 0, 0)
+    low = floor(problem)
+    if watch.expired():
+        return Outcome(problem, known, low, "greedy: no time for more", 0, 0)
+    if problem.flows > settings.max_flows:
+        with watch.phase("search"):
+            known = improve(problem, known, EVALUATIONS, watch)
+        method = f"local search: {problem.flows} flows exceed the cap of {settings.max_flows}"
+        return Outcome(problem, known, low, method, 0, 0)
+    with watch.phase("reduce"):
+        reduced = drop_unprofitable(problem)
+        parts = split(reduced)
+    tally = _Tally()
+    with watch.phase("solve"):
+        if settings.solver is Solver.BRANCH:
+            routes, bound, closed = _branch(reduced, parts, settings, watch, tally)
+        else:
+            routes, bound, closed = _delegate(parts, settings, watch, tally)
+        bound += _unused(problem, parts)
+        # Goals of the reduced problem are those of the whole one, less some MIRs'.
+        found = _lift(problem, reduced, routes)
+    best = found if found.cost < known.cost else known
+    method = str(settings.solver) if closed else f"{settings.solver}: out of time"
+    bound = best.cost if closed else min(max(bound, low), best.cost)
+    if problem.reduced:
+        names = ", ".join(problem.reduced)
+        method, bound = f"{method}; one order per start for {names} (cap)", low
+    return Outcome(problem, best, bound, method, tally.variables, tally.rows)
+
+
+def floor(problem: Problem) -> float:
+    """A lower bound without solving: every start is sent out once, every base store kept once."""
+    cost, tail = problem.graph.cost, problem.graph.tail
+    first = {
+        goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)
+        for goal in problem.goals
+        if goal.mir is None and goal.edges
+    }
+    return sum(first.values()) + sum(problem.inserts[store] for store in problem.required)
+
+
+def _unused(problem: Problem, parts: Sequence[Part]) -> float:
+    """One copy of every base store that no component is charged for."""
+    charged: dict[int, int] = {}
+    for part in parts:
+        for store in part.problem.required:
+            charged[store] = charged.get(store, 0) + 1
+    return sum(
+        (1 - charged.get(store, 0))
+        * min(problem.copy_price(store, a) for a in problem.partitions[store] or (None,))
+        for store in problem.required
+    )
+
+
+def _lift(problem: Problem, reduced: Problem, routes: Routes) -> Routing:
+    """``routes`` of ``reduced`` as a routing of ``problem``."""
+    at = {(g.mir, g.root, g.sink, g.name): i for i, g in enumerate(problem.goals)}
+    lifted = {}
+    for index, path in routes.items():
+        goal = reduced.goals[index]
+        lifted[at[goal.mir, goal.root, goal.sink, goal.name]] = path
+    return finish(problem, lifted)
+
+
+def _branch(
+    problem: Problem, parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally
+) -> tuple[Routes, float, bool]:
+    """Every component's best plan, the sum of their bounds, and whether all are proven."""
+    routes: Routes = {}
+    bound = 0.0
+    hard: list[tuple[Part, Search]] = []
+    for batch in _batches(parts):
+        whole = batch[0] if len(batch) == 1 else join(problem, batch)
+        search = _begin(whole, settings, watch, tally)
+        if search.done or len(batch) == 1:
+            hard.append((whole, search))
+            continue
+        settled = [p for p in batch if _settled(search, whole, p)]
+        found = _read_settled(problem, search, whole, settled)
+        if found is None:
+            settled = []
+        else:
+            routes |= found[0]
+            bound += found[1]
+        done = {id(p) for p in settled}
+        for part in batch:
+            if id(part) not in done:
+                hard.append((part, _begin(part, settings, watch, tally)))
+    for part, search in hard:
+        if not search.done:
+            _enforce(part, search, settings, watch)
+    hard.sort(key=lambda h: h[1].gap)
+    for number, (_, search) in enumerate(hard):
+        left = watch.left()
+        share = watch if left is None else watch.within(left / (len(hard) - number))
+        advance(search, share)
+    for part, search in hard:
+        routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
+        bound += search.bound
+    return routes, bound, all(search.done for _, search in hard)
+
+
+def _begin(part: Part, settings: Settings, watch: Watch, tally: _Tally) -> Search:
+    problem = part.problem
+    search = begin(problem, first_routing(problem), watch, settings.seed, floor(problem))
+    tally.add(search)
+    return search
+
+
+def _batches(parts: Sequence[Part]) -> list[list[Part]]:
+    """Small components together, large ones each on their own."""
+    large = [[p] for p in parts if p.problem.flows > SMALL]
+    batches: list[list[Part]] = []
+    room = -1
+    for part in parts:
+        size = part.problem.flows
+        if size > SMALL:
+            continue
+        if size > room:
+            batches.append([])
+            room = SMALL * BATCH
+        batches[-1].append(part)
+        room -= size
+    return large + batches
+
+
+def _settled(search: Search, whole: Part, part: Part) -> bool:
+    """Whether the relaxation of a batch is integral on one of its components."""
+    if search.root is None:
+        return False
+    problem, made, root = part.problem, search.made, search.root
+    indices = {made.edges[e] for goal in problem.goals for e in goal.edges}
+    indices |= {made.mirs[m] for m in problem.mirs}
+    indices |= {i for (store, _), i in made.copies.items() if store in problem.partitions}
+    return all(abs(v - round(v)) <= INTEGRAL for v in (float(root[i]) for i in indices))
+
+
+def _read_settled(
+    problem: Problem, search: Search, whole: Part, settled: Sequence[Part]
+) -> tuple[Routes, float] | None:
+    """Routes and cost of the components on which the relaxation of their batch is integral."""
+    if not settled:
+        return None
+    part = join(problem, settled)
+    at = {g: i for i, g in enumerate(whole.goals)}
+    flows = [search.made.flows[at[g]] for g in part.goals]
+    made = search.made.of(part.problem, flows)
+    assert search.root is not None
+    found = read(part.problem, made, search.root.tolist())
+    if found is None:
+        return None
+    return {part.goals[g]: path for g, path in found.routes.items()}, found.cost
+
+
+def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> None:
+    """Look for a better plan among what the root relaxation uses."""
+    used = support(search)
+    if used is None or watch.expired():
+        return
+    edges, alive = used
+    inner = restrict(part.problem, lambda g, e: e in edges[g], alive)
+    if inner is None:
+        return
+    routes: Routes = {}
+    for small in split(inner.problem):
+        problem = small.problem
+        one = begin(problem, first_routing(problem), watch, settings.seed, 0.0)
+        advance(one, watch, RESTRICTED_NODES)
+        routes |= {inner.goals[small.goals[g]]: path for g, path in one.best.routes.items()}
+    search.improve(finish(part.problem, routes))
+
+
+def _delegate(
+    parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally
+) -> tuple[Routes, float, bool]:
+    """One program per component for a general solver."""
+    routes: Routes = {}
+    bound, closed = 0.0, True
+    for number, part in enumerate(parts):
+        problem = part.problem
+        best = first_routing(problem)
+        made = formulate(problem, best.cost)
+        tally.variables += made.program.variables
+        tally.rows += made.program.rows
+        left = watch.left()
+        solution = solve_program(
+            settings.solver,
+            Request(
+                made.program,
+                tuple(start_values(problem, made, best)),
+                None if left is None else left / (len(parts) - number),
+                settings.seed,
+                settings.threads,
+            ),
+        )
+        if solution.values is not None:
+            found = read(problem, made, list(solution.values))
+            best = found if found is not None and found.cost < best.cost else best
+        done = solution.status is Status.OPTIMAL
+        closed = closed and done
+        bound += best.cost if done else min(max(solution.bound, floor(problem)), best.cost)
+        routes |= {part.goals[g]: path for g, path in best.routes.items()}
+    return routes, bound, closed

@@ -1,0 +1,119 @@
+"""What an epoch's edges tell about sub-joins, and how that is remembered.
+
+A probe rule says which labels it fills and by which keys, and so do the rules before it on the
+path from the arriving tuple. The keys on a path, closed under equality, are the key classes of the
+sub-join that the path has reached, hence its canonical id: the counters of an edge belong to that
+sub-join, in whatever plan and under whatever edge label it was reached.
+
+What is exact. Per edge the runtime counts the (probing tuple, stored row) pairs that its probes
+stood for and the hits among them, before time bounds and residuals are checked
+(:class:`~anabranch_planner.exchange.EdgeStatistics`). So ``hits / pairs`` depends on keys only: not
+on how long history is, on bounds, residuals, partitioning, or which start's path it was; samples of
+equal steps are added up. What the pairs stand for is what was stored: rows that retention keeps
+beyond a window are among them. A probe of an MIR that is answered by its parts is not counted.
+
+What is remembered. A plan that changes because of what was seen may no longer take the step that
+was seen, so samples outlive their epoch. Where a step was seen again, what was known counts half
+(data change); where it was not, it fades by a tenth per epoch, so that in the end a step that was
+once found bad is worth another look. An epoch in which nothing was probed fades nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_planner.mir import MirId, canonical
+from anabranch_planner.model import AttrRef, KeyClass, Label, RelationId
+from anabranch_planner.ruleset import arrival_edge
+from anabranch_planner.statistics import JoinSample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_planner.exchange import EdgeStatistics
+    from anabranch_planner.ruleset import Edge, ProbeRule, Ruleset
+
+#: What an old sample is worth where the step was seen again, and where it was not.
+SEEN_AGAIN, UNSEEN = 0.5, 0.9
+
+_Step = tuple[MirId, tuple[Label, ...], tuple[Label, ...]]
+
+
+def step_samples(ruleset: Ruleset, edges: Mapping[str, EdgeStatistics]) -> tuple[JoinSample, ...]:
+    """What ``edges`` tell, where they are the counters of an epoch that went by ``ruleset``."""
+    relation_of: dict[Label, RelationId] = {
+        label: relation for query in ruleset.queries for _, label, relation in query.members
+    }
+    after: dict[Edge, list[ProbeRule]] = defaultdict(list)
+    for rule in ruleset.probe_rules:
+        after[rule.edge].append(rule)
+    arrivals = {arrival_edge(r.id) for r in ruleset.relations}
+    totals: dict[_Step, tuple[int, int, int]] = {}
+    pending = [
+        (rule, frozenset({rule.start}), tuple[KeyClass, ...]())
+        for edge in sorted(arrivals)
+        for rule in after[edge]
+    ]
+    while pending:
+        rule, head, classes = pending.pop()
+        classes = _closed(classes, _equalities(rule))
+        labels = head | frozenset(rule.members)
+        pending += [(child, labels, classes) for child in after[rule.out]]
+        seen = edges.get(rule.out)
+        if seen is None or not seen.pairs:
+            continue
+        joined = canonical(classes, relation_of, labels).id
+        step = (joined, tuple(sorted(head)), tuple(sorted(rule.members)))
+        probes, pairs, hits = totals.get(step, (0, 0, 0))
+        totals[step] = (probes + seen.probes, pairs + seen.pairs, hits + seen.hits)
+    return tuple(JoinSample(*step, *map(float, totals[step])) for step in sorted(totals))
+
+
+def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
+    """``known`` samples after an epoch in which ``fresh`` ones were taken."""
+    new = {_step(s): s for s in fresh}
+    if not new:
+        return tuple(known)
+    kept = dict(new)
+    for sample in known:
+        again = new.get(_step(sample))
+        weight = UNSEEN if again is None else SEEN_AGAIN
+        kept[_step(sample)] = JoinSample(
+            *_step(sample),
+            sample.probes * weight + (again.probes if again else 0.0),
+            sample.pairs * weight + (again.pairs if again else 0.0),
+            sample.hits * weight + (again.hits if again else 0.0),
+        )
+    return tuple(kept[step] for step in sorted(kept) if kept[step].probes >= 1)
+
+
+def _step(sample: JoinSample) -> _Step:
+    return sample.joined, sample.head, sample.target
+
+
+def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
+    """Everything that the rule makes equal, in the labels of its goal.
+
+    Inside an MIR that is what the probes would make equal that can take its place.
+    """
+    only = rule.members[0] if len(rule.members) == 1 else None
+    found = [
+        (k.probe, k.build if only is None else AttrRef(only, k.build.attribute), k.type)
+        for k in rule.key
+    ]
+    for fill in rule.fill:
+        found += [(k.probe, AttrRef(fill.label, k.build.attribute), k.type) for k in fill.key]
+    return found
+
+
+def _closed(
+    classes: Sequence[KeyClass], equalities: Iterable[tuple[AttrRef, AttrRef, str]]
+) -> tuple[KeyClass, ...]:
+    groups = [(c.type, set(c.members)) for c in classes]
+    for left, right, kind in equalities:
+        touched = [g for g in groups if left in g[1] or right in g[1]]
+        groups = [g for g in groups if g not in touched]
+        groups.append((kind, {left, right}.union(*(members for _, members in touched))))
+    found = [KeyClass(kind, tuple(sorted(members))) for kind, members in groups]
+    return tuple(sorted(found, key=lambda c: c.members))

@@ -1,0 +1,190 @@
+"""How much of a sub-join its time bounds let through: PMJoin's rate model, from an empty start.
+
+**Setting.** Statistics count the tuples ``|j|`` of a relation over a unit of time. The cost model
+lets that unit begin with empty stores and measures it as [0, 1], so the tuples of ``j`` arrive at
+rate ``|j|``. A combination is made on the path of the member that arrives last. Let that be ``i``,
+at time ``t``. Then its partner from ``j`` arrived at most ``reach_j`` and at least ``gap_j`` before
+``t``, where (in units of time) ``reach_j = D[j][i]``, infinite where there is no bound, and
+``gap_j = max(0, -D[i][j])``; and not before 0. So ``i`` meets
+
+    W_j(t) = |j| * g_j(t),    g_j(t) = max(0, min(reach_j, t) - gap_j)
+
+tuples of ``j``, and the part of the sub-join ``X`` that paths from ``i`` make is
+
+    P_i(X) = f(X) * |i| * integral over t in [0, 1] of  product over j != i of  W_j(t)
+           = f(X) * (product over all of |j|) * v_i,
+    v_i    = integral over t in [0, 1] of  product over j != i of  g_j(t),
+
+``f`` being the selectivity of the keys. The cardinality of ``X`` is the sum of its parts. The
+*share* ``v_i`` is all that time bounds contribute, and it does not depend on rates.
+
+**Full history** (no bounds): ``g_j(t) = t``, hence ``v_i = 1/n``: Eq. 1 of CLASH, and the
+cardinality is the plain product.
+
+**Windows** short against the unit of time: ``g_j(t) = T_j`` almost always, hence
+``P_i = f * lambda_i * product of the W_j``, which is PMJoin's model (Eq. 2 and 3)
+
+    lambda_ij = f * (lambda_i * W_j + lambda_j * W_i),    W_ij = f * W_i * W_j
+
+unfolded: by induction over any join tree ``lambda_X = f * sum over i of lambda_i * product of the
+other W`` and ``W_X = f * product of all W``. So it does not depend on the order. Shares are then
+unequal where windows are, and 1/n would be wrong: the path from the stream with the longest window
+makes the least, because the others' shorter windows are what it meets.
+
+**In between** the integral goes from one to the other without a step; a window as long as the
+history is full history. Equal windows ``T <= 1`` give ``v_i = T^(n-1) - (n-1)/n * T^n``. Where some
+pairs are bounded and others not, the unbounded ones have ``reach = 1``.
+
+**What is approximate.** A pair ``j, k`` of partners may be bounded beyond what their bounds with
+``i`` imply. Such a bound is not counted, so shares are upper bounds then; windows per alias
+(``D[j][i] = W_j`` for all ``i``) imply nothing more, so for them shares are exact. Arrival in order
+of event time is assumed.
+
+**Whose bounds.** Bounds are not part of a sub-join's identity. What is executed for all users of a
+step is the loosest of their bounds (``compile``), so :class:`LoosestBounds` gives a sub-join the
+loosest bounds of all the queries that contain it and might share it; with that the price of a step
+depends on start, sub-joins and target alone, and equal steps are one variable.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from anabranch_planner.mir import restrict_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.mir import Mir
+    from anabranch_planner.model import JoinQuery, Label
+
+#: (earlier, later) -> microseconds by which ``later`` may follow; a missing pair is unbounded.
+PairBounds = dict[tuple["Label", "Label"], int]
+
+
+class LoosestBounds:
+    """Sub-join -> the loosest time bounds of the queries that contain it. See the module."""
+
+    def __init__(self, queries: Sequence[JoinQuery]) -> None:
+        self._queries = sorted(queries, key=lambda q: q.id)
+        self._pairs = [_pairs(query) for query in self._queries]
+        self._with: dict[Label, set[int]] = defaultdict(set)
+        if any(self._pairs):
+            for number, query in enumerate(self._queries):
+                for label in query.labels:
+                    self._with[label].add(number)
+
+    def of(self, mir: Mir) -> PairBounds:
+        """The bounds between the members of ``mir``; empty where nothing is bounded."""
+        if mir.is_base or not self._with:
+            return {}
+        members = frozenset(mir.members)
+        users = set.intersection(*(self._with.get(label, set()) for label in mir.members))
+        loosest: PairBounds | None = None
+        for number in sorted(users):
+            if restrict_classes(self._queries[number].classes, members) != mir.classes:
+                continue
+            pairs = self._pairs[number]
+            if loosest is None:
+                loosest = {p: d for p, d in pairs.items() if p[0] in members and p[1] in members}
+            else:
+                loosest = {p: max(d, pairs[p]) for p, d in loosest.items() if p in pairs}
+            if not loosest:
+                return {}
+        return loosest or {}
+
+
+def loosest_bounds(queries: Sequence[JoinQuery]) -> LoosestBounds:
+    """The bounds to plan ``queries`` by, together or each alone."""
+    return LoosestBounds(queries)
+
+
+def _pairs(query: JoinQuery) -> PairBounds:
+    labels = query.labels
+    return {
+        (labels[i], labels[j]): bound
+        for i, row in enumerate(query.bounds)
+        for j, bound in enumerate(row)
+        if i != j and bound is not None
+    }
+
+
+def shares(
+    members: Sequence[Label],
+    bounds: Mapping[tuple[Label, Label], int],
+    spans: Mapping[Label, float | None],
+) -> tuple[float, ...]:
+    """``v_i`` per member, as the module defines it; 1/n each where nothing is bounded.
+
+    Args:
+        members: the labels of a sub-join.
+        bounds: closed under shortest paths.
+        spans: label -> microseconds over which its tuples of a unit of time are spread; None:
+            unknown, its tuples always fit into any window.
+
+    >>> from anabranch_planner.model import Label
+    >>> R, S = Label("R"), Label("S")
+    >>> shares((R, S), {}, {R: 100.0, S: 100.0})
+    (0.5, 0.5)
+    >>> shares((R, S), {(R, S): 50, (S, R): 0}, {R: 100.0, S: 100.0})  # only S completes results
+    (0.0, 0.375)
+    """
+    found = []
+    known: dict[tuple[tuple[float, float], ...], float] = {}
+    for last in members:
+        pieces = []
+        for other in members:
+            span = spans[other]
+            if other == last or span is None:
+                pieces += [] if other == last else [(0.0, 1.0)]
+                continue
+            reach, least = bounds.get((other, last)), bounds.get((last, other), 0)
+            gap = max(0, -least) / span
+            pieces.append((gap, 1.0 if reach is None else min(reach / span, 1.0)))
+        key = tuple(sorted(pieces))
+        if key not in known:
+            known[key] = _overlap(key)
+        found.append(known[key])
+    return tuple(found)
+
+
+def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
+    """The integral over [0, 1] of the product of ``max(0, min(reach, t) - gap)``.
+
+    Between two neighbouring break points every factor is constant or ``t - gap``, so the product
+    is a polynomial; written in the distance from the left point all its coefficients are
+    positive, and nothing cancels.
+    """
+    if any(reach <= gap for gap, reach in pieces):
+        return 0.0
+    if not any(gap for gap, _ in pieces):
+        return _windows([reach for _, reach in pieces])
+    first = max((gap for gap, _ in pieces), default=0.0)
+    points = sorted({first, 1.0, *(reach for _, reach in pieces if first < reach < 1.0)})
+    total = 0.0
+    for low, high in pairwise(points):
+        polynomial = [1.0]
+        for gap, reach in pieces:
+            if reach <= low:
+                polynomial = [c * (reach - gap) for c in polynomial]
+            else:
+                lifted = [c * (low - gap) for c in polynomial]
+                polynomial = [
+                    a + b for a, b in zip([*lifted, 0.0], [0.0, *polynomial], strict=True)
+                ]
+        width = high - low
+        total += sum(c * width ** (k + 1) / (k + 1) for k, c in enumerate(polynomial))
+    return total
+
+
+def _windows(reaches: Sequence[float]) -> float:
+    """The same without gaps; ``reaches`` ascend: up to the k-th, ``t`` stands for those left."""
+    total, low, product, left = 0.0, 0.0, 1.0, len(reaches)
+    for reach in reaches:
+        total += product * (reach ** (left + 1) - low ** (left + 1)) / (left + 1)
+        product *= reach
+        low = reach
+        left -= 1
+    return total + product * (1.0 - low)

@@ -1,0 +1,234 @@
+"""What is said about a plan besides the plan: who costs what, what changes, and why.
+
+Everything here is computed from a plan that has been made, costs no further solve, and is bounded
+(:data:`FULL`, :data:`SUMMARY`). A failure costs the answer its explanation, never the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from anabranch_planner.model import JoinQuery, QueryId, RelationId, Stream
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.diff import diff, diff_document
+from anabranch_planner.optimiser.footprint import FootprintError, footprint, from_json, to_json
+from anabranch_planner.optimiser.reasons import reasons, reasons_document
+from anabranch_planner.optimiser.shares import (
+    costs_by_owner,
+    game,
+    share_document,
+    shares,
+)
+from anabranch_planner.optimiser.timing import loosest_bounds
+from anabranch_planner.optimiser.trails import trails
+from anabranch_planner.types import DataType, TypeKind
+from anabranch_service.normalise import parse_record
+from anabranch_service.planning import Planned, Task
+from anabranch_service.records import (
+    DiffRecord,
+    EpochRecord,
+    QueryRecord,
+    ReasonsRecord,
+    ShareRecord,
+    SharesRecord,
+)
+
+_LOG = structlog.get_logger(__name__)
+
+#: Intermediate results that are compared with doing without them: each takes a walk through the
+#: whole plan.
+MAX_KEPT_REASONS = 50
+#: Bytes assumed of a value whose type has no fixed size.
+TEXT_WIDTH = 24.0
+
+_WIDTHS = {
+    TypeKind.TINYINT: 1.0,
+    TypeKind.BOOLEAN: 1.0,
+    TypeKind.SMALLINT: 2.0,
+    TypeKind.INT: 4.0,
+    TypeKind.FLOAT: 4.0,
+    TypeKind.DATE: 4.0,
+    TypeKind.BIGINT: 8.0,
+    TypeKind.DOUBLE: 8.0,
+    TypeKind.TIMESTAMP: 8.0,
+    TypeKind.TIMESTAMP_NTZ: 8.0,
+    TypeKind.DECIMAL: 16.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much an answer holds: queries with shares, entries of each list of a diff, reasons."""
+
+    shares: int | None
+    changes: int | None
+    reasons: int | None
+
+
+FULL = Limits(shares=None, changes=None, reasons=None)
+#: Also what an epoch's record keeps.
+SUMMARY = Limits(shares=200, changes=25, reasons=25)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A published epoch to compare with.
+
+    Attributes:
+        queries: those of it that can still be read.
+    """
+
+    record: EpochRecord
+    queries: tuple[JoinQuery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insight:
+    """What is said about a plan."""
+
+    footprint: dict[str, object] | None
+    shares: SharesRecord | None
+    diff: DiffRecord | None
+    diff_reason: str
+    reasons: ReasonsRecord | None
+
+
+def explain_choice(
+    planned: Planned,
+    task: Task,
+    running: Running | None,
+    *,
+    limits: Limits = SUMMARY,
+    widths: Mapping[str, float] | None = None,
+) -> Insight:
+    """Shares, differences and reasons of a plan. Never raises; what fails is left out.
+
+    Args:
+        running: the epoch to compare with; None: there is none yet.
+        widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
+    """
+    plan, queries = planned.plan, planned.queries
+    marks = share = why = found = None
+    reason = "no epoch has been published yet"
+    try:
+        marks = to_json(footprint(plan, queries))
+        walked = trails(plan, queries)
+        played = game(plan, queries, walked)
+        alone, note = _alone(planned)
+        ranked = sorted(shares(plan, queries, alone, played), key=lambda s: (-s.shapley, s.query))
+        share = SharesRecord(
+            queries=tuple(ShareRecord(**share_document(s)) for s in ranked[: limits.shares]),
+            omitted=max(len(ranked) - (limits.shares or len(ranked)), 0),
+            note=note,
+        )
+        model = _model(task, queries, task.options.parallelism)
+        why = ReasonsRecord.model_validate(
+            reasons_document(
+                reasons(
+                    plan, queries, model, at_most=MAX_KEPT_REASONS, found=walked, played=played
+                ),
+                at_most=limits.reasons,
+            )
+        )
+        if running is not None:
+            found, reason = _compare(planned, task, running, limits, widths or {})
+    except Exception as cause:  # noqa: BLE001 - an explanation is not worth a plan
+        _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
+        reason = f"the comparison failed: {cause!r}"
+    return Insight(marks, share, found, reason, why)
+
+
+def read_running(
+    record: EpochRecord | None, known: Iterable[QueryRecord], streams: Mapping[str, Stream]
+) -> Running | None:
+    """The published epoch with those of its queries that can still be read."""
+    if record is None:
+        return None
+    members = set(record.queries)
+    queries = []
+    for query in known:
+        if query.id in members:
+            try:
+                queries.append(parse_record(query, streams))
+            except Exception as cause:  # noqa: BLE001 - it has no estimate then
+                _LOG.warning("a running query can't be read", query=query.id, error=repr(cause))
+    return Running(record, tuple(queries))
+
+
+def _compare(
+    planned: Planned,
+    task: Task,
+    running: Running,
+    limits: Limits,
+    stated: Mapping[str, float],
+) -> tuple[DiffRecord | None, str]:
+    record = running.record
+    if record.footprint is None:
+        return None, (
+            f"epoch {record.epoch} was published by a version that kept no record of its steps "
+            "and stores; from the next epoch on there is one"
+        )
+    try:
+        before = from_json(record.footprint)
+    except FootprintError as cause:
+        return None, f"the record of epoch {record.epoch} can't be compared with: {cause}"
+    queries = planned.queries
+    found = diff(
+        before,
+        planned.plan,
+        queries,
+        _model(task, queries, task.options.parallelism),
+        before_queries=running.queries,
+        before_model=_model(task, running.queries, record.parallelism),
+        widths=relation_widths((*queries, *running.queries), task.streams, stated),
+    )
+    document = {**diff_document(found, at_most=limits.changes), "epoch": record.epoch}
+    return DiffRecord.model_validate(document), ""
+
+
+def _model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostModel:
+    return CostModel(
+        task.statistics,
+        objective=task.options.objective,
+        parallelism=parallelism,
+        bounds=loosest_bounds(queries),
+    )
+
+
+def _alone(planned: Planned) -> tuple[dict[QueryId, float] | None, str]:
+    """What each query costs alone, from the plan that was made for comparison anyway."""
+    plan = planned.individual
+    if plan is None:
+        return None, "planning each query alone failed, so standalone and proportional are unknown"
+    note = ""
+    if plan.gap > 0:
+        note = f"standalone is not proven optimal for every query (gap {plan.gap:.2%})"
+    return costs_by_owner(plan, planned.queries), note
+
+
+def relation_widths(
+    queries: Iterable[JoinQuery], streams: Mapping[str, Stream], stated: Mapping[str, float]
+) -> dict[RelationId, float]:
+    """Bytes per tuple of each relation: as stated for it or its stream, else by column types."""
+    found: dict[RelationId, float] = {}
+    for query in queries:
+        for relation in query.relations:
+            given = stated.get(relation.id, stated.get(relation.stream))
+            stream = streams.get(relation.stream)
+            if given is not None:
+                found[relation.id] = given
+            elif stream is not None:
+                found[relation.id] = stream_width(stream)
+    return found
+
+
+def stream_width(stream: Stream) -> float:
+    """Bytes per tuple by the types of its columns; a text counts as :data:`TEXT_WIDTH`."""
+    return sum(_width(kind) for _, kind in stream.columns)
+
+
+def _width(kind: DataType) -> float:
+    return _WIDTHS.get(kind.kind, TEXT_WIDTH)

@@ -1,0 +1,167 @@
+"""Correlated data: what the runtime sees of steps changes the next epoch's plan, never a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from anabranch_planner.exchange import Snapshot
+from anabranch_planner.model import Label, QueryId, RelationId
+from anabranch_planner.optimiser.optimise import optimise
+from tests.support.local_replay import LocalReplay
+from tests.support.oracle import Oracle, OracleQuery
+from tests.support.redis import redis_url
+from tests.support.scenario_file import read_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from anabranch_planner.model import JoinQuery
+    from anabranch_planner.plan import Optimizer, Plan
+    from anabranch_planner.statistics import Statistics
+
+ROWS, BATCHES = 240, 12
+CONDITIONS = ("r.a = s.a", "s.b = t.b", "t.c = u.c")
+SQL = "SELECT r.a, u.c FROM R r, S s, T t, U u WHERE " + " AND ".join(CONDITIONS)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    with redis_url() as url:
+        yield url
+
+
+def write_correlated(folder: Path) -> Path:
+    """A chain R-S-T-U of equal rates.
+
+    Four values of ``a`` are frequent in R and in S, the others nearly unique; ``b`` and ``c`` are
+    uniform. By distinct counts R with S is the most selective join; in truth it is the least.
+    """
+    rng = Random(7)
+
+    def skewed() -> list[int]:
+        return [
+            rng.randrange(4) if rng.random() < 0.4 else rng.randrange(100_000) for _ in range(ROWS)
+        ]
+
+    def uniform() -> list[int]:
+        return [rng.randrange(60) for _ in range(ROWS)]
+
+    tables = {
+        "R": {"a": skewed()},
+        "S": {"a": skewed(), "b": uniform()},
+        "T": {"b": uniform(), "c": uniform()},
+        "U": {"c": uniform()},
+    }
+    streams: dict[str, object] = {}
+    document = {
+        "streams": streams,
+        "queries": {"q": {"sql": SQL}},
+        "epochs": {"every": 3},
+        "optimizer": "clash",
+        "parallelism": 1,
+    }
+    folder.mkdir()
+    start = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    times = pa.array([int((start + i) * 1e6) for i in range(ROWS)], pa.timestamp("us", "UTC"))
+    for name, columns in tables.items():
+        arrays = {c: pa.array(v, pa.int64()) for c, v in columns.items()}
+        pq.write_table(pa.table({**arrays, "ts": times}), folder / f"{name}.parquet")
+        streams[name] = {
+            "path": f"{name}.parquet",
+            "event_time": "ts",
+            "rows_per_batch": ROWS // BATCHES,
+        }
+    path = folder / "SCENARIO.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Plans as the service does, and keeps what it planned by."""
+
+    blind: bool
+    plans: list[Plan] = field(default_factory=list)
+    seen: list[Statistics] = field(default_factory=list)
+
+    def __call__(
+        self,
+        queries: Sequence[JoinQuery],
+        statistics: Statistics,
+        optimizer: Optimizer,
+        parallelism: int,
+        epoch: int,
+    ) -> Plan:
+        self.seen.append(statistics)
+        if self.blind and isinstance(statistics, Snapshot):
+            statistics = replace(statistics, steps=())
+        plan = optimise(
+            queries, statistics, optimizer=optimizer, parallelism=parallelism, mir=False
+        )
+        self.plans.append(plan)
+        return plan
+
+    def paths(self, epoch: int) -> dict[Label, tuple[Label, ...]]:
+        """Start -> the labels that its order adds, in order."""
+        return {
+            o.start: tuple(label for step in o.steps for label in step.members)
+            for o in self.plans[epoch].orders
+        }
+
+
+def probes(watcher: Watcher) -> int:
+    """Tuples probed in the epochs after the first, as far as snapshots tell."""
+    last = [s for s in watcher.seen[2:] if isinstance(s, Snapshot)]
+    return sum(edge.probes for s in last for edge in s.edges.values())
+
+
+def replay(path: Path, out: Path, url: str, *, blind: bool) -> Watcher:
+    watcher = Watcher(blind)
+    run = LocalReplay(path, out, url, planner=watcher)
+    activation = run.run()["q"]
+    scenario = read_scenario(path)
+    oracle = Oracle(scenario)
+    try:
+        members = tuple((x.lower(), x) for x in "RSTU")
+        query = OracleQuery(members, (("r.a", "a", True), ("u.c", "c", True)), CONDITIONS)
+        found = oracle.compare(query, scenario.queries["q"], activation, out / "results" / "q")
+        assert not found.problems
+        assert found.got == activation.results > 0
+    finally:
+        oracle.close()
+    return watcher
+
+
+def test_a_plan_gets_better_once_its_steps_have_been_seen(redis: str, tmp_path: Path) -> None:
+    path = write_correlated(tmp_path / "scenario")
+    blind = replay(path, tmp_path / "blind", redis, blind=True)
+    seeing = replay(path, tmp_path / "seeing", redis, blind=False)
+
+    assert seeing.plans[0].queries == (QueryId("q"),)
+    assert seeing.paths(0) == blind.paths(0)
+    assert blind.paths(3)[Label("S")] == ("R", "T", "U")
+    assert seeing.paths(3)[Label("S")] == ("T", "U", "R")
+    assert probes(seeing) < probes(blind)
+    # What was seen outlives the plan that saw it.
+    steps = [{(s.head, s.target) for s in known.samples()} for known in seeing.seen]
+    assert steps[0] == set()
+    assert steps[1] <= steps[2] <= steps[3]
+
+
+def test_samples_survive_the_way_to_the_planner(redis: str, tmp_path: Path) -> None:
+    path = write_correlated(tmp_path / "scenario")
+    watcher = replay(path, tmp_path / "out", redis, blind=True)
+    (last,) = [s for s in watcher.seen[-1:] if isinstance(s, Snapshot)]
+    assert Snapshot.from_json(last.to_json()) == last
+    assert last.steps
+    assert all(s.hits <= s.pairs for s in last.steps)
+    assert last.span(RelationId("R")) == (ROWS * 3 // 4 - 1) * 1_000_000  # three epochs of four
