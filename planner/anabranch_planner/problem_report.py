@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_planner.mir import sub_join
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.explain import mir_label, store_labels
-from anabranch_planner.optimiser.timing import LoosestBounds
+from anabranch_planner.optimiser.timing import loosest_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,7 @@ def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ..
         objective=plan.objective,
         parallelism=problem.parallelism,
         partitioning=problem.partitioning,
-        bounds=LoosestBounds(problem.queries),
+        bounds=loosest_bounds(problem.queries),
     )
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+# At run time too: whoever checks a document against JoinSample resolves its annotations.
+from anabranch_planner.mir import MirId  # noqa: TC001
+from anabranch_planner.model import Label  # noqa: TC001
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.model import Equality, Label, RelationId
+    from anabranch_planner.model import Equality, RelationId
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 #: Components of at most this many flows are relaxed together, up to this many times as many.
 SMALL, BATCH = 150, 40
+#: Our branching takes this many nodes times variables squared, and at least so many nodes, before
+#: a general solver is given the rest: that is better where a large component has many independent
+#: fractional spots, which cuts close one by one and branching only together.
+WORK, LEAST_NODES = 2_000_000_000, 10
+#: Nodes that the general solver may take before our branching has the last word.
+GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
 RESTRICTED_NODES = 200
 #: Sets of kept MIRs that local search may try where the program is too large.
@@ -99,15 +105,15 @@ def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome
     tally = _Tally()
     with watch.phase("solve"):
         if settings.solver is Solver.BRANCH:
-            routes, bound, closed = _branch(reduced, parts, settings, watch, tally)
+            found = _branch(reduced, parts, settings, watch, tally)
         else:
-            routes, bound, closed = _delegate(parts, settings, watch, tally)
-        bound += _unused(problem, parts)
+            found = _delegate(parts, settings, watch, tally)
         # Goals of the reduced problem are those of the whole one, less some MIRs'.
-        found = _lift(problem, reduced, routes)
-    best = found if found.cost < known.cost else known
-    method = str(settings.solver) if closed else f"{settings.solver}: out of time"
-    bound = best.cost if closed else min(max(bound, low), best.cost)
+        best = min(known, _lift(problem, reduced, found.routes), key=lambda r: r.cost)
+    method, bound = str(settings.solver), best.cost
+    if not found.closed:
+        method += ": out of time"
+        bound = min(max(found.bound + _unused(problem, parts), low), best.cost)
     if problem.reduced:
         names = ", ".join(problem.reduced)
         method, bound = f"{method}; one order per start for {names} (cap)", low
@@ -148,10 +154,31 @@ def _lift(problem: Problem, reduced: Problem, routes: Routes) -> Routing:
     return finish(problem, lifted)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The best plan of some components, the sum of their bounds, whether all are proven."""
+
+    routes: Routes
+    bound: float
+    closed: bool
+
+
 def _branch(
-    problem: Problem, parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally
-) -> tuple[Routes, float, bool]:
-    """Every component's best plan, the sum of their bounds, and whether all are proven."""
+    problem: Problem,
+    parts: Sequence[Part],
+    settings: Settings,
+    watch: Watch,
+    tally: _Tally,
+    *,
+    nodes: int | None = None,
+) -> _Found:
+    """Branch and bound on every component.
+
+    Args:
+        parts: the components of ``problem``.
+        nodes: relaxations that each may take; with a limit, the neighbourhood of the
+            relaxation is not searched before (it is what is being searched).
+    """
     routes: Routes = {}
     bound = 0.0
     hard: list[tuple[Part, Search]] = []
@@ -161,7 +188,7 @@ def _branch(
         if search.done or len(batch) == 1:
             hard.append((whole, search))
             continue
-        settled = [p for p in batch if _settled(search, whole, p)]
+        settled = [p for p in batch if _settled(search, p)]
         found = _read_settled(problem, search, whole, settled)
         if found is None:
             settled = []
@@ -169,21 +196,23 @@ def _branch(
             routes |= found[0]
             bound += found[1]
         done = {id(p) for p in settled}
-        for part in batch:
-            if id(part) not in done:
-                hard.append((part, _begin(part, settings, watch, tally)))
-    for part, search in hard:
-        if not search.done:
-            _enforce(part, search, settings, watch)
+        hard += [(p, _begin(p, settings, watch, tally)) for p in batch if id(p) not in done]
+    if nodes is None:
+        for part, search in hard:
+            if not search.done:
+                _enforce(part, search, settings, watch)
     hard.sort(key=lambda h: h[1].gap)
     for number, (_, search) in enumerate(hard):
         left = watch.left()
         share = watch if left is None else watch.within(left / (len(hard) - number))
-        advance(search, share)
+        if nodes is None:
+            _close(search, settings, share)
+        else:
+            advance(search, share, nodes)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
         bound += search.bound
-    return routes, bound, all(search.done for _, search in hard)
+    return _Found(routes, bound, all(search.done for _, search in hard))
 
 
 def _begin(part: Part, settings: Settings, watch: Watch, tally: _Tally) -> Search:
@@ -210,7 +239,7 @@ def _batches(parts: Sequence[Part]) -> list[list[Part]]:
     return large + batches
 
 
-def _settled(search: Search, whole: Part, part: Part) -> bool:
+def _settled(search: Search, part: Part) -> bool:
     """Whether the relaxation of a batch is integral on one of its components."""
     if search.root is None:
         return False
@@ -247,18 +276,47 @@ def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> No
     inner = restrict(part.problem, lambda g, e: e in edges[g], alive)
     if inner is None:
         return
-    routes: Routes = {}
-    for small in split(inner.problem):
-        problem = small.problem
-        one = begin(problem, first_routing(problem), watch, settings.seed, 0.0)
-        advance(one, watch, RESTRICTED_NODES)
-        routes |= {inner.goals[small.goals[g]]: path for g, path in one.best.routes.items()}
+    found = _branch(
+        inner.problem,
+        split(inner.problem),
+        settings,
+        watch,
+        _Tally(),
+        nodes=RESTRICTED_NODES,
+    )
+    routes = {inner.goals[g]: path for g, path in found.routes.items()}
     search.improve(finish(part.problem, routes))
 
 
-def _delegate(
-    parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally
-) -> tuple[Routes, float, bool]:
+def _close(search: Search, settings: Settings, watch: Watch) -> None:
+    """Branch; if that takes long hand over to general branch and cut; then branch to the end."""
+    if search.done or search.root is None:
+        return
+    program = search.made.program
+    advance(search, watch, max(WORK // program.variables**2, LEAST_NODES))
+    if search.done or watch.expired():
+        return
+    left = watch.left()
+    solution = solve_program(
+        Solver.HIGHS,
+        Request(
+            program,
+            tuple(start_values(search.problem, search.made, search.best)),
+            None if left is None else left / 2,
+            settings.seed,
+            settings.threads,
+            nodes=GENERAL_NODES,
+        ),
+    )
+    if solution.values is not None:
+        found = read(search.problem, search.made, list(solution.values))
+        if found is not None:
+            search.improve(found)
+    search.conclude(solution.bound)
+    advance(search, watch)
+
+
+def _delegate(parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally) -> _Found:
     """One program per component for a general solver."""
     routes: Routes = {}
     bound, closed = 0.0, True
@@ -286,4 +344,4 @@ def _delegate(
         closed = closed and done
         bound += best.cost if done else min(max(solution.bound, floor(problem)), best.cost)
         routes |= {part.goals[g]: path for g, path in best.routes.items()}
-    return routes, bound, closed
+    return _Found(routes, bound, closed)

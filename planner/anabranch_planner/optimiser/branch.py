@@ -8,9 +8,9 @@ spends most of its time on separating cuts for.
 **Branching.** First on which MIRs and copies are kept, then on edges; the most fractional first.
 Once those are integral the flows are (see :mod:`anabranch_planner.optimiser.formulation`).
 
-**Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest bound
-is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at the root
-exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
+**Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest
+bound is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at
+the root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
 
 **Plans.** Every few nodes the relaxation is rounded: goals are routed greedily where an edge counts
 only for the part that the relaxation has not paid, and only MIRs kept to half or more are probed.
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-7
 #: Distance from an integer that still counts as one.
 INTEGRAL = 1e-6
-#: Every how many nodes the relaxation is rounded to a plan.
-ROUND_EVERY = 10
+#: Every how many nodes the relaxation is rounded to a plan: at least so many, and more where the
+#: program has more than so many variables per node (rounding is linear in them).
+ROUND_EVERY, ROUND_SIZE = 10, 200
 #: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
 LEAST = 1e-3
 
@@ -88,6 +89,13 @@ class Search:
         _adopt(self, found)
         if self._open is not None:
             _settle(self)
+
+    def conclude(self, bound: float) -> None:
+        """Take note of a lower bound that was proven elsewhere."""
+        self.bound = max(self.bound, min(bound, self.best.cost))
+        if self.done or self.bound >= _cutoff(self):
+            self.done = True
+            self.bound = self.best.cost
 
 
 def begin(problem: Problem, known: Routing, watch: Watch, seed: int, floor: float) -> Search:
@@ -152,7 +160,7 @@ def advance(search: Search, watch: Watch, nodes: int | None = None) -> None:
         if variable is None:
             _take(search, bound)
             continue
-        if search.nodes % ROUND_EVERY == 0:
+        if search.nodes % max(ROUND_EVERY, len(relaxation.values) // ROUND_SIZE) == 0:
             _adopt(search, rounded(search.problem, search.made, relaxation.values))
         near = float(relaxation.values[variable] >= 0.5)
         depth = len(node[2])
@@ -174,7 +182,7 @@ def _settle(search: Search) -> None:
     heapq.heapify(heap)
     lowest = min(heap[0][0] if heap else float("inf"), search.unread)
     search.done = lowest >= cutoff
-    search.bound = search.best.cost if search.done else max(search.bound, lowest)
+    search.bound = search.best.cost if search.done else max(search.bound, min(lowest, cutoff))
     if search.done or search.best.cost >= search._fixed_at:
         return
     assert search.root is not None
@@ -183,6 +191,8 @@ def _settle(search: Search) -> None:
     slack = search.best.cost * (1 + TOLERANCE) - search.root_bound
     out = np.flatnonzero((search._slopes > slack) & (search.root < INTEGRAL))
     search.relaxation.rule_out(out)
+    for i in out.tolist():
+        search.made.program.tops[i] = 0.0
 
 
 def _fractional(search: Search) -> int | None:
@@ -213,7 +223,7 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
     """
     graph = problem.graph
     used: set[EdgeId] = set()
-    prices = list(graph.cost)
+    prices: dict[EdgeId, float] = {}
     barred = {m for m, i in made.mirs.items() if values[i] < 0.5}
     for goal, flows in zip(problem.goals, made.flows, strict=True):
         if goal.mir in barred:
@@ -236,9 +246,8 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
 
 def rounded(problem: Problem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
     """A plan near a fractional point, if there is one."""
-    prices = list(problem.graph.cost)
-    for e, i in made.edges.items():
-        prices[e] *= max(1.0 - float(values[i]), LEAST)
+    cost, point = problem.graph.cost, values.tolist()
+    prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}
     kept = [m for m, i in made.mirs.items() if values[i] >= 0.5]
     return route_greedily(problem, kept, hints=prices)
 

@@ -13,6 +13,7 @@ from anabranch_planner.mir import Mir, MirId, base_mir, join_keys, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
 from anabranch_planner.optimiser.candidates import in_store
 from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.timing import loosest_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,14 +84,18 @@ def cost_of(
         partitioning: whether partition attributes count, as the plan was made for.
     """
     model = CostModel(
-        statistics, objective=plan.objective, parallelism=parallelism, partitioning=partitioning
+        statistics,
+        objective=plan.objective,
+        parallelism=parallelism,
+        partitioning=partitioning,
+        bounds=loosest_bounds(queries),
     )
     mirs = {m.id: m for m in plan.mirs}
     steps: dict[Prefix, float] = {}
     for order in plan.orders:
         for prefix, step, before, head, query in walk(plan, order, queries):
             asks_all = step.partition is not None and not knows(query, head, step, mirs)
-            steps[prefix] = model.probe(before) * model.chi(broadcast=asks_all)
+            steps[prefix] = model.probe(before, order.start) * model.chi(broadcast=asks_all)
     copies = {(c.owner, c.mir, c.partition): model.insert(mirs[c.mir]) for c in plan.copies}
     return sum(steps.values()) + sum(copies.values())
 

@@ -66,8 +66,8 @@ def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
     if kept == (None,):
         return Access(False, None)
     known = problem.graph.known[edge]
-    for attribute in kept:
-        if attribute in known:
+    for i, attribute in enumerate(problem.partitions[problem.graph.target[edge]]):
+        if known >> i & 1 and attribute in kept:
             return Access(False, attribute)
     return Access(True, kept[0])
 
@@ -78,29 +78,38 @@ def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
         return (None,)
     cost, all_known = problem.graph.cost, problem.graph.known
     # Steps that know the same attributes are routed or broadcast together.
-    groups: dict[tuple[AttrRef, ...], float] = {}
+    groups: dict[int, float] = {}
+    known = 0
     for e in edges:
+        known |= all_known[e]
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + cost[e]
-    known = {a for attributes in groups for a in attributes}
-    useful = [a for a in candidates if a in known] or [candidates[0]]
+    useful = [i for i in range(len(candidates)) if known >> i & 1] or [0]
     if len(useful) == 1:
-        return (useful[0],)
+        return (candidates[useful[0]],)
     extra = problem.model.chi(broadcast=True) - 1
     most = len(useful) if problem.most_copies is None else problem.most_copies
+    prices = {i: problem.copy_price(store, candidates[i]) for i in useful}
 
-    def price(kept: tuple[AttrRef, ...]) -> float:
-        missed = sum(c for g, c in groups.items() if not any(a in g for a in kept))
-        return sum(problem.copy_price(store, a) for a in kept) + extra * missed
+    def price(kept: tuple[int, ...]) -> float:
+        mask = 0
+        for i in kept:
+            mask |= 1 << i
+        missed = sum(c for g, c in groups.items() if not g & mask)
+        return sum(prices[i] for i in kept) + extra * missed
 
     if len(useful) <= MAX_ATTRIBUTES:
         sizes = range(1, min(len(useful), most) + 1)
         subsets = (c for size in sizes for c in combinations(useful, size))
-        return min(subsets, key=lambda c: (price(c), len(c), c))
-    kept: tuple[AttrRef, ...] = min(((a,) for a in useful), key=lambda c: (price(c), c))
+        return _named(candidates, min(subsets, key=lambda c: (price(c), len(c), c)))
+    kept: tuple[int, ...] = min(((i,) for i in useful), key=lambda c: (price(c), c))
     while len(kept) < most:
-        grown = [tuple(sorted((*kept, a))) for a in useful if a not in kept]
+        grown = [tuple(sorted((*kept, i))) for i in useful if i not in kept]
         best = min(grown, key=lambda c: (price(c), c), default=kept)
         if price(best) >= price(kept):
             break
         kept = best
-    return kept
+    return _named(candidates, kept)
+
+
+def _named(candidates: tuple[AttrRef, ...], kept: tuple[int, ...]) -> Kept:
+    return tuple(candidates[i] for i in kept)

@@ -11,11 +11,12 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     once       sum of the flow of g over edges that probe M and know attributes in A only
                <=  sum_{a in A} p_{M,a} + sum of their b_e
 
-The last row holds because the labels of a path are disjoint, so a path fills a label (or those of an
-MIR) at most once, and the row is written per store and labels filled: if that one probe knows attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is
-implied where an edge has ``y_e`` at 0 or 1, and closes most of the relaxation's gap where flows are
-split: there ``y_e = 1/2`` on several edges is served by half a copy each. It is written for the sets
-``A`` that some edge knows.
+The last row holds because the labels of a path are disjoint, so a path fills a label (or those of
+an MIR) at most once, and the row is written per store and labels filled: if that one probe knows
+attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where
+every ``y_e`` is 0 or 1, and closes most of the relaxation's gap where flows are split: there
+``y_e = 1/2`` on several edges is served by half a copy each. It is written for the sets ``A`` that
+some edge knows.
 
 The relaxation is much tighter than the paper's: there the rows that make an order pay for its
 steps are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z
@@ -28,7 +29,8 @@ flows of different goals no longer meet), which has an integral optimum.
 
 Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out:
 a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
-copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <= budget``.
+copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and
+``sum bytes(M) p_{M,a} <= budget``.
 """
 
 from __future__ import annotations
@@ -173,9 +175,9 @@ def _add_copies(problem: Problem, made: Variables) -> None:
         attributes = problem.partitions[store]
         if store not in made.mirs and len(attributes) <= 1:
             continue
-        indices = [index, *(made.copies[store, a] for a in known)]
-        values = [1.0, *([-1.0] * len(known))]
-        if len(known) < len(attributes):
+        indices = [index, *_copies(problem, made, store, known)]
+        values = [1.0, *([-1.0] * (len(indices) - 1))]
+        if len(indices) <= len(attributes):
             made.broadcasts[e] = program.variable(graph.cost[e] * (chi - 1), integer=False)
             indices.append(made.broadcasts[e])
             values.append(-1.0)
@@ -185,6 +187,13 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     if problem.memory is not None:
         held = [(i, problem.bytes[store]) for (store, _), i in made.copies.items()]
         program.row(-INFINITY, problem.memory, [i for i, _ in held], [b for _, b in held])
+
+
+def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[int]:
+    """The variables of the copies of ``store`` by the attributes in the mask ``known``."""
+    return [
+        made.copies[store, a] for i, a in enumerate(problem.partitions[store]) if known >> i & 1
+    ]
 
 
 def _add_once(problem: Problem, made: Variables, goal: Goal, flows: list[int]) -> None:
@@ -201,10 +210,10 @@ def _add_once(problem: Problem, made: Variables, goal: Goal, flows: list[int]) -
         if len(edges) < 2:
             continue
         for known in dict.fromkeys(graph.known[e] for e, _ in edges):
-            served = [(e, f) for e, f in edges if set(graph.known[e]).issubset(known)]
+            served = [(e, f) for e, f in edges if not graph.known[e] & ~known]
             if len(served) > 1:
                 less = [made.broadcasts[e] for e, _ in served if e in made.broadcasts]
-                less += [made.copies[store, a] for a in known]
+                less += _copies(problem, made, store, known)
                 program.row(
                     -INFINITY,
                     0.0,

@@ -22,7 +22,7 @@ from anabranch_planner.optimiser.copies import attribute_rank
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.optimiser.timing import LoosestBounds
+from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan, ProbeOrder, StoreCopy
 
@@ -82,7 +82,7 @@ def optimise(
             objective=objective,
             parallelism=parallelism,
             partitioning=partitioning,
-            bounds=LoosestBounds(queries),
+            bounds=loosest_bounds(queries),
         )
         whole = build_problem(queries, model, mir=mir)
     settings = Settings(solver, seed, threads, max_flows)

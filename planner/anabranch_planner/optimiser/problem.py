@@ -99,7 +99,8 @@ class Graph:
         tail, head: per edge: the states before and after.
         cost: the cost of the step to one partition (chi = 1).
         known: those of the store's candidate partition attributes whose value the probing tuple
-            knows; empty where stores are not partitioned.
+            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 where stores are not
+            partitioned.
         states: how many states there are.
     """
 
@@ -112,7 +113,7 @@ class Graph:
     tail: list[int] = field(default_factory=list)
     head: list[int] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
-    known: list[tuple[AttrRef, ...]] = field(default_factory=list)
+    known: list[int] = field(default_factory=list)
     states: int = 0
 
     def mir(self, sub: Sub) -> Mir:
@@ -241,6 +242,7 @@ def build_problem(
     builder = _Builder(model)
     scopes = [_Scope(builder, q, mir=mir, max_sets=max_sets) for q in ordered]
     goals: list[Goal] = []
+    builder.settle()
     for scope in scopes:
         scope.add_edges()
     for scope in scopes:
@@ -252,19 +254,14 @@ def build_problem(
     for sub in sorted(kept, key=lambda s: (len(builder.graph.subs[s].labels), s)):
         mirs[sub] = tuple(range(len(goals), len(goals) + len(kept[sub])))
         goals += kept[sub]
-    stores = builder.partitions
-    bases = tuple(s for s in stores if s in builder.graph.bases)
+    bases = tuple(s for s in builder.partitions if s in builder.graph.bases)
     return Problem(
         queries=tuple(q.id for q in ordered),
         model=model,
         graph=builder.graph,
         goals=tuple(goals),
         mirs=mirs,
-        partitions={
-            s: tuple(sorted(found)) if model.partitioned else ()
-            for s, found in stores.items()
-            if s in mirs or s in builder.graph.bases
-        },
+        partitions={s: tuple(builder.bits[s]) for s in (*bases, *mirs)},
         required=bases,
         inserts={s: model.insert(builder.graph.mir(s)) for s in (*bases, *mirs)},
         reduced=tuple(s.query.id for s in scopes if s.reduced),
@@ -278,9 +275,15 @@ class _Builder:
         self.model = model
         self.graph = Graph()
         self.partitions: dict[Sub, set[AttrRef]] = {}
+        self.bits: dict[Sub, dict[AttrRef, int]] = {}
         self._subs: dict[object, Sub] = {}
         self._states: dict[tuple[Label, Sub], int] = {}
         self._edges: dict[tuple[int, int], EdgeId] = {}
+
+    def settle(self) -> None:
+        """Give every store's candidate partition attributes their bits, once all are known."""
+        for store, found in self.partitions.items():
+            self.bits[store] = {a: 1 << i for i, a in enumerate(sorted(found))}
 
     def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
         found = self._subs.get(key)
@@ -303,7 +306,7 @@ class _Builder:
         before: Sub,
         after: Sub,
         target: Sub,
-        known: Callable[[int, int], tuple[AttrRef, ...]],
+        known: Callable[[int, int], int],
         masks: tuple[int, int],
     ) -> EdgeId:
         graph = self.graph
@@ -319,7 +322,7 @@ class _Builder:
             graph.tail.append(tail)
             graph.head.append(head)
             graph.cost.append(self.model.probe(graph.mir(before), start))
-            graph.known.append(known(*masks) if self.model.partitioned else ())
+            graph.known.append(known(*masks) if self.model.partitioned else 0)
         return found
 
 
@@ -427,16 +430,15 @@ class _Scope:
             return attribute
         return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
 
-    def _known(self, head: int, target: int) -> tuple[AttrRef, ...]:
-        reachable = {
-            self._in_store(m, target)
-            for shape, _, members in self.classes
-            if shape & head
-            for one, m in members
-            if one & target
-        }
-        candidates = self.builder.partitions[self.targets[target]]
-        return tuple(sorted(reachable & candidates))
+    def _known(self, head: int, target: int) -> int:
+        bits = self.builder.bits[self.targets[target]]
+        found = 0
+        for shape, _, members in self.classes:
+            if shape & head and shape & target:
+                for one, m in members:
+                    if one & target:
+                        found |= bits.get(self._in_store(m, target), 0)
+        return found
 
     def add_edges(self) -> None:
         """All edges of the query, smaller heads first, as (mask before, mask after, edge)."""

@@ -5,8 +5,8 @@ step that probes ``M`` can be replaced by a *detour*: probes of the base stores 
 relations, one after the other, to the same state. Base stores are kept in any case, so the detour
 exists, and it costs at most its steps' costs times ``chi`` (each broadcast). The changed plan no
 longer probes ``M``, so it saves one copy's inserts of ``M`` and all that maintains ``M``. Hence,
-with ``gain(e) = chi * detour(e) - cost(e)`` for an edge ``e`` that probes ``M``, keeping ``M`` saves
-at most
+with ``gain(e) = chi * detour(e) - cost(e)`` for an edge ``e`` that probes ``M``, keeping ``M``
+saves at most
 
     sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
                                sum over goals g from r of max gain(e) over g's edges that probe M )

@@ -8,18 +8,22 @@ for them (:mod:`anabranch_planner.optimiser.copies`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch_planner.optimiser.copies import Access, Kept, choose_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
 #: Goal (its index in :attr:`Problem.goals`) -> its path.
 Routes = dict[int, tuple["EdgeId", ...]]
+#: Edge -> price.
+Prices: TypeAlias = "Sequence[float] | Mapping[EdgeId, float]"
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,15 @@ def _needed(problem: Problem, routes: Routes) -> Routes:
 
 
 def shortest(
-    problem: Problem, goal: Goal, prices: Sequence[float], barred: Collection[Sub]
+    problem: Problem,
+    goal: Goal,
+    prices: Prices,
+    barred: Collection[Sub],
+    paid: Mapping[EdgeId, int] = NOTHING,
 ) -> tuple[EdgeId, ...] | None:
     """The cheapest path of ``goal`` that probes no store in ``barred``; None if there is none.
+
+    What is ``paid`` already (more than zero times) is free.
 
     Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to
     the edge that is listed first.
@@ -86,7 +96,7 @@ def shortest(
         so_far = best.get(tails[e])
         if so_far is None or target[e] in barred:
             continue
-        total = so_far + prices[e]
+        total = so_far if paid.get(e) else so_far + prices[e]
         head = heads[e]
         if head not in best or total < best[head]:
             best[head], via[head] = total, e
@@ -135,7 +145,7 @@ def route_greedily(
     problem: Problem,
     kept: Collection[Sub] = (),
     rounds: int = 2,
-    hints: Sequence[float] | None = None,
+    hints: Prices | None = None,
 ) -> Routing | None:
     """Route goal by goal, cheapest path first, where an edge that is paid already is free.
 
@@ -153,8 +163,7 @@ def route_greedily(
     # MIRs first, by size: what maintains them is paid whatever the queries do.
     order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
     order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
-    current = list(prices)
-    uses = [0] * len(current)
+    uses: dict[EdgeId, int] = {}
     routes: Routes = {}
     for _ in range(rounds):
         changed = False
@@ -162,19 +171,16 @@ def route_greedily(
             old = routes.get(g, ())
             for e in old:
                 uses[e] -= 1
-                if not uses[e]:
-                    current[e] = prices[e]
-            path = shortest(problem, problem.goals[g], current, barred)
+            path = shortest(problem, problem.goals[g], prices, barred, uses)
             if path is None:
                 return None
             routes[g] = path
             changed = changed or path != old
             for e in path:
-                uses[e] += 1
-                current[e] = 0.0
+                uses[e] = uses.get(e, 0) + 1
         if not changed:
             break
-    return finish(problem, tree_routes(problem, (e for e, n in enumerate(uses) if n), barred))
+    return finish(problem, tree_routes(problem, (e for e, n in uses.items() if n), barred))
 
 
 def first_routing(problem: Problem) -> Routing:

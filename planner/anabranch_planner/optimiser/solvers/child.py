@@ -34,10 +34,10 @@ _MODULES = {
     Solver.MATHOPT: f"{_HERE}.mathopt",
     Solver.CBC: f"{_HERE}.cbc",
 }
-_PACKAGES = {
+_LIBRARIES = {
     Solver.HIGHS: "highspy",
-    Solver.CP_SAT: "ortools",
-    Solver.MATHOPT: "ortools",
+    Solver.CP_SAT: "ortools.sat.python.cp_model",
+    Solver.MATHOPT: "ortools.math_opt.python.mathopt",
     Solver.CBC: "pulp",
 }
 
@@ -50,7 +50,8 @@ class BackEnd(Protocol):
 
 
 def load(solver: Solver) -> BackEnd:
-    """The module that calls ``solver``."""
+    """The module that calls ``solver``, with the library that it calls loaded as well."""
+    importlib.import_module(_LIBRARIES[solver])
     return cast("BackEnd", importlib.import_module(_MODULES[solver]))
 
 
@@ -61,9 +62,10 @@ def failed(message: str) -> Solution:
 
 def unavailable(solver: Solver, cause: BaseException) -> str:
     """Why ``solver`` could not be loaded, and what to do."""
+    package = _LIBRARIES[solver].partition(".")[0]
     return (
         f"can't be loaded: {type(cause).__name__}: {cause} "
-        f"(install the package {_PACKAGES[solver]}, or use another solver)"
+        f"(install the package {package}, or use another solver)"
     )
 
 

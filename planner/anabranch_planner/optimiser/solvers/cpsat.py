@@ -30,8 +30,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ortools.sat.python import cp_model
-
 from anabranch_planner.optimiser.solvers.interface import Request, Solution, Status
 
 if TYPE_CHECKING:
@@ -46,23 +44,20 @@ ROWS_UP_TO = 2.0**40
 #: CP-SAT's infinities.
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
-_STATUS = {
-    cp_model.OPTIMAL: Status.OPTIMAL,
-    cp_model.FEASIBLE: Status.FEASIBLE,
-    cp_model.INFEASIBLE: Status.INFEASIBLE,
-    cp_model.UNKNOWN: Status.NOTHING,
-}
-
 
 def solve(request: Request) -> Solution:
     """Solve ``request``; continuous variables are restricted to integers, see above."""
+    # Imported here: in a process with HiGHS the import fails.
+    from ortools.sat.python import cp_model
+
     program = request.program
     fractional = [i for i, top in enumerate(program.tops) if not float(top).is_integer()]
     if fractional:
         where = f"variable {fractional[0]} has the top {program.tops[fractional[0]]}"
         return Solution(Status.FAILED, None, -math.inf, 0.0, f"CP-SAT needs integral tops; {where}")
     scale = _scale([c * t for c, t in zip(program.costs, program.tops, strict=True)], COSTS_UP_TO)
-    model = _load(program, scale, request.start)
+    model = cp_model.CpModel()
+    _fill(model.proto, program, scale, request.start)
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = request.seed
     solver.parameters.num_workers = request.threads
@@ -75,9 +70,15 @@ def solve(request: Request) -> Solution:
     if request.time_limit is not None:
         solver.parameters.max_time_in_seconds = max(request.time_limit, 0.0)
     ended = solver.solve(model)
-    if ended not in _STATUS:
+    statuses = {
+        cp_model.OPTIMAL: Status.OPTIMAL,
+        cp_model.FEASIBLE: Status.FEASIBLE,
+        cp_model.INFEASIBLE: Status.INFEASIBLE,
+        cp_model.UNKNOWN: Status.NOTHING,
+    }
+    if ended not in statuses:
         return Solution(Status.FAILED, None, -math.inf, 0.0, f"CP-SAT: {model.validate()}")
-    status = _STATUS[ended]
+    status = statuses[ended]
     found = status in (Status.OPTIMAL, Status.FEASIBLE)
     bound = float(solver.response_proto.inner_objective_lower_bound) / scale
     return Solution(
@@ -88,10 +89,8 @@ def solve(request: Request) -> Solution:
     )
 
 
-def _load(program: Program, scale: float, start: tuple[float, ...] | None) -> Any:
-    """The program as CP-SAT's protocol buffer, filled in directly: its own layer is slower."""
-    model = cp_model.CpModel()
-    proto = model.proto
+def _fill(proto: Any, program: Program, scale: float, start: tuple[float, ...] | None) -> None:
+    """Write the program into CP-SAT's protocol buffer: its own layer is slower."""
     for top in program.tops:
         proto.variables.add().domain.extend([0, int(top)])
     for i in range(program.rows):
@@ -109,7 +108,6 @@ def _load(program: Program, scale: float, start: tuple[float, ...] | None) -> An
     if start is not None:
         proto.solution_hint.vars.extend(list(range(program.variables)))
         proto.solution_hint.values.extend([round(v) for v in start])
-    return model
 
 
 def _sides(lower: float, upper: float, values: Sequence[float]) -> list[tuple[float, float]]:

@@ -58,6 +58,8 @@ def load(request: Request, *, relaxed: bool = False) -> tuple[Any, float]:
         ("time_limit", float("inf") if limit is None else max(limit, 0.0)),
     ):
         highs.setOptionValue(option, value)
+    if request.nodes is not None:
+        highs.setOptionValue("mip_max_nodes", request.nodes)
     model = highspy.HighsLp()
     model.num_col_ = program.variables
     model.num_row_ = program.rows

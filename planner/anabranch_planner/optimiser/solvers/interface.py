@@ -48,6 +48,8 @@ class Request:
         seed: of its tie-breaking. threads: how many it may use. Equal requests give equal
             solutions unless the limit strikes.
         gap: relative gap at which it may stop.
+        nodes: nodes of its search tree after which it may stop; None is no limit. Solvers
+            without such a limit ignore it.
     """
 
     program: Program
@@ -56,6 +58,7 @@ class Request:
     seed: int = 0
     threads: int = 1
     gap: float = 1e-9
+    nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

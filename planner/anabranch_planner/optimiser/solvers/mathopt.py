@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ortools.math_opt import model_pb2
-from ortools.math_opt.python import mathopt
 
 from anabranch_planner.optimiser.solvers.interface import Request, Solution, Status
 
-#: The solver behind MathOpt. Its HiGHS is as fast as HiGHS by itself, and the same solver again; it
-#: can't be told how many threads to use either. SCIP is slower on larger programs, but another
-#: solver.
-INSIDE = mathopt.SolverType.GSCIP
+if TYPE_CHECKING:
+    from anabranch_planner.optimiser.program import Program
 
-_ENDED = mathopt.TerminationReason
+#: The solver behind MathOpt. SCIP is slower on larger programs than MathOpt's HiGHS, but the latter
+#: is HiGHS again, as fast as by itself, and refuses to be told how many threads to use.
+INSIDE = "GSCIP"
 
 
 def solve(request: Request) -> Solution:
     """Solve ``request`` with :data:`INSIDE`."""
+    # Imported here: in a process with HiGHS the import fails.
+    from ortools.math_opt import model_pb2
+    from ortools.math_opt.python import mathopt
+
     program = request.program
     # Scaled so that coefficients stay far from the solver's absolute tolerances.
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
-    model = mathopt.Model.from_model_proto(_proto(request, scale))
+    proto = model_pb2.ModelProto()
+    _fill(proto, request.program, scale)
+    model = mathopt.Model.from_model_proto(proto)
     hints = []
     if request.start is not None:
         start = dict(zip(model.variables(), request.start, strict=True))
@@ -32,28 +37,29 @@ def solve(request: Request) -> Solution:
     limit = request.time_limit
     parameters = mathopt.SolveParameters(
         time_limit=None if limit is None else timedelta(seconds=max(limit, 0.0)),
-        threads=None if INSIDE is mathopt.SolverType.HIGHS else request.threads,
+        # SCIP lets its threads race, and equal requests have to give equal solutions.
+        threads=1,
         random_seed=request.seed,
         relative_gap_tolerance=request.gap,
         absolute_gap_tolerance=1e-7,
     )
     result = mathopt.solve(
         model,
-        INSIDE,
+        mathopt.SolverType[INSIDE],
         params=parameters,
         model_params=mathopt.ModelSolveParameters(solution_hints=hints),
     )
-    reason = result.termination.reason
+    reason, known = result.termination.reason, mathopt.TerminationReason
     values: tuple[float, ...] | None = None
     if result.has_primal_feasible_solution():
         values = tuple(result.variable_values(list(model.variables())))
-    if reason is _ENDED.OPTIMAL:
+    if reason is known.OPTIMAL:
         status = Status.OPTIMAL
-    elif reason is _ENDED.INFEASIBLE:
+    elif reason is known.INFEASIBLE:
         status = Status.INFEASIBLE
     elif values is not None:
         status = Status.FEASIBLE
-    elif reason is _ENDED.NO_SOLUTION_FOUND:
+    elif reason is known.NO_SOLUTION_FOUND:
         status = Status.NOTHING
     else:
         message = f"MathOpt: {reason.value} {result.termination.detail}".strip()
@@ -66,10 +72,8 @@ def solve(request: Request) -> Solution:
     )
 
 
-def _proto(request: Request, scale: float) -> model_pb2.ModelProto:
-    """The program as MathOpt's protocol buffer, column by column: its own layer is slower."""
-    program = request.program
-    proto = model_pb2.ModelProto()
+def _fill(proto: Any, program: Program, scale: float) -> None:
+    """Write the program into MathOpt's protocol buffer by columns: its own layer is slower."""
     columns = range(program.variables)
     proto.variables.ids.extend(columns)
     proto.variables.lower_bounds.extend([0.0] * program.variables)
@@ -90,4 +94,3 @@ def _proto(request: Request, scale: float) -> model_pb2.ModelProto:
     matrix.row_ids.extend(rows[order].tolist())
     matrix.column_ids.extend(indices[order].tolist())
     matrix.coefficients.extend(values[order].tolist())
-    return proto
