@@ -91,7 +91,9 @@ class Plan:
     Attributes:
         mirs: every store that some order probes or maintains, base relations included.
         copies: the copies to keep; every relation of every query has at least one.
-        cost: the objective's value. ``bound``: proven lower bound. ``gap``: relative.
+        cost: what the plan costs per unit of time. ``switching``: what changing to it from the
+            running plan was charged, if that was asked for.
+        bound: proven lower bound of cost and switching together. ``gap``: relative distance.
         method: how it was found, e.g. ``"highs"``, ``"greedy"``.
         candidates, variables, constraints: the size of the problem that was solved.
     """
@@ -109,3 +111,4 @@ class Plan:
     candidates: int = 0
     variables: int = 0
     constraints: int = 0
+    switching: float = 0.0

@@ -21,15 +21,25 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.optimiser.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.optimiser.components import Part, join, restrict, split
-from anabranch_planner.optimiser.formulation import formulate, start_values
+from anabranch_planner.optimiser.formulation import Variables, formulate, start_values
+from anabranch_planner.optimiser.paper import solve_paper
 from anabranch_planner.optimiser.reduce import drop_unprofitable
-from anabranch_planner.optimiser.routes import Routes, Routing, finish, first_routing, improve
+from anabranch_planner.optimiser.routes import (
+    Routes,
+    Routing,
+    finish,
+    first_routing,
+    improve,
+    tree_routes,
+)
 from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
+from anabranch_planner.optimiser.solvers.registry import opened
 from anabranch_planner.optimiser.solvers.registry import solve as solve_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_planner.model import JoinQuery
     from anabranch_planner.optimiser.problem import Problem
     from anabranch_planner.optimiser.watch import Watch
 
@@ -63,7 +73,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one problem was solved; ``method`` is the solver's name if to the end."""
+    """How one problem was solved.
+
+    Attributes:
+        method: the solver's name; where the plan is not proven optimal, why.
+        proven: whether ``bound`` is the plan's cost because nothing is cheaper.
+    """
 
     problem: Problem
     routing: Routing
@@ -71,6 +86,7 @@ class Outcome:
     method: str
     variables: int
     constraints: int
+    proven: bool = False
 
 
 @dataclass(slots=True)
@@ -80,9 +96,9 @@ class _Tally:
     variables: int = 0
     rows: int = 0
 
-    def add(self, search: Search) -> None:
-        self.variables += search.made.program.variables
-        self.rows += search.made.program.rows
+    def add(self, made: Variables) -> None:
+        self.variables += made.program.variables
+        self.rows += made.program.rows
 
 
 def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome:
@@ -90,7 +106,7 @@ def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome
     with watch.phase("search"):
         known = first_routing(problem)
     if not any(goal.edges for goal in problem.goals):
-        return Outcome(problem, known, known.cost, settings.solver, 0, 0)
+        return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
     low = floor(problem)
     if watch.expired():
         return Outcome(problem, known, low, "greedy: no time for more", 0, 0)
@@ -107,17 +123,18 @@ def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome
         if settings.solver is Solver.BRANCH:
             found = _branch(reduced, parts, settings, watch, tally)
         else:
-            found = _delegate(parts, settings, watch, tally)
+            found = _delegate(reduced, parts, settings, watch, tally)
         # Goals of the reduced problem are those of the whole one, less some MIRs'.
         best = min(known, _lift(problem, reduced, found.routes), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
-        method += ": out of time"
+        method += f": {found.trouble or 'out of time'}"
         bound = min(max(found.bound + _unused(problem, parts), low), best.cost)
     if problem.reduced:
         names = ", ".join(problem.reduced)
         method, bound = f"{method}; one order per start for {names} (cap)", low
-    return Outcome(problem, best, bound, method, tally.variables, tally.rows)
+    proven = found.closed and not problem.reduced
+    return Outcome(problem, best, bound, method, tally.variables, tally.rows, proven=proven)
 
 
 def floor(problem: Problem) -> float:
@@ -156,11 +173,15 @@ def _lift(problem: Problem, reduced: Problem, routes: Routes) -> Routing:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The best plan of some components, the sum of their bounds, whether all are proven."""
+    """The best plan of some components, the sum of their bounds, whether all are proven.
+
+    ``trouble`` is what a solver that failed says.
+    """
 
     routes: Routes
     bound: float
     closed: bool
+    trouble: str = ""
 
 
 def _branch(
@@ -218,7 +239,7 @@ def _branch(
 def _begin(part: Part, settings: Settings, watch: Watch, tally: _Tally) -> Search:
     problem = part.problem
     search = begin(problem, first_routing(problem), watch, settings.seed, floor(problem))
-    tally.add(search)
+    tally.add(search.made)
     return search
 
 
@@ -293,8 +314,8 @@ def _close(search: Search, settings: Settings, watch: Watch) -> None:
     if search.done or search.root is None:
         return
     program = search.made.program
-    advance(search, watch, max(WORK // program.variables**2, LEAST_NODES))
-    if search.done or watch.expired():
+    nodes = max(WORK // program.variables**2, LEAST_NODES)
+    if advance(search, watch, nodes) or watch.expired():
         return
     left = watch.left()
     solution = solve_program(
@@ -316,32 +337,66 @@ def _close(search: Search, settings: Settings, watch: Watch) -> None:
     advance(search, watch)
 
 
-def _delegate(parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally) -> _Found:
-    """One program per component for a general solver."""
+def _delegate(
+    problem: Problem, parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally
+) -> _Found:
+    """A program per component (small ones together) for a general solver."""
     routes: Routes = {}
-    bound, closed = 0.0, True
-    for number, part in enumerate(parts):
-        problem = part.problem
-        best = first_routing(problem)
-        made = formulate(problem, best.cost)
-        tally.variables += made.program.variables
-        tally.rows += made.program.rows
-        left = watch.left()
-        solution = solve_program(
-            settings.solver,
-            Request(
+    bound, closed, trouble = 0.0, True, ""
+    batches = _batches(parts)
+    with opened(settings.solver) as ask:
+        for number, batch in enumerate(batches):
+            part = batch[0] if len(batch) == 1 else join(problem, batch)
+            best = first_routing(part.problem)
+            made = formulate(part.problem, best.cost)
+            tally.add(made)
+            left = watch.left()
+            request = Request(
                 made.program,
-                tuple(start_values(problem, made, best)),
-                None if left is None else left / (len(parts) - number),
+                tuple(start_values(part.problem, made, best)),
+                None if left is None else left / (len(batches) - number),
                 settings.seed,
                 settings.threads,
-            ),
-        )
-        if solution.values is not None:
-            found = read(problem, made, list(solution.values))
-            best = found if found is not None and found.cost < best.cost else best
-        done = solution.status is Status.OPTIMAL
-        closed = closed and done
-        bound += best.cost if done else min(max(solution.bound, floor(problem)), best.cost)
-        routes |= {part.goals[g]: path for g, path in best.routes.items()}
-    return _Found(routes, bound, closed)
+            )
+            solution = ask(request)
+            if solution.values is not None:
+                found = read(part.problem, made, list(solution.values))
+                best = found if found is not None and found.cost < best.cost else best
+            done = solution.status is Status.OPTIMAL
+            closed = closed and done
+            trouble = trouble or (solution.message if solution.status is Status.FAILED else "")
+            low = floor(part.problem)
+            bound += best.cost if done else min(max(solution.bound, low), best.cost)
+            routes |= {part.goals[g]: path for g, path in best.routes.items()}
+    return _Found(routes, bound, closed, trouble)
+
+
+def solve_as_printed(
+    problem: Problem, queries: Sequence[JoinQuery], settings: Settings, watch: Watch
+) -> Outcome:
+    """``problem`` by the paper's own program (:mod:`paper`), for comparison.
+
+    It is given neither the reductions nor the components, and no plan to start from.
+    """
+    known = first_routing(problem)
+    if not problem.flows:
+        return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
+    solver = Solver.HIGHS if settings.solver is Solver.BRANCH else settings.solver
+    result = solve_paper(
+        problem,
+        queries,
+        solver=solver,
+        watch=watch,
+        seed=settings.seed,
+        threads=settings.threads,
+    )
+    solution, best = result.solution, known
+    if solution.values is not None:
+        routes = tree_routes(problem, result.edges, problem.mirs.keys() - set(result.mirs))
+        best = min(known, finish(problem, routes), key=lambda r: r.cost)
+    done = solution.status is Status.OPTIMAL
+    method = f"{solver} on the formulation as printed"
+    if not done:
+        method += ": " + (solution.message or "out of time")
+    bound = best.cost if done else min(max(solution.bound, floor(problem)), best.cost)
+    return Outcome(problem, best, bound, method, result.variables, result.constraints, proven=done)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.optimiser.problem import EdgeId, Problem
+    from anabranch_planner.optimiser.copies import Kept
+    from anabranch_planner.optimiser.problem import EdgeId, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
 #: Relative tolerance of bounds: closer than this is proven.
@@ -132,10 +133,14 @@ def begin(problem: Problem, known: Routing, watch: Watch, seed: int, floor: floa
     return search
 
 
-def advance(search: Search, watch: Watch, nodes: int | None = None) -> None:
-    """Search on until the optimum is proven, ``watch`` expires or ``nodes`` are solved."""
+def advance(search: Search, watch: Watch, nodes: int | None = None) -> bool:
+    """Search on until the optimum is proven, ``watch`` expires or ``nodes`` are solved.
+
+    Returns:
+        Whether the optimum is proven.
+    """
     if search.done or search._open is None:
-        return
+        return search.done
     heap, relaxation = search._open, search.relaxation
     left = nodes
     plunge: tuple[float, int, tuple[tuple[int, float], ...]] | None = None
@@ -167,6 +172,7 @@ def advance(search: Search, watch: Watch, nodes: int | None = None) -> None:
         heapq.heappush(heap, (bound, -depth, (*node[2], (variable, 1.0 - near))))
         plunge = (bound, -depth, (*node[2], (variable, near)))
     _settle(search)
+    return search.done
 
 
 def _cutoff(search: Search) -> float:
@@ -233,7 +239,7 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
             shared = made.edges[e] != flow
             if values[made.edges[e]] > (0.5 if shared else INTEGRAL):
                 open_edges.append(e)
-                prices[e] = 0.0 if shared else graph.cost[e]
+                prices[e] = 0.0 if shared else graph.cost[e] + problem.step_extra(e)
                 if e in made.broadcasts and not shared:
                     extra = problem.model.chi(broadcast=True) - 1
                     prices[e] += graph.cost[e] * extra * round(values[made.broadcasts[e]])
@@ -241,7 +247,20 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
         if path is None:
             return None
         used.update(path)
-    return finish(problem, tree_routes(problem, sorted(used), barred))
+    return finish(
+        problem, tree_routes(problem, sorted(used), barred), _given(problem, made, values)
+    )
+
+
+def _given(problem: Problem, made: Variables, values: list[float]) -> dict[Sub, Kept] | None:
+    """The copies of a point, where stores can't choose theirs independently of each other."""
+    if problem.memory is None:
+        return None
+    kept: dict[Sub, Kept] = {}
+    for (store, attribute), i in made.copies.items():
+        if values[i] > 0.5:
+            kept[store] = (*kept.get(store, ()), attribute)
+    return kept
 
 
 def rounded(problem: Problem, made: Variables, values: NDArray[np.float64]) -> Routing | None:

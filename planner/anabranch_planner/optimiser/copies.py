@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from anabranch_planner.model import AttrRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from anabranch_planner.optimiser.problem import EdgeId, Problem, Sub
 
@@ -40,25 +40,58 @@ Kept = tuple[AttrRef | None, ...]
 
 
 def choose_copies(
-    problem: Problem, steps: Iterable[EdgeId]
+    problem: Problem, steps: Iterable[EdgeId], given: Mapping[Sub, Kept] | None = None
 ) -> tuple[dict[EdgeId, Access], dict[Sub, Kept]]:
     """The cheapest copies for ``steps`` (distinct edges), and each step's access.
 
     Every required base store has at least one copy, probed or not. Ties go to fewer copies,
-    then to the smaller attributes. :attr:`Problem.most_copies` is respected.
+    then to the smaller attributes. :attr:`Problem.most_copies` is respected; so is
+    :attr:`Problem.memory`, but only greedily, by giving up one copy after the other (the exact
+    choice is the integer program's).
+
+    Args:
+        given: the copies of these stores, instead of choosing.
     """
     target = problem.graph.target
     probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
     for edge in steps:
         probes.setdefault(target[edge], []).append(edge)
-    accesses: dict[EdgeId, Access] = {}
-    copies: dict[Sub, Kept] = {}
-    for store, edges in probes.items():
-        kept = _cover(problem, store, edges)
-        copies[store] = kept
-        for edge in edges:
-            accesses[edge] = access_by(problem, edge, kept)
+    given = given or {}
+    copies = {s: given.get(s) or _cover(problem, s, edges) for s, edges in probes.items()}
+    if problem.memory is not None:
+        _fit(problem, probes, copies, problem.memory)
+    accesses = {e: access_by(problem, e, copies[s]) for s, edges in probes.items() for e in edges}
     return accesses, copies
+
+
+def _fit(
+    problem: Problem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept], memory: float
+) -> None:
+    """Give up copies until they fit, those first that cost least per byte; one of each stays."""
+    size = problem.bytes
+    held = sum(size[s] * len(kept) for s, kept in copies.items())
+    while held > memory:
+        options = [
+            (
+                (_priced(problem, edges, less) - _priced(problem, edges, kept)) / size[s],
+                s,
+                less,
+            )
+            for s, edges in probes.items()
+            if len(kept := copies[s]) > 1
+            for less in combinations(kept, len(kept) - 1)
+        ]
+        if not options:
+            return
+        _, store, copies[store] = min(options, key=lambda o: o[:2])
+        held -= size[store]
+
+
+def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:
+    """What probing costs with the copies ``kept``, beyond one partition each."""
+    extra = problem.model.chi(broadcast=True) - 1
+    cost = problem.graph.cost
+    return extra * sum(cost[e] for e in edges if access_by(problem, e, kept).broadcast)
 
 
 def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_planner.mir import Mir, MirId, base_mir
 from anabranch_planner.model import AttrRef, JoinQuery, Label, RelationId
 from anabranch_planner.optimiser.check import knows
+from anabranch_planner.optimiser.demands import DEFAULT_WIDTH
 from anabranch_planner.optimiser.explain import mir_label
 from anabranch_planner.optimiser.footprint import (
     Copy,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from anabranch_planner.optimiser.cost import CostModel
-
-#: Bytes per tuple of a relation whose width is not given.
-DEFAULT_WIDTH = 100.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.mir import is_connected
-from anabranch_planner.optimiser.anytime import Outcome, Settings, solve_problem
+from anabranch_planner.optimiser.anytime import (
+    Outcome,
+    Settings,
+    solve_as_printed,
+    solve_problem,
+)
 from anabranch_planner.optimiser.assemble import assemble, merge_prefixes
 from anabranch_planner.optimiser.copies import attribute_rank
 from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.demands import Limits, Switching, demand
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds
@@ -54,13 +60,16 @@ def optimise(
     seed: int = 0,
     threads: int = 1,
     max_flows: int = MAX_FLOWS,
+    limits: Limits | None = None,
+    switching: Switching | None = None,
 ) -> Plan:
     """Plan ``queries`` under ``statistics``.
 
     Args:
         optimizer: which of the optimisers above.
         objective: whether inserts into store copies are charged.
-        formulation: which integer program is solved.
+        formulation: which integer program is solved for all queries together (single queries
+            are always solved by the tight one).
         solver: which solver solves it.
         parallelism: partitions per store, what a broadcast multiplies a step by.
         mir: whether intermediate results may be kept.
@@ -70,9 +79,12 @@ def optimise(
         seed: of the solver's tie-breaking.
         threads: how many the solver may use.
         max_flows: above it the integer program is not built and local search decides.
+        limits, switching: of the joint plan, see :mod:`anabranch_planner.optimiser.demands`;
+            the other optimisers are there for comparison and know neither.
 
     Raises:
         QueryError: two queries have one id, or a query is a cross product.
+        PlannerError: the limits can't be met, or the formulation does not know them.
     """
     _require_plannable(queries)
     watch = watch or Watch()
@@ -85,15 +97,21 @@ def optimise(
             bounds=loosest_bounds(queries),
         )
         whole = build_problem(queries, model, mir=mir)
+        if optimizer is Optimizer.CLASH and (limits is not None or switching is not None):
+            whole = demand(whole, limits or Limits(), switching)
     settings = Settings(solver, seed, threads, max_flows)
     if optimizer is not Optimizer.CLASH:
         return _apart(whole, optimizer, settings, watch)
     left = watch.left()
     joint = watch if left is None else watch.within(left * JOINT_SHARE)
-    outcome = solve_problem(whole, settings, joint)
+    if formulation is Formulation.PAPER:
+        outcome = solve_as_printed(whole, queries, settings, joint)
+    else:
+        outcome = solve_problem(whole, settings, joint)
     with watch.phase("assemble"):
         plan = _plan(optimizer, objective, [outcome])
-    if plan.method == solver:
+    if outcome.proven or limits is not None or switching is not None:
+        # Plans made alone and merged know neither limits nor the running plan.
         return plan
     naive = _apart(whole, Optimizer.SHARED, settings, watch)
     if naive.cost >= plan.cost:
@@ -145,6 +163,7 @@ def individual_cost(
 def _plan(optimizer: Optimizer, objective: Objective, outcomes: Sequence[Outcome]) -> Plan:
     orders: list[ProbeOrder] = []
     copies: list[StoreCopy] = []
+    switching = 0.0
     if optimizer is Optimizer.SHARED:
         orders, copies, cost = merge_prefixes([(o.problem, o.routing) for o in outcomes])
         # No plan of several queries is cheaper than the dearest of them alone.
@@ -156,6 +175,7 @@ def _plan(optimizer: Optimizer, objective: Objective, outcomes: Sequence[Outcome
             orders += some_orders
             copies += some_copies
         cost = sum(o.routing.cost for o in outcomes)
+        switching = sum(o.routing.switching for o in outcomes)
         bound = sum(o.bound for o in outcomes)
     stores = {
         found.id: found
@@ -164,8 +184,8 @@ def _plan(optimizer: Optimizer, objective: Objective, outcomes: Sequence[Outcome
         for found in (o.problem.graph.mir(store),)
     }
     used = {c.mir for c in copies}
-    methods = dict.fromkeys(o.method for o in outcomes)
-    exact = {str(s) for s in Solver}
+    methods = dict.fromkeys(o.method for o in outcomes if not o.proven)
+    methods = methods or dict.fromkeys(o.method for o in outcomes)
     bound = min(bound, cost)
     return Plan(
         optimizer=optimizer,
@@ -174,10 +194,11 @@ def _plan(optimizer: Optimizer, objective: Objective, outcomes: Sequence[Outcome
         orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
         mirs=tuple(stores[m] for m in sorted(used)),
         copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
-        cost=cost,
+        cost=cost - switching,
+        switching=switching,
         bound=bound,
         gap=_gap(cost, bound),
-        method="; ".join(m for m in methods if m not in exact) or "; ".join(methods),
+        method="; ".join(methods) or "nothing to choose",
         candidates=sum(o.problem.candidates for o in outcomes),
         variables=sum(o.variables for o in outcomes),
         constraints=sum(o.constraints for o in outcomes),

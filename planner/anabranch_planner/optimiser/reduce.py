@@ -3,10 +3,10 @@
 **Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
 step that probes ``M`` can be replaced by a *detour*: probes of the base stores of ``M``'s
 relations, one after the other, to the same state. Base stores are kept in any case, so the detour
-exists, and it costs at most its steps' costs times ``chi`` (each broadcast). The changed plan no
+exists, and costs at most its steps' costs times ``chi`` (each broadcast). The changed plan no
 longer probes ``M``, so it saves one copy's inserts of ``M`` and all that maintains ``M``. Hence,
-with ``gain(e) = chi * detour(e) - cost(e)`` for an edge ``e`` that probes ``M``, keeping ``M``
-saves at most
+with ``gain(e) = detour(e) - cost(e)`` (switching charges included) for an edge ``e`` that probes
+``M``, keeping ``M`` saves at most
 
     sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
                                sum over goals g from r of max gain(e) over g's edges that probe M )
@@ -15,8 +15,8 @@ because equal steps are paid once (first term), and a path probes ``M`` at most 
 being disjoint (second term). Where that is not more than one copy's inserts, some optimal plan
 does not keep ``M``: it is dropped, with its goals and every edge that probes it. Dropping one MIR
 takes users from the smaller ones that its maintenance may have probed, so this is repeated until
-nothing changes. The optimal cost stays the same; among plans of equal cost those without ``M``
-are preferred.
+nothing changes. A plan within limits on copies or memory stays within them. The optimal cost stays
+the same; among plans of equal cost those without ``M`` are preferred.
 """
 
 from __future__ import annotations
@@ -114,16 +114,16 @@ def _gains(problem: Problem) -> dict[EdgeId, float]:
                 entering[graph.head[e]].append(e)
     gains = {}
     for e in probing:
-        start, size = graph.tail[e], len(graph.subs[graph.before[e]].labels)
-        detour = _detour(problem, entering, graph.head[e], start, size)
-        gains[e] = chi * detour - graph.cost[e]
+        origin = graph.tail[e]
+        detour = _detour(problem, entering, graph.head[e], origin, chi)
+        gains[e] = detour - graph.cost[e] - problem.step_extra(e)
     return gains
 
 
 def _detour(
-    problem: Problem, entering: dict[int, list[EdgeId]], state: int, origin: int, size: int
+    problem: Problem, entering: dict[int, list[EdgeId]], state: int, origin: int, chi: int
 ) -> float:
-    """The cheapest way from ``origin`` (of ``size`` labels) to ``state`` over base stores."""
+    """The cheapest way from ``origin`` to ``state`` over base stores, each step broadcast."""
     graph = problem.graph
     best = {state: 0.0}
     frontier = [state]
@@ -132,7 +132,7 @@ def _detour(
         for at in frontier:
             for e in entering[at]:
                 tail = graph.tail[e]
-                total = best[at] + graph.cost[e]
+                total = best[at] + chi * graph.cost[e] + problem.step_extra(e)
                 if total < before.get(tail, float("inf")):
                     before[tail] = total
         best |= before

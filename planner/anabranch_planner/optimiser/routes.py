@@ -47,16 +47,26 @@ class Routing:
         return frozenset(s for s in self.copies if s in problem.mirs)
 
 
-def finish(problem: Problem, routes: Routes) -> Routing:
-    """Drop what no query needs from ``routes``, choose copies, and add up the cost."""
+def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = None) -> Routing:
+    """Drop what no query needs from ``routes``, choose copies, and add up the cost.
+
+    The cost is infinite where the routing does not fit the memory.
+
+    Args:
+        given: the copies to keep of these stores, instead of the cheapest.
+    """
     needed = _needed(problem, routes)
     steps = dict.fromkeys(e for path in needed.values() for e in path)
-    accesses, copies = choose_copies(problem, steps)
+    accesses, copies = choose_copies(problem, steps, given)
     chi, price = problem.model.chi(broadcast=True), problem.graph.cost
     cost = sum(price[e] * (chi if accesses[e].broadcast else 1) for e in steps)
     cost += sum(problem.inserts[store] * len(kept) for store, kept in copies.items())
     switching = sum(problem.step_extra(e) for e in steps)
     switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)
+    if problem.memory is not None:
+        held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
+        if held > problem.memory * (1 + 1e-9):
+            cost = float("inf")
     return Routing(needed, accesses, copies, cost + switching, switching)
 
 

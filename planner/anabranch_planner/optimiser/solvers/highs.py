@@ -19,7 +19,8 @@ def solve(request: Request) -> Solution:
         point = highspy.HighsSolution()
         point.col_value = list(request.start)
         highs.setSolution(point)
-    highs.run()
+    if highs.run() == highspy.HighsStatus.kError:
+        return Solution(Status.FAILED, None, float("-inf"), highs.getRunTime(), "HiGHS gave up")
     info = highs.getInfo()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     ended = highs.getModelStatus()

@@ -60,6 +60,8 @@ class Relaxation:
         self._fixed = dict(fixed)
         if time_limit is not None:
             self._highs.setOptionValue("time_limit", self._highs.getRunTime() + time_limit)
+        # Another program may have been solved on another number of threads since.
+        highspy.Highs.resetGlobalScheduler(True)
         self._highs.run()
         status = self._highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
