@@ -133,6 +133,16 @@ class _Compiler:
         self.mirs = {m.id: m for m in plan.mirs}
         self.relations = {r.id: r for q in self.queries for r in q.relations}
         self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
+        #: Attribute (of a label; of a base store) -> the key types in which queries compare it.
+        self.kinds: dict[AttrRef, set[str]] = defaultdict(set)
+        self.base_kinds: dict[AttrRef, set[str]] = defaultdict(set)
+        for query in self.queries:
+            relation_of = {m.label: m.relation for m in query.members}
+            for key_class in query.classes:
+                for ref in key_class.members:
+                    self.kinds[ref].add(key_class.type)
+                    base = AttrRef(Label(relation_of[ref.label]), ref.attribute)
+                    self.base_kinds[base].add(key_class.type)
         self.users = _users(plan, self.mirs)
         self.copies = _copies(plan)
         self.made_from: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
@@ -413,7 +423,9 @@ class _Compiler:
         mir = self.mirs[copy.mir]
         partition = None
         if copy.partition is not None:
-            partition = (copy.partition, self._partition_type(copy.partition, mir))
+            kinds = self.base_kinds if mir.is_base else self.kinds
+            # Where queries compare an attribute in several key types, the first is taken.
+            partition = (copy.partition, min(kinds[copy.partition]))
         kept = () if mir.is_base else self._kept_columns(copy, mir)
         bounds = () if mir.is_base else _time_bounds(self._mir_bounds(copy.owner, mir))
         name = f"{copy.owner}:" if copy.owner else ""
@@ -435,19 +447,6 @@ class _Compiler:
             kept,
             bounds,
         )
-
-    def _partition_type(self, attribute: AttrRef, mir: Mir) -> str:
-        """The key type in which queries compare ``attribute`` (the first, if several)."""
-        types = set()
-        for query in self.queries:
-            for key_class in query.classes:
-                for member in key_class.members:
-                    label = member.label
-                    if mir.is_base:
-                        label = Label(next(m.relation for m in query.members if m.label == label))
-                    if AttrRef(label, member.attribute) == attribute:
-                        types.add(key_class.type)
-        return min(types)
 
     def _kept_columns(self, copy: StoreCopy, mir: Mir) -> tuple[tuple[Label, str], ...]:
         """What an MIR store keeps: what its users project, filter on, or join outside it by, its

@@ -53,8 +53,12 @@ def restrict_classes(
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)
-        if len({m.label for m in members}) >= 2:
+        if len(members) == len(key_class.members):
+            kept.append(key_class)
+        elif len({m.label for m in members}) >= 2:
             kept.append(KeyClass(key_class.type, members))
+    if len(kept) < 2:
+        return tuple(kept)
     return tuple(sorted(kept, key=lambda c: c.members))
 
 

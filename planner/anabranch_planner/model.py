@@ -125,7 +125,7 @@ class KeyClass:
 
     def restrict(self, labels: frozenset[Label]) -> tuple[AttrRef, ...]:
         """The members that belong to ``labels``."""
-        return tuple(m for m in self.members if m.label in labels)
+        return tuple([m for m in self.members if m.label in labels])
 
 
 @dataclass(frozen=True, slots=True)

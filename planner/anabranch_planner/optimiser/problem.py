@@ -29,7 +29,7 @@ from anabranch_planner.model import AttrRef, Label
 from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from anabranch_planner.model import JoinQuery, QueryId
     from anabranch_planner.optimiser.cost import CostModel
@@ -279,6 +279,7 @@ class _Builder:
         self._subs: dict[object, Sub] = {}
         self._states: dict[tuple[Label, Sub], int] = {}
         self._edges: dict[tuple[int, int], EdgeId] = {}
+        self._costs: dict[int, float] = {}
 
     def settle(self) -> None:
         """Give every store's candidate partition attributes their bits, once all are known."""
@@ -300,15 +301,8 @@ class _Builder:
             self.graph.states += 1
         return found
 
-    def edge(
-        self,
-        start: Label,
-        before: Sub,
-        after: Sub,
-        target: Sub,
-        known: Callable[[int, int], int],
-        masks: tuple[int, int],
-    ) -> EdgeId:
+    def edge(self, start: Label, before: Sub, after: Sub, target: Sub, known: int) -> EdgeId:
+        """The edge of that step, new or known."""
         graph = self.graph
         tail = self.state(start, before)
         head = self.state(start, after)
@@ -321,8 +315,11 @@ class _Builder:
             graph.target.append(target)
             graph.tail.append(tail)
             graph.head.append(head)
-            graph.cost.append(self.model.probe(graph.mir(before), start))
-            graph.known.append(known(*masks) if self.model.partitioned else 0)
+            cost = self._costs.get(tail)
+            if cost is None:
+                cost = self._costs[tail] = self.model.probe(graph.mir(before), start)
+            graph.cost.append(cost)
+            graph.known.append(known)
         return found
 
 
@@ -361,7 +358,8 @@ class _Scope:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        self.edges: list[tuple[int, int, EdgeId]] = []
+        #: Per start: (mask after, edge), smaller heads first.
+        self.edges: list[list[tuple[int, EdgeId]]] = [[] for _ in self.labels]
 
     def _connected(self, limit: int) -> list[int] | None:
         """Connected masks, smaller first; None if more than ``limit``.
@@ -441,31 +439,28 @@ class _Scope:
         return found
 
     def add_edges(self) -> None:
-        """All edges of the query, smaller heads first, as (mask before, mask after, edge)."""
-        builder = self.builder
-        heads = [m for m in self.sets if m != self.whole]
+        """All edges of the query, smaller heads first."""
         if self.reduced:
             return self._add_one_order()
-        for head in heads:
+        edge, partitioned = self.builder.edge, self.builder.model.partitioned
+        subs = {mask: self.sub(mask) for mask in self.sets}
+        for head in self.sets:
             around = self.around(head)
-            before = self.sub(head)
+            before = subs[head]
+            starts = [(i, x) for i, x in enumerate(self.labels) if head >> i & 1]
             for target, store in self.targets.items():
                 if target & head or not target & around:
                     continue
-                after = self.sub(head | target)
-                for i, start in enumerate(self.labels):
-                    if head >> i & 1:
-                        edge = builder.edge(
-                            start, before, after, store, self._known, (head, target)
-                        )
-                        self.edges.append((head, head | target, edge))
+                after = head | target
+                known = self._known(head, target) if partitioned else 0
+                for i, start in starts:
+                    self.edges[i].append((after, edge(start, before, subs[after], store, known)))
         return None
 
     def _add_one_order(self) -> None:
         """Beyond the cap: from every start the cheapest next relation first."""
         builder = self.builder
         model, graph = builder.model, builder.graph
-        done: set[tuple[int, int]] = set()
         for i, start in enumerate(self.labels):
             head = 1 << i
             while head != self.whole:
@@ -474,19 +469,13 @@ class _Scope:
                 _, target = min(
                     (model.cardinality(graph.mir(self.sub(head | t))), t) for t in options
                 )
-                if (i, head) not in done:
-                    done.add((i, head))
-                    edge = builder.edge(
-                        start,
-                        self.sub(head),
-                        self.sub(head | target),
-                        self.targets[target],
-                        self._known,
-                        (head, target),
-                    )
-                    self.edges.append((head, head | target, edge))
-                head |= target
-        self.edges.sort(key=lambda e: e[0].bit_count())
+                known = self._known(head, target) if model.partitioned else 0
+                after = head | target
+                step = builder.edge(
+                    start, self.sub(head), self.sub(after), self.targets[target], known
+                )
+                self.edges[i].append((after, step))
+                head = after
 
     def query_goals(self) -> list[Goal]:
         """One goal per label."""
@@ -494,15 +483,13 @@ class _Scope:
 
     def _goal(self, name: str, i: int, mask: int, mir: Sub | None) -> Goal:
         builder, start = self.builder, self.labels[i]
-        starts = builder.graph.start
-        inside = (e for _, after, e in self.edges if not after & ~mask and starts[e] == start)
         return Goal(
             name,
             start,
             mir,
             builder.state(start, self.sub(1 << i)),
             builder.state(start, self.sub(mask)),
-            tuple(inside),
+            tuple([e for after, e in self.edges[i] if not after & ~mask]),
         )
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:

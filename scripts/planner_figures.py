@@ -1,0 +1,242 @@
+"""The figures of docs/planner.md: ``python scripts/planner_figures.py bounds|solvers [--limit S]``.
+
+``bounds`` compares root relaxations (the printed program's, and the tight one's with and without
+its rows of the kind *once*) with the optimum. ``solvers`` gives the same tight programs to every
+solver. Problems are ``natural(SEED, relations=..., count=..., size=...)``; all counts repeat
+exactly, times are this machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_planner.environment import natural
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.optimiser.branch import advance, begin
+from anabranch_planner.optimiser.components import split
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.formulation import Variables, formulate
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.paper import formulate_paper
+from anabranch_planner.optimiser.problem import Problem, build_problem
+from anabranch_planner.optimiser.program import Program
+from anabranch_planner.optimiser.reduce import drop_unprofitable
+from anabranch_planner.optimiser.routes import first_routing
+from anabranch_planner.optimiser.anytime import floor
+from anabranch_planner.optimiser.solvers.interface import Request, Solver
+from anabranch_planner.optimiser.solvers.registry import opened
+from anabranch_planner.optimiser.solvers.relaxation import Relaxation
+from anabranch_planner.optimiser.timing import loosest_bounds
+from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.plan import Objective
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from anabranch_planner.model import JoinQuery
+    from anabranch_planner.statistics import Statistics
+
+SEED = 1
+PARALLELISM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem of the natural environment under an objective.
+
+    The paper's objective is taken without partitioning, where it means the same and the printed
+    program is smallest.
+    """
+
+    relations: int
+    count: int
+    size: int
+    objective: Objective
+    mir: bool = True
+
+    @property
+    def name(self) -> str:
+        """The columns that name the case."""
+        kept = "kept" if self.mir else "none"
+        return f"{self.relations} × {self.count} × {self.size} | {self.objective} | {kept}"
+
+    @property
+    def partitioning(self) -> bool:
+        """Whether stores are partitioned."""
+        return self.objective is Objective.DEFAULT
+
+    def drawn(self) -> tuple[tuple[JoinQuery, ...], Statistics]:
+        """Queries and statistics."""
+        return natural(SEED, relations=self.relations, count=self.count, size=self.size)
+
+    def model(self, queries: Sequence[JoinQuery], statistics: Statistics) -> CostModel:
+        """The cost model."""
+        return CostModel(
+            statistics,
+            objective=self.objective,
+            parallelism=PARALLELISM,
+            partitioning=self.partitioning,
+            bounds=loosest_bounds(queries),
+        )
+
+    def optimum(self) -> tuple[float, bool, float]:
+        """The cost of the best plan, whether it is proven, and the seconds that took."""
+        queries, statistics = self.drawn()
+        began = time.perf_counter()
+        plan = optimise(
+            queries,
+            statistics,
+            objective=self.objective,
+            parallelism=PARALLELISM,
+            partitioning=self.partitioning,
+            mir=self.mir,
+            watch=Watch(time.perf_counter, deadline=120.0),
+        )
+        return plan.cost, plan.gap <= 1e-6, time.perf_counter() - began
+
+
+BOUNDS = (
+    Case(10, 10, 3, Objective.PAPER),
+    Case(100, 100, 3, Objective.PAPER),
+    Case(100, 10, 4, Objective.PAPER),
+    Case(100, 10, 5, Objective.PAPER, mir=False),
+    Case(10, 10, 3, Objective.DEFAULT),
+    Case(100, 100, 3, Objective.DEFAULT),
+    Case(100, 10, 4, Objective.DEFAULT),
+    Case(100, 10, 5, Objective.DEFAULT),
+    Case(100, 30, 5, Objective.DEFAULT),
+)
+SOLVERS = (
+    Case(100, 100, 3, Objective.DEFAULT),
+    Case(100, 10, 4, Objective.DEFAULT),
+    Case(100, 100, 4, Objective.DEFAULT),
+    Case(100, 10, 5, Objective.DEFAULT),
+    Case(100, 30, 5, Objective.DEFAULT),
+)
+
+
+def main() -> None:
+    """Print the table that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=["bounds", "solvers"])
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds per solver")
+    options = parser.parse_args()
+    # The first program loads HiGHS.
+    optimise(*natural(0, relations=10, count=2, size=3))
+    if options.table == "bounds":
+        print("| problem | objective | results | optimum | printed | share | tight, no once rows "
+              "| gap | tight | gap |")
+        print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
+        for case in BOUNDS:
+            print(f"| {case.name} | {bounds(case)} |", flush=True)
+    else:
+        print("| problem | objective | results | solver | seconds | gap | nodes |")
+        print("|---|---|---|---|---:|---:|---:|")
+        for case in SOLVERS:
+            for name, figures in solved(case, options.limit):
+                print(f"| {case.name} | {name} | {figures} |", flush=True)
+
+
+def bounds(case: Case) -> str:
+    """Optimum and root bounds of the two programs."""
+    queries, statistics = case.drawn()
+    model = case.model(queries, statistics)
+    best, proven, _ = case.optimum()
+    try:
+        printed = root(formulate_paper(queries, model, mir=case.mir).program)
+        share = f"{printed:,.0f} | {printed / best:.1%}"
+    except PlannerError as cause:
+        share = f"too large: {str(cause)[:60]} | "
+    whole = drop_unprofitable(build_problem(queries, model, mir=case.mir))
+    made = formulate(whole)
+    without, tight = root(without_once(whole, made)), root(made.program)
+    sign = "" if proven else "≤ "
+    return (
+        f"{sign}{best:,.1f} | {share} | {without:,.1f} | {1 - without / best:.2%} | "
+        f"{tight:,.1f} | {1 - tight / best:.2%}"
+    )
+
+
+def root(program: Program) -> float:
+    """The value of the linear relaxation."""
+    relaxation = Relaxation(program)
+    relaxation.solve({})
+    return relaxation.objective
+
+
+def without_once(problem: Problem, made: Variables) -> Program:
+    """The program without the rows that serve all probes of a path at one store together."""
+    program = made.program
+    serving = {*made.copies.values(), *made.broadcasts.values()}
+    bare = Program(list(program.costs), list(program.tops), list(program.integers))
+    bare.offset = program.offset
+    for row in range(program.rows):
+        entries = slice(program.starts[row], program.starts[row + 1])
+        indices, values = program.indices[entries], program.values[entries]
+        asks = sum(v > 0 for v in values)
+        served = [i for i, v in zip(indices, values, strict=True) if v < 0]
+        if program.uppers[row] == 0.0 and asks > 1 and served and serving.issuperset(served):
+            continue
+        bare.row(program.lowers[row], program.uppers[row], indices, values)
+    return bare
+
+
+def solved(case: Case, limit: float) -> list[tuple[str, str]]:
+    """Every solver's time, gap and nodes on the reduced problem's components."""
+    queries, statistics = case.drawn()
+    model = case.model(queries, statistics)
+    whole = drop_unprofitable(build_problem(queries, model, mir=case.mir))
+    parts = [part.problem for part in split(whole)]
+    return [("root, then branching", branching(parts, limit))] + [
+        (str(solver), asked(parts, solver, limit))
+        for solver in (Solver.HIGHS, Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
+    ]
+
+
+def branching(parts: Sequence[Problem], limit: float) -> str:
+    """Our own search, without the neighbourhood and without handing over."""
+    began = time.perf_counter()
+    watch = Watch(time.perf_counter, deadline=limit)
+    cost = bound = 0.0
+    nodes = 0
+    for part in parts:
+        search = begin(part, first_routing(part), watch, 0, floor(part))
+        advance(search, watch)
+        nodes += search.nodes
+        cost += search.best.cost
+        bound += search.bound
+    return f"{time.perf_counter() - began:.2f} | {(cost - bound) / cost:.2%} | {nodes}"
+
+
+def asked(parts: Sequence[Problem], solver: Solver, limit: float) -> str:
+    """A general solver on the same programs."""
+    cost = bound = 0.0
+    with opened(solver) as ask:
+        ask(Request(one()))
+        began = time.perf_counter()
+        for part in parts:
+            known = first_routing(part)
+            program = formulate(part, known.cost).program
+            left = limit - (time.perf_counter() - began)
+            found = ask(Request(program, time_limit=max(left, 0.0)))
+            bound += max(found.bound, floor(part))
+            value = known.cost if found.values is None else program.offset + sum(
+                c * v for c, v in zip(program.costs, found.values, strict=True)
+            )
+            cost += min(known.cost, value)
+        seconds = time.perf_counter() - began
+    return f"{seconds:.2f} | {max(cost - bound, 0.0) / cost:.2%} | "
+
+
+def one() -> Program:
+    """A program to load a solver with."""
+    program = Program()
+    program.variable(1.0, integer=True)
+    return program
+
+
+if __name__ == "__main__":
+    main()
