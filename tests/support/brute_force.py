@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.mir import Mir, base_mir, sub_join
 from anabranch_planner.model import AttrRef, JoinQuery, Label
+from anabranch_planner.optimiser.demands import DEFAULT_WIDTH, Limits, Switching
+from anabranch_planner.optimiser.footprint import StepKey
 from anabranch_planner.optimiser.listed import (
     CandidateOrder,
     candidate_orders,
@@ -32,12 +34,23 @@ class _Step:
     store: Mir
     cost: float
     known: frozenset[AttrRef]
+    key: StepKey
 
 
 def cheapest(
-    queries: Sequence[JoinQuery], model: CostModel, *, mir: bool, at_most: float = float("inf")
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    *,
+    mir: bool,
+    at_most: float = float("inf"),
+    limits: Limits | None = None,
+    switching: Switching | None = None,
 ) -> float:
-    """The cost of the cheapest plan of ``queries`` together; infinite if above ``at_most``."""
+    """The cost of the cheapest plan of ``queries`` together; infinite if above ``at_most``.
+
+    With ``switching`` its charges are part of the cost.
+    """
+    limits = limits or Limits()
     partitions = partition_candidates(queries)
     several = [q for q in queries if len(q.labels) > 1]
     required = {base_mir(r.id).id: base_mir(r.id) for q in several for r in q.relations}
@@ -53,15 +66,18 @@ def cheapest(
         """Every step, every base store, and a first step of every start that has none."""
         begun = {trail[0] for trail in steps}
         missing = {start for _, _, start in pending} - begun
-        return inserts + sum(s.cost for s in steps.values()) + sum(arrivals[x] for x in missing)
+        known = sum(s.cost + _charge(s, switching) for s in steps.values())
+        return inserts + known + sum(arrivals[x] for x in missing)
 
     def total(steps: dict[Trail, _Step]) -> float:
         stores = {s.store.id: s.store for s in steps.values()} | required
-        cost = 0.0
+        # (bytes, cost) of every way to keep copies of the stores so far, dominated ones left out.
+        ways = [(0.0, sum(_charge(s, switching) for s in steps.values()))]
         for store in stores.values():
             probes = [s for s in steps.values() if s.store.id == store.id]
-            cost += _cheapest_copies(store, probes, partitions[store.id], model)
-        return cost
+            found = _copies(store, probes, partitions[store.id], model, limits, switching)
+            ways = _best_ways([(b + o, c + p) for b, c in ways for o, p in found], limits)
+        return min((cost for _, cost in ways), default=float("inf"))
 
     def search(
         pending: list[tuple[str, JoinQuery, Label]],
@@ -110,9 +126,11 @@ def _steps(
     for probe in order:
         members = frozenset(probe.members)
         store = sub_join(query, members)
-        trail = (*trail, probe.target, probe.members, sub_join(query, head | members).id)
-        cost = model.cardinality(sub_join(query, head)) / len(head)
-        steps[trail] = _Step(store, cost, _known(query, head, members, store))
+        before, after = sub_join(query, head), sub_join(query, head | members)
+        trail = (*trail, probe.target, probe.members, after.id)
+        key = StepKey(start, before.id, after.id, store.id, tuple(sorted(members)))
+        cost = model.cardinality(before) / len(head)
+        steps[trail] = _Step(store, cost, _known(query, head, members, store), key)
         if not store.is_base:
             inner = sub_query(query, frozenset(store.members))
             goals += [(store.id, inner, label) for label in store.members]
@@ -120,18 +138,47 @@ def _steps(
     return steps, goals
 
 
-def _cheapest_copies(
-    store: Mir, probes: list[_Step], attributes: tuple[AttrRef, ...], model: CostModel
-) -> float:
-    insert = model.insert(store)
-    if not model.partitioned:
-        return insert + sum(p.cost for p in probes)
-    return min(
-        insert * size
-        + sum(p.cost * (1 if p.known & set(kept) else model.parallelism) for p in probes)
-        for size in range(1, len(attributes) + 1)
-        for kept in combinations(attributes, size)
+def _charge(step: _Step, switching: Switching | None) -> float:
+    if switching is None or step.key in switching.running.steps:
+        return 0.0
+    return switching.weight * step.cost
+
+
+def _copies(
+    store: Mir,
+    probes: list[_Step],
+    attributes: tuple[AttrRef, ...],
+    model: CostModel,
+    limits: Limits,
+    switching: Switching | None,
+) -> list[tuple[float, float]]:
+    """Bytes and cost (probes included) of every set of copies of one store."""
+    candidates = attributes if model.partitioned else (None,)
+    size = model.cardinality(store) * sum(
+        limits.widths.get(r, DEFAULT_WIDTH) for r in store.relations
     )
+    found = []
+    for count in range(1, min(len(candidates), limits.copies or len(candidates)) + 1):
+        for kept in combinations(candidates, count):
+            cost = model.insert(store) * count
+            for p in probes:
+                routed = kept == (None,) or p.known & set(kept)
+                cost += p.cost * (1 if routed else model.parallelism)
+            if switching is not None:
+                new = [a for a in kept if (store.id, a) not in switching.running.copies]
+                cost += switching.weight * model.cardinality(store) * len(new)
+            found.append((size * count, cost))
+    return _best_ways(found, limits)
+
+
+def _best_ways(ways: list[tuple[float, float]], limits: Limits) -> list[tuple[float, float]]:
+    """Those within the memory that no other is at least as good as."""
+    best: list[tuple[float, float]] = []
+    room = float("inf") if limits.memory is None else limits.memory * (1 + 1e-9)
+    for size, cost in sorted(ways):
+        if size <= room and (not best or cost < best[-1][1]):
+            best.append((size, cost))
+    return best
 
 
 def _known(

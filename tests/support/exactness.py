@@ -77,7 +77,7 @@ def _compare(problem: SmallProblem, solver: Solver) -> tuple[str, tuple[float, f
     least = min(tight, paper)
     brute = cheapest(problem.queries, problem.model, mir=problem.mir, at_most=least)
     ended = time.perf_counter()
-    differ = [not _same(tight, brute), not _same(paper, brute)]
+    differ = [not same(tight, brute), not same(paper, brute)]
     complaint = f"brute force {brute!r}, tight {tight!r}, paper {paper!r}" if any(differ) else ""
     return complaint, (ended - later, then - began, later - then)
 
@@ -95,7 +95,7 @@ def tight_cost(problem: SmallProblem, solver: Solver = Solver.BRANCH) -> float:
     )
     validate_plan(plan, queries)
     again = cost_of(plan, queries, problem.statistics, parallelism=problem.parallelism)
-    if not _same(plan.cost, again):
+    if not same(plan.cost, again):
         raise AssertionError(f"the plan says {plan.cost!r} and costs {again!r}")
     if plan.gap > ROUNDING:
         raise AssertionError(f"the plan is not proven optimal: gap {plan.gap!r}, {plan.method}")
@@ -110,13 +110,14 @@ def paper_cost(problem: SmallProblem, solver: Solver = Solver.HIGHS) -> float:
         raise AssertionError(f"{found.solution.status}: {found.solution.message}")
     barred = graph.mirs.keys() - set(found.mirs)
     routing = finish(graph, tree_routes(graph, found.edges, barred))
-    if not _same(routing.cost, found.solution.bound):
+    if not same(routing.cost, found.solution.bound):
         bound = found.solution.bound
         raise AssertionError(f"the paper's optimum is {bound!r}, its orders cost {routing.cost!r}")
     return routing.cost
 
 
-def _same(one: float, other: float) -> bool:
+def same(one: float, other: float) -> bool:
+    """Whether two costs are equal but for rounding."""
     return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=1e-9)
 
 

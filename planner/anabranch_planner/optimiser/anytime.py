@@ -16,12 +16,14 @@ A general solver can be asked for instead of the last three; it gets one program
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from anabranch_planner.optimiser.bounds import by_shares, cheapest_copy, floor
 from anabranch_planner.optimiser.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.optimiser.components import Part, join, restrict, split
 from anabranch_planner.optimiser.formulation import Variables, formulate, start_values
+from anabranch_planner.optimiser.neighbourhood import search
 from anabranch_planner.optimiser.paper import solve_paper
 from anabranch_planner.optimiser.reduce import drop_unprofitable
 from anabranch_planner.optimiser.routes import (
@@ -29,7 +31,6 @@ from anabranch_planner.optimiser.routes import (
     Routing,
     finish,
     first_routing,
-    improve,
     tree_routes,
 )
 from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
@@ -39,8 +40,8 @@ from anabranch_planner.optimiser.solvers.registry import solve as solve_program
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.optimiser.problem import Problem
+    from anabranch_planner.model import JoinQuery, Label
+    from anabranch_planner.optimiser.problem import Goal, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
 #: Components of at most this many flows are relaxed together, up to this many times as many.
@@ -53,8 +54,8 @@ WORK, LEAST_NODES = 2_000_000_000, 10
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
 RESTRICTED_NODES = 200
-#: Sets of kept MIRs that local search may try where the program is too large.
-EVALUATIONS = 60
+#: Part of the time that goes into the bound where the program is too large.
+BOUND_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Settings:
     """How to solve.
 
     Attributes:
-        max_flows: above it no program is built and local search decides.
+        max_flows: above it no program of the whole is built, only of neighbourhoods.
     """
 
     solver: Solver
@@ -101,27 +102,32 @@ class _Tally:
         self.rows += made.program.rows
 
 
-def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome:
-    """The best plan of ``problem`` that is found in time."""
+def solve_problem(
+    problem: Problem, settings: Settings, watch: Watch, known: Routing | None = None
+) -> Outcome:
+    """The best plan of ``problem`` that is found in time.
+
+    Args:
+        known: a plan to begin from.
+    """
     with watch.phase("search"):
-        known = first_routing(problem)
+        greedy = first_routing(problem)
+        known = greedy if known is None else min(greedy, known, key=lambda r: r.cost)
     if not any(goal.edges for goal in problem.goals):
         return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
     low = floor(problem)
     if watch.expired():
         return Outcome(problem, known, low, "greedy: no time for more", 0, 0)
     if problem.flows > settings.max_flows:
-        with watch.phase("search"):
-            known = improve(problem, known, EVALUATIONS, watch)
-        method = f"local search: {problem.flows} flows exceed the cap of {settings.max_flows}"
-        return Outcome(problem, known, low, method, 0, 0)
+        return _beyond(problem, known, settings, watch)
     with watch.phase("reduce"):
         reduced = drop_unprofitable(problem)
         parts = split(reduced)
     tally = _Tally()
     with watch.phase("solve"):
         if settings.solver is Solver.BRANCH:
-            found = _branch(reduced, parts, settings, watch, tally)
+            warm = _lower(problem, reduced, known)
+            found = _branch(reduced, parts, settings, watch, tally, warm=warm)
         else:
             found = _delegate(reduced, parts, settings, watch, tally)
         # Goals of the reduced problem are those of the whole one, less some MIRs'.
@@ -137,15 +143,20 @@ def solve_problem(problem: Problem, settings: Settings, watch: Watch) -> Outcome
     return Outcome(problem, best, bound, method, tally.variables, tally.rows, proven=proven)
 
 
-def floor(problem: Problem) -> float:
-    """A lower bound without solving: every start is sent out once, every base store kept once."""
-    cost, tail = problem.graph.cost, problem.graph.tail
-    first = {
-        goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)
-        for goal in problem.goals
-        if goal.mir is None and goal.edges
-    }
-    return sum(first.values()) + sum(problem.inserts[store] for store in problem.required)
+def _beyond(problem: Problem, known: Routing, settings: Settings, watch: Watch) -> Outcome:
+    """Above the cap: neighbourhoods instead of the whole, and a bound by shares."""
+    left = watch.left()
+    with watch.phase("bound"):
+        share = watch if left is None else watch.within(left * BOUND_SHARE)
+        bound = max(by_shares(problem, share, settings.seed), floor(problem))
+
+    def solve(part: Problem) -> Routing:
+        return solve_problem(part, replace(settings, max_flows=part.flows), watch).routing
+
+    with watch.phase("search"):
+        best = search(problem, known, solve, watch, settings.seed)
+    method = f"neighbourhoods: {problem.flows} flows exceed the cap of {settings.max_flows}"
+    return Outcome(problem, best, min(bound, best.cost), method, 0, 0)
 
 
 def _unused(problem: Problem, parts: Sequence[Part]) -> float:
@@ -155,20 +166,26 @@ def _unused(problem: Problem, parts: Sequence[Part]) -> float:
         for store in part.problem.required:
             charged[store] = charged.get(store, 0) + 1
     return sum(
-        (1 - charged.get(store, 0))
-        * min(problem.copy_price(store, a) for a in problem.partitions[store] or (None,))
-        for store in problem.required
+        (1 - charged.get(store, 0)) * cheapest_copy(problem, store) for store in problem.required
     )
+
+
+def _lower(problem: Problem, reduced: Problem, routing: Routing) -> Routes | None:
+    """``routing`` of ``problem`` as routes of ``reduced``, if that still has all its MIRs."""
+    if any(m not in reduced.mirs for m in routing.kept(problem)):
+        return None
+    at = {(g.mir, g.name, g.start): i for i, g in enumerate(reduced.goals)}
+    return {at[_key(problem.goals[g])]: path for g, path in routing.routes.items()}
+
+
+def _key(goal: Goal) -> tuple[Sub | None, str, Label]:
+    return goal.mir, goal.name, goal.start
 
 
 def _lift(problem: Problem, reduced: Problem, routes: Routes) -> Routing:
     """``routes`` of ``reduced`` as a routing of ``problem``."""
-    at = {(g.mir, g.root, g.sink, g.name): i for i, g in enumerate(problem.goals)}
-    lifted = {}
-    for index, path in routes.items():
-        goal = reduced.goals[index]
-        lifted[at[goal.mir, goal.root, goal.sink, goal.name]] = path
-    return finish(problem, lifted)
+    at = {_key(g): i for i, g in enumerate(problem.goals)}
+    return finish(problem, {at[_key(reduced.goals[g])]: path for g, path in routes.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +209,7 @@ def _branch(
     tally: _Tally,
     *,
     nodes: int | None = None,
+    warm: Routes | None = None,
 ) -> _Found:
     """Branch and bound on every component.
 
@@ -199,13 +217,14 @@ def _branch(
         parts: the components of ``problem``.
         nodes: relaxations that each may take; with a limit, the neighbourhood of the
             relaxation is not searched before (it is what is being searched).
+        warm: a plan of ``problem`` to begin from.
     """
     routes: Routes = {}
     bound = 0.0
     hard: list[tuple[Part, Search]] = []
     for batch in _batches(parts):
         whole = batch[0] if len(batch) == 1 else join(problem, batch)
-        search = _begin(whole, settings, watch, tally)
+        search = _begin(whole, settings, watch, tally, warm)
         if search.done or len(batch) == 1:
             hard.append((whole, search))
             continue
@@ -217,7 +236,7 @@ def _branch(
             routes |= found[0]
             bound += found[1]
         done = {id(p) for p in settled}
-        hard += [(p, _begin(p, settings, watch, tally)) for p in batch if id(p) not in done]
+        hard += [(p, _begin(p, settings, watch, tally, warm)) for p in batch if id(p) not in done]
     if nodes is None:
         for part, search in hard:
             if not search.done:
@@ -236,9 +255,16 @@ def _branch(
     return _Found(routes, bound, all(search.done for _, search in hard))
 
 
-def _begin(part: Part, settings: Settings, watch: Watch, tally: _Tally) -> Search:
+def _begin(
+    part: Part, settings: Settings, watch: Watch, tally: _Tally, warm: Routes | None
+) -> Search:
     problem = part.problem
-    search = begin(problem, first_routing(problem), watch, settings.seed, floor(problem))
+    known = first_routing(problem)
+    if warm is not None:
+        given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm}
+        if all(i in given for i, g in enumerate(problem.goals) if g.mir is None):
+            known = min(known, finish(problem, given), key=lambda r: r.cost)
+    search = begin(problem, known, watch, settings.seed, floor(problem))
     tally.add(search.made)
     return search
 

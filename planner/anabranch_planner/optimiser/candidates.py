@@ -47,12 +47,20 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
-    """The candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``."""
-    return [
-        in_store(inside[0], mir)
-        for key_class in query.classes
-        if (inside := key_class.restrict(labels)) and len(inside) < len(key_class.members)
-    ]
+    """The candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``.
+
+    Those that join it with a label outside. Where a class relates several labels inside, its
+    attributes are equal in the store, and the first stands for all. Where it has several
+    attributes of one label only, they differ in the store: each is a candidate, because another
+    query may join by any of them.
+    """
+    found = []
+    for key_class in query.classes:
+        inside = key_class.restrict(labels)
+        if inside and len(inside) < len(key_class.members):
+            several = len({m.label for m in inside}) > 1
+            found += [in_store(m, mir) for m in (inside[:1] if several else inside)]
+    return found
 
 
 def in_store(attribute: AttrRef, mir: Mir) -> AttrRef:

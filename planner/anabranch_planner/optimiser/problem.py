@@ -238,55 +238,82 @@ def build_problem(
         mir: whether intermediate results may be kept.
         max_sets: the cap described above.
     """
-    ordered = sorted(queries, key=lambda q: q.id)
-    builder = _Builder(model)
-    scopes = [_Scope(builder, q, mir=mir, max_sets=max_sets) for q in ordered]
-    goals: list[Goal] = []
-    builder.settle()
-    for scope in scopes:
-        scope.add_edges()
-    for scope in scopes:
-        goals += scope.query_goals()
-    kept: dict[Sub, list[Goal]] = {}
-    for scope in scopes:
-        scope.add_upkeep(kept)
-    mirs = {}
-    for sub in sorted(kept, key=lambda s: (len(builder.graph.subs[s].labels), s)):
-        mirs[sub] = tuple(range(len(goals), len(goals) + len(kept[sub])))
-        goals += kept[sub]
-    bases = tuple(s for s in builder.partitions if s in builder.graph.bases)
-    return Problem(
-        queries=tuple(q.id for q in ordered),
-        model=model,
-        graph=builder.graph,
-        goals=tuple(goals),
-        mirs=mirs,
-        partitions={s: tuple(builder.bits[s]) for s in (*bases, *mirs)},
-        required=bases,
-        inserts={s: model.insert(builder.graph.mir(s)) for s in (*bases, *mirs)},
-        reduced=tuple(s.query.id for s in scopes if s.reduced),
-    )
+    builder = Builder(model, mir=mir, max_sets=max_sets)
+    builder.add(queries)
+    return builder.problem()
 
 
-class _Builder:
-    """Gives sub-joins, states and edges their indices while a problem is built."""
+class Builder:
+    """A problem that grows: gives sub-joins, states and edges their indices, and keeps them.
 
-    def __init__(self, model: CostModel) -> None:
+    What is added later changes nothing about what is there: an edge depends on its state and its
+    store, a store's candidate partition attributes are only ever added to, and none that is
+    added is one that an edge from before knows (:func:`candidates.joining_attributes` gives all
+    that an edge can know together with the query that the edge comes from).
+    """
+
+    def __init__(self, model: CostModel, *, mir: bool = True, max_sets: int = MAX_SETS) -> None:
         self.model = model
         self.graph = Graph()
-        self.partitions: dict[Sub, set[AttrRef]] = {}
-        self.bits: dict[Sub, dict[AttrRef, int]] = {}
+        #: Candidate partition attributes per store, and the bit of each.
+        self.partitions: dict[Sub, dict[AttrRef, int]] = {}
+        self._mir = mir
+        self._max_sets = max_sets
+        self._scopes: dict[QueryId, _Scope] = {}
+        self._query_goals: dict[QueryId, list[Goal]] = {}
+        self._upkeep: dict[Sub, list[Goal]] = {}
+        self._inserts: dict[Sub, float] = {}
         self._subs: dict[object, Sub] = {}
         self._states: dict[tuple[Label, Sub], int] = {}
         self._edges: dict[tuple[int, int], EdgeId] = {}
         self._costs: dict[int, float] = {}
 
-    def settle(self) -> None:
-        """Give every store's candidate partition attributes their bits, once all are known."""
-        for store, found in self.partitions.items():
-            self.bits[store] = {a: 1 << i for i, a in enumerate(sorted(found))}
+    def add(self, queries: Sequence[JoinQuery]) -> None:
+        """Add ``queries`` (in order of their ids)."""
+        ordered = sorted(queries, key=lambda q: q.id)
+        scopes = [_Scope(self, q, mir=self._mir, max_sets=self._max_sets) for q in ordered]
+        for scope in scopes:
+            scope.add_edges()
+        for scope in scopes:
+            self._query_goals[scope.query.id] = scope.query_goals()
+            self._scopes[scope.query.id] = scope
+        for scope in scopes:
+            scope.add_upkeep(self._upkeep)
+
+    def drop(self, query: QueryId) -> None:
+        """Forget ``query``; its part of the graph stays, unused."""
+        del self._scopes[query], self._query_goals[query]
+
+    def problem(self) -> Problem:
+        """The problem of all queries that are there."""
+        goals = [g for query in sorted(self._scopes) for g in self._query_goals[query]]
+        stores = dict.fromkeys(s for scope in self._scopes.values() for s in scope.targets.values())
+        bases = tuple(s for s in stores if s in self.graph.bases)
+        mirs = {}
+        subs = self.graph.subs
+        for sub in sorted(stores.keys() - set(bases), key=lambda s: (len(subs[s].labels), s)):
+            upkeep = self._upkeep[sub]
+            mirs[sub] = tuple(range(len(goals), len(goals) + len(upkeep)))
+            goals += upkeep
+        return Problem(
+            queries=tuple(sorted(self._scopes)),
+            model=self.model,
+            graph=self.graph,
+            goals=tuple(goals),
+            mirs=mirs,
+            partitions={s: tuple(self.partitions[s]) for s in (*bases, *mirs)},
+            required=bases,
+            inserts={s: self._insert(s) for s in (*bases, *mirs)},
+            reduced=tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced),
+        )
+
+    def _insert(self, store: Sub) -> float:
+        if store not in self._inserts:
+            self._inserts[store] = self.model.insert(self.graph.mir(store))
+        return self._inserts[store]
 
     def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
+        """The index of the sub-join that ``key`` identifies."""
         found = self._subs.get(key)
         if found is None:
             found = self._subs[key] = len(self.graph.subs)
@@ -294,6 +321,7 @@ class _Builder:
         return found
 
     def state(self, start: Label, sub: Sub) -> int:
+        """The index of a state."""
         key = (start, sub)
         found = self._states.get(key)
         if found is None:
@@ -326,7 +354,7 @@ class _Builder:
 class _Scope:
     """One query's share of the graph while it is being built. Bit ``i`` is the i-th label."""
 
-    def __init__(self, builder: _Builder, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
+    def __init__(self, builder: Builder, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
         self.builder = builder
         self.query = query
         self.labels = tuple(sorted(query.labels))
@@ -416,12 +444,15 @@ class _Scope:
         else:
             sub = self.sub(mask)
         self.targets[mask] = sub
-        found = builder.partitions.setdefault(sub, set())
+        found = builder.partitions.setdefault(sub, {})
         if builder.model.partitioned:
             for shape, _, members in self.classes:
-                if shape & mask and shape & ~mask:
-                    first = next(m for one, m in members if one & mask)
-                    found.add(self._in_store(first, mask))
+                both = shape & mask
+                if both and shape & ~mask:
+                    # As in :func:`candidates.joining_attributes`.
+                    inside = [m for one, m in members if one & mask]
+                    for m in inside[:1] if both & (both - 1) else inside:
+                        found.setdefault(self._in_store(m, mask), 1 << len(found))
 
     def _in_store(self, attribute: AttrRef, mask: int) -> AttrRef:
         if mask & (mask - 1):
@@ -429,7 +460,7 @@ class _Scope:
         return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
 
     def _known(self, head: int, target: int) -> int:
-        bits = self.builder.bits[self.targets[target]]
+        bits = self.builder.partitions[self.targets[target]]
         found = 0
         for shape, _, members in self.classes:
             if shape & head and shape & target:

@@ -45,7 +45,8 @@ def drop_unprofitable(problem: Problem) -> Problem:
     while changed:
         changed = False
         for mir in list(alive):
-            if _worth(problem, users[mir], alive, gains) <= problem.inserts[mir]:
+            price = min(problem.copy_price(mir, a) for a in problem.partitions[mir] or (None,))
+            if _worth(problem, users[mir], alive, gains) <= price:
                 del alive[mir]
                 changed = True
     return restrict(problem, set(alive)) if len(alive) < len(problem.mirs) else problem

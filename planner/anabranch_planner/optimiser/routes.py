@@ -1,4 +1,4 @@
-"""Routes: one path per goal. How they are found in a set of allowed edges, priced and improved.
+"""Routes: one path per goal. How they are found in a set of allowed edges, and priced.
 
 A *routing* is a path for every query goal and, for every MIR that some path probes, for each of
 the MIR's goals. Its cost is that of the distinct edges (with chi = 1) and of the cheapest copies
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
-    from anabranch_planner.optimiser.watch import Watch
 
 #: Goal (its index in :attr:`Problem.goals`) -> its path.
 Routes = dict[int, tuple["EdgeId", ...]]
@@ -198,23 +197,3 @@ def first_routing(problem: Problem) -> Routing:
     found = route_greedily(problem) or route_greedily(problem, problem.mirs)
     assert found is not None, "a problem in which every MIR that is left can be kept has a plan"
     return found
-
-
-def improve(problem: Problem, routing: Routing, evaluations: int, watch: Watch) -> Routing:
-    """Local search over the set of kept MIRs: add or drop one while that makes it cheaper.
-
-    Args:
-        evaluations: how many sets may be tried at most.
-    """
-    best = routing
-    changed = True
-    while changed and evaluations > 0:
-        changed = False
-        for mir in problem.mirs:
-            if evaluations <= 0 or watch.expired():
-                return best
-            evaluations -= 1
-            trial = route_greedily(problem, best.kept(problem) ^ {mir})
-            if trial is not None and trial.cost < best.cost * (1 - 1e-12):
-                best, changed = trial, True
-    return best

@@ -1,0 +1,70 @@
+"""Beginning from a plan that exists: its orders as paths, and paths for what it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.optimiser.routes import Routes, Routing, finish, shortest
+
+if TYPE_CHECKING:
+    from anabranch_planner.optimiser.problem import EdgeId, Problem
+    from anabranch_planner.plan import Plan
+
+
+def routes_of(problem: Problem, plan: Plan) -> Routes:
+    """The orders of ``plan`` as paths, as far as ``problem`` has their goals and steps.
+
+    The plan may be older than the problem: for other queries, under other statistics.
+    """
+    graph = problem.graph
+    orders = {(o.maintains, o.goal, o.start): o for o in plan.orders}
+    routes: Routes = {}
+    for index, goal in enumerate(problem.goals):
+        order = orders.get((goal.maintains, goal.name, goal.start))
+        if order is None:
+            continue
+        steps = {(graph.tail[e], graph.members(e)): e for e in goal.edges}
+        at, path = goal.root, []
+        for step in order.steps:
+            edge = steps.get((at, step.members))
+            if edge is None or graph.mir(graph.target[edge]).id != step.target:
+                break
+            path.append(edge)
+            at = graph.head[edge]
+        if at == goal.sink:
+            routes[index] = tuple(path)
+    return routes
+
+
+def complete(problem: Problem, routes: Routes) -> Routing | None:
+    """``routes`` with the cheapest paths beside them for the goals that they lack.
+
+    What the given routes pay for is free to the others. MIRs are kept where ``routes`` keeps
+    them as a whole. None if some goal has no path then.
+    """
+    have = {m for m, goals in problem.mirs.items() if all(g in routes for g in goals)}
+    barred = problem.mirs.keys() - have
+    target = problem.graph.target
+    found: Routes = {}
+    paid: dict[EdgeId, int] = {}
+    for index, path in routes.items():
+        goal = problem.goals[index]
+        if goal.mir not in barred and not any(target[e] in barred for e in path):
+            found[index] = path
+            for e in path:
+                paid[e] = paid.get(e, 0) + 1
+    for index, goal in enumerate(problem.goals):
+        if index in found or goal.mir in barred:
+            continue
+        way = shortest(problem, goal, problem.graph.cost, barred, paid)
+        if way is None:
+            return None
+        found[index] = way
+        for e in way:
+            paid[e] = paid.get(e, 0) + 1
+    return finish(problem, found)
+
+
+def restricted(routing: Routing, goals: tuple[int, ...]) -> Routes:
+    """The routes of some goals, renumbered in the order given."""
+    return {i: routing.routes[g] for i, g in enumerate(goals) if g in routing.routes}
