@@ -9,12 +9,15 @@ exactly, times are this machine's.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch_planner.environment import natural
 from anabranch_planner.errors import PlannerError
+from anabranch_planner.optimiser.anytime import Settings, solve_problem
+from anabranch_planner.optimiser.bounds import floor
 from anabranch_planner.optimiser.branch import advance, begin
 from anabranch_planner.optimiser.components import split
 from anabranch_planner.optimiser.cost import CostModel
@@ -25,7 +28,6 @@ from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.program import Program
 from anabranch_planner.optimiser.reduce import drop_unprofitable
 from anabranch_planner.optimiser.routes import first_routing
-from anabranch_planner.optimiser.anytime import floor
 from anabranch_planner.optimiser.solvers.interface import Request, Solver
 from anabranch_planner.optimiser.solvers.registry import opened
 from anabranch_planner.optimiser.solvers.relaxation import Relaxation
@@ -34,12 +36,10 @@ from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from anabranch_planner.model import JoinQuery
     from anabranch_planner.statistics import Statistics
-
-PARALLELISM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,15 @@ class Case:
     objective: Objective = Objective.DEFAULT
     mir: bool = True
     seed: int = 1
+    parallelism: int = 4
 
     @property
     def name(self) -> str:
         """The columns that name the case."""
         kept = "" if self.mir else ", no MIRs"
         shape = f"{self.relations} × {self.count} × {self.size}"
-        return f"{shape}, seed {self.seed} | {self.objective}{kept}"
+        ways = f", {self.parallelism} ways" if self.partitioning else ""
+        return f"{shape}, seed {self.seed} | {self.objective}{ways}{kept}"
 
     @property
     def partitioning(self) -> bool:
@@ -78,7 +80,7 @@ class Case:
         return CostModel(
             statistics,
             objective=self.objective,
-            parallelism=PARALLELISM,
+            parallelism=self.parallelism,
             partitioning=self.partitioning,
             bounds=loosest_bounds(queries),
         )
@@ -91,7 +93,7 @@ class Case:
             queries,
             statistics,
             objective=self.objective,
-            parallelism=PARALLELISM,
+            parallelism=self.parallelism,
             partitioning=self.partitioning,
             mir=self.mir,
             watch=Watch(time.perf_counter, deadline=30.0),
@@ -100,22 +102,27 @@ class Case:
 
 
 BOUNDS = (
-    Case(10, 10, 3, Objective.PAPER),
     Case(100, 100, 3, Objective.PAPER),
     Case(100, 10, 4, Objective.PAPER),
     Case(100, 10, 5, Objective.PAPER, mir=False),
-    Case(10, 10, 3),
+    Case(100, 100, 3, parallelism=1),
+    Case(100, 10, 4, parallelism=1),
+    Case(100, 10, 5, seed=2, parallelism=1),
+    Case(100, 30, 5, parallelism=1),
     Case(100, 100, 3),
     Case(100, 10, 4),
     Case(100, 10, 5, seed=2),
     Case(100, 30, 5),
 )
 SOLVERS = (
+    Case(100, 100, 3, parallelism=1),
+    Case(100, 10, 4, parallelism=1),
+    Case(100, 100, 4, parallelism=1),
+    Case(100, 10, 5, seed=2, parallelism=1),
     Case(100, 100, 3),
     Case(100, 10, 4),
     Case(100, 100, 4),
     Case(100, 10, 5, seed=2),
-    Case(100, 10, 5),
 )
 
 
@@ -127,18 +134,27 @@ def main() -> None:
     options = parser.parse_args()
     # The first program loads HiGHS.
     optimise(*natural(0, relations=10, count=2, size=3))
-    if options.table == "bounds":
-        print("| problem | objective | best plan | printed | of it | tight without once | gap |", end="")
-        print(" tight | gap |")
-        print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
-        for case in BOUNDS:
-            print(f"| {case.name} | {bounds(case)} |", flush=True)
-    else:
-        print("| problem | objective | solver | seconds | gap | nodes |")
-        print("|---|---|---|---:|---:|---:|")
-        for case in SOLVERS:
-            for name, figures in solved(case, options.limit):
-                print(f"| {case.name} | {name} | {figures} |", flush=True)
+    lines = bounds_table() if options.table == "bounds" else solvers_table(options.limit)
+    for line in lines:
+        sys.stdout.write(f"| {line} |\n")
+        sys.stdout.flush()
+
+
+def bounds_table() -> Iterator[str]:
+    """The lines of the table of bounds."""
+    yield "problem | objective | best plan | printed | of it | no once rows | gap | tight | gap"
+    yield "---|---|---:|---:|---:|---:|---:|---:|---:"
+    for case in BOUNDS:
+        yield f"{case.name} | {bounds(case)}"
+
+
+def solvers_table(limit: float) -> Iterator[str]:
+    """The lines of the table of solvers."""
+    yield "problem | objective | solver | seconds | gap | nodes"
+    yield "---|---|---|---:|---:|---:"
+    for case in SOLVERS:
+        for name, figures in solved(case, limit):
+            yield f"{case.name} | {name} | {figures}"
 
 
 def bounds(case: Case) -> str:
@@ -156,8 +172,8 @@ def bounds(case: Case) -> str:
     without, tight = root(without_once(whole, made)), root(made.program)
     sign = "" if proven else "≤ "
     return (
-        f"{sign}{best:,.1f} | {share} | {without:,.1f} | {1 - without / best:.2%} | "
-        f"{tight:,.1f} | {1 - tight / best:.2%}"
+        f"{sign}{best:,.1f} | {share} | {without:,.1f} | {max(1 - without / best, 0.0):.2%} | "
+        f"{tight:,.1f} | {max(1 - tight / best, 0.0):.2%}"
     )
 
 
@@ -191,10 +207,19 @@ def solved(case: Case, limit: float) -> list[tuple[str, str]]:
     model = case.model(queries, statistics)
     whole = drop_unprofitable(build_problem(queries, model, mir=case.mir))
     parts = [part.problem for part in split(whole)]
-    return [("ours", branching(parts, limit))] + [
+    return [("branch", ours(whole, limit)), ("branching alone", branching(parts, limit))] + [
         (str(solver), asked(parts, solver, limit))
         for solver in (Solver.HIGHS, Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
     ]
+
+
+def ours(problem: Problem, limit: float) -> str:
+    """The default solver with all its passes."""
+    began = time.perf_counter()
+    watch = Watch(time.perf_counter, deadline=limit)
+    found = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, problem.flows), watch)
+    cost = found.routing.cost
+    return f"{time.perf_counter() - began:.2f} | {(cost - found.bound) / cost:.2%} | "
 
 
 def branching(parts: Sequence[Problem], limit: float) -> str:
@@ -224,8 +249,11 @@ def asked(parts: Sequence[Problem], solver: Solver, limit: float) -> str:
             left = limit - (time.perf_counter() - began)
             found = ask(Request(program, time_limit=max(left, 0.0)))
             bound += max(found.bound, floor(part))
-            value = known.cost if found.values is None else program.offset + sum(
-                c * v for c, v in zip(program.costs, found.values, strict=True)
+            value = (
+                known.cost
+                if found.values is None
+                else program.offset
+                + sum(c * v for c, v in zip(program.costs, found.values, strict=True))
             )
             cost += min(known.cost, value)
         seconds = time.perf_counter() - began

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from anabranch_planner.optimiser.bounds import by_shares, cheapest_copy, floor
 from anabranch_planner.optimiser.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.optimiser.components import Part, join, restrict, split
+from anabranch_planner.optimiser.copies import decided
 from anabranch_planner.optimiser.formulation import Variables, formulate, start_values
 from anabranch_planner.optimiser.neighbourhood import search
 from anabranch_planner.optimiser.paper import solve_paper
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.model import JoinQuery, Label
+    from anabranch_planner.optimiser.copies import Kept
     from anabranch_planner.optimiser.problem import Goal, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
@@ -131,7 +133,7 @@ def solve_problem(
         else:
             found = _delegate(reduced, parts, settings, watch, tally)
         # Goals of the reduced problem are those of the whole one, less some MIRs'.
-        best = min(known, _lift(problem, reduced, found.routes), key=lambda r: r.cost)
+        best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
         method += f": {found.trouble or 'out of time'}"
@@ -182,20 +184,23 @@ def _key(goal: Goal) -> tuple[Sub | None, str, Label]:
     return goal.mir, goal.name, goal.start
 
 
-def _lift(problem: Problem, reduced: Problem, routes: Routes) -> Routing:
-    """``routes`` of ``reduced`` as a routing of ``problem``."""
+def _lift(problem: Problem, reduced: Problem, found: _Found) -> Routing:
+    """What was found for ``reduced`` as a routing of ``problem``."""
     at = {_key(g): i for i, g in enumerate(problem.goals)}
-    return finish(problem, {at[_key(reduced.goals[g])]: path for g, path in routes.items()})
+    routes = {at[_key(reduced.goals[g])]: path for g, path in found.routes.items()}
+    return finish(problem, routes, found.copies)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The best plan of some components, the sum of their bounds, whether all are proven.
 
-    ``trouble`` is what a solver that failed says.
+    ``copies`` are those that do not follow from the routes; ``trouble`` is what a solver that
+    failed says.
     """
 
     routes: Routes
+    copies: dict[Sub, Kept]
     bound: float
     closed: bool
     trouble: str = ""
@@ -220,6 +225,7 @@ def _branch(
         warm: a plan of ``problem`` to begin from.
     """
     routes: Routes = {}
+    copies: dict[Sub, Kept] = {}
     bound = 0.0
     hard: list[tuple[Part, Search]] = []
     for batch in _batches(parts):
@@ -234,7 +240,8 @@ def _branch(
             settled = []
         else:
             routes |= found[0]
-            bound += found[1]
+            copies |= found[1]
+            bound += found[2]
         done = {id(p) for p in settled}
         hard += [(p, _begin(p, settings, watch, tally, warm)) for p in batch if id(p) not in done]
     if nodes is None:
@@ -251,8 +258,9 @@ def _branch(
             advance(search, share, nodes)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
+        copies |= decided(part.problem, search.best.copies)
         bound += search.bound
-    return _Found(routes, bound, all(search.done for _, search in hard))
+    return _Found(routes, copies, bound, all(search.done for _, search in hard))
 
 
 def _begin(
@@ -299,8 +307,8 @@ def _settled(search: Search, part: Part) -> bool:
 
 def _read_settled(
     problem: Problem, search: Search, whole: Part, settled: Sequence[Part]
-) -> tuple[Routes, float] | None:
-    """Routes and cost of the components on which the relaxation of their batch is integral."""
+) -> tuple[Routes, dict[Sub, Kept], float] | None:
+    """Routes, copies and cost of the components on which the relaxation of their batch is integral."""
     if not settled:
         return None
     part = join(problem, settled)
@@ -311,7 +319,8 @@ def _read_settled(
     found = read(part.problem, made, search.root.tolist())
     if found is None:
         return None
-    return {part.goals[g]: path for g, path in found.routes.items()}, found.cost
+    routes = {part.goals[g]: path for g, path in found.routes.items()}
+    return routes, decided(part.problem, found.copies), found.cost
 
 
 def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> None:
@@ -332,7 +341,7 @@ def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> No
         nodes=RESTRICTED_NODES,
     )
     routes = {inner.goals[g]: path for g, path in found.routes.items()}
-    search.improve(finish(part.problem, routes))
+    search.improve(finish(part.problem, routes, found.copies))
 
 
 def _close(search: Search, settings: Settings, watch: Watch) -> None:
@@ -368,6 +377,7 @@ def _delegate(
 ) -> _Found:
     """A program per component (small ones together) for a general solver."""
     routes: Routes = {}
+    copies: dict[Sub, Kept] = {}
     bound, closed, trouble = 0.0, True, ""
     batches = _batches(parts)
     with opened(settings.solver) as ask:
@@ -394,7 +404,8 @@ def _delegate(
             low = floor(part.problem)
             bound += best.cost if done else min(max(solution.bound, low), best.cost)
             routes |= {part.goals[g]: path for g, path in best.routes.items()}
-    return _Found(routes, bound, closed, trouble)
+            copies |= decided(part.problem, best.copies)
+    return _Found(routes, copies, bound, closed, trouble)
 
 
 def solve_as_printed(

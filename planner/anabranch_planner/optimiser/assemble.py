@@ -1,34 +1,38 @@
-"""From routings to the plan's orders and copies; naive sharing of plans made alone."""
+"""From routings to plans: orders and copies; naive sharing of plans made alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from anabranch_planner.optimiser.copies import Access, attribute_rank
-from anabranch_planner.plan import ProbeOrder, Step, StoreCopy
+from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.mir import MirId
     from anabranch_planner.model import AttrRef, Label
+    from anabranch_planner.optimiser.anytime import Outcome
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.routes import Routing
 
 #: How a step is accessed, by the path that it ends.
 PathAccess = dict[tuple["EdgeId", ...], Access]
+#: Steps by edge and access.
+Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 #: A goal whatever problem it is listed in: (maintained MIR, name, start).
 GoalKey = tuple["Sub | None", str, "Label"]
 
 
 def assemble(
-    problem: Problem, routing: Routing, owner: str = ""
+    problem: Problem, routing: Routing, owner: str = "", steps: Steps | None = None
 ) -> tuple[list[ProbeOrder], list[StoreCopy]]:
     """The orders and copies of ``routing``."""
+    steps = {} if steps is None else steps
     orders = []
     for index, path in routing.routes.items():
         access = [routing.accesses[e] for e in path]
-        orders.append(_order(problem, problem.goals[index], path, access, owner))
+        orders.append(_order(problem, problem.goals[index], path, access, owner, steps))
     copies = [
         StoreCopy(_id(problem, store), attribute, owner, problem.inserts[store])
         for store, kept in routing.copies.items()
@@ -89,7 +93,7 @@ def merge_prefixes(
     for key, path in needed.items():
         problem, goal = goals[key]
         chosen = [accesses[path[: i + 1]] for i in range(len(path))]
-        orders.append(_order(problem, goal, path, chosen, ""))
+        orders.append(_order(problem, goal, path, chosen, "", {}))
         for i, step in enumerate(orders[-1].steps):
             steps[path[: i + 1]] = step.cost
     copies = [
@@ -117,19 +121,90 @@ def _preference(access: Access) -> tuple[bool, tuple[str, ...]]:
 
 
 def _order(
-    problem: Problem, goal: Goal, path: tuple[EdgeId, ...], accesses: Sequence[Access], owner: str
+    problem: Problem,
+    goal: Goal,
+    path: tuple[EdgeId, ...],
+    accesses: Sequence[Access],
+    owner: str,
+    steps: Steps,
 ) -> ProbeOrder:
-    graph, model = problem.graph, problem.model
-    steps = []
+    made = []
     for e, access in zip(path, accesses, strict=True):
-        steps.append(
-            Step(
-                target=graph.mir(graph.target[e]).id,
-                members=graph.members(e),
-                partition=access.partition,
-                broadcast=access.broadcast,
-                cost=graph.cost[e] * model.chi(broadcast=access.broadcast),
-                cardinality=model.probe(graph.mir(graph.after[e]), goal.start),
-            )
-        )
-    return ProbeOrder(goal.name, goal.maintains, goal.start, tuple(steps), owner)
+        key = (e, access.partition, access.broadcast)
+        step = steps.get(key)
+        if step is None:
+            step = steps[key] = _step(problem, e, access)
+        made.append(step)
+    return ProbeOrder(goal.name, goal.maintains, goal.start, tuple(made), owner)
+
+
+def _step(problem: Problem, e: EdgeId, access: Access) -> Step:
+    graph, model = problem.graph, problem.model
+    return Step(
+        target=graph.mir(graph.target[e]).id,
+        members=graph.members(e),
+        partition=access.partition,
+        broadcast=access.broadcast,
+        cost=graph.cost[e] * model.chi(broadcast=access.broadcast),
+        cardinality=model.probe(graph.mir(graph.after[e]), graph.start[e]),
+    )
+
+
+def make_plan(
+    optimizer: Optimizer,
+    objective: Objective,
+    outcomes: Sequence[Outcome],
+    steps: Steps | None = None,
+) -> Plan:
+    """The plan that ``outcomes`` are together: one for all queries, or one per query.
+
+    Args:
+        steps: steps that were made before, over the same graph; new ones are added.
+    """
+    orders: list[ProbeOrder] = []
+    copies: list[StoreCopy] = []
+    switching = 0.0
+    if optimizer is Optimizer.SHARED:
+        orders, copies, cost = merge_prefixes([(o.problem, o.routing) for o in outcomes])
+        # No plan of several queries is cheaper than the dearest of them alone.
+        bound = max((o.bound for o in outcomes), default=0.0)
+    else:
+        for o in outcomes:
+            owner = str(o.problem.queries[0]) if optimizer is Optimizer.INDIVIDUAL else ""
+            some_orders, some_copies = assemble(o.problem, o.routing, owner, steps)
+            orders += some_orders
+            copies += some_copies
+        cost = sum(o.routing.cost for o in outcomes)
+        switching = sum(o.routing.switching for o in outcomes)
+        bound = sum(o.bound for o in outcomes)
+    stores = {
+        found.id: found
+        for o in outcomes
+        for store in o.routing.copies
+        for found in (o.problem.graph.mir(store),)
+    }
+    used = {c.mir for c in copies}
+    methods = dict.fromkeys(o.method for o in outcomes if not o.proven)
+    methods = methods or dict.fromkeys(o.method for o in outcomes)
+    bound = min(bound, cost)
+    return Plan(
+        optimizer=optimizer,
+        objective=objective,
+        queries=tuple(sorted(q for o in outcomes for q in o.problem.queries)),
+        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+        mirs=tuple(stores[m] for m in sorted(used)),
+        copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
+        cost=cost - switching,
+        switching=switching,
+        bound=bound,
+        gap=gap(cost, bound),
+        method="; ".join(methods) or "nothing to choose",
+        candidates=sum(o.problem.candidates for o in outcomes),
+        variables=sum(o.variables for o in outcomes),
+        constraints=sum(o.constraints for o in outcomes),
+    )
+
+
+def gap(cost: float, bound: float) -> float:
+    """How far ``bound`` is below ``cost``, relatively."""
+    return (cost - bound) / cost if cost > bound else 0.0

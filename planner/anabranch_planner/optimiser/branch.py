@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_planner.optimiser.copies import decided
 from anabranch_planner.optimiser.formulation import Variables, formulate
 from anabranch_planner.optimiser.routes import (
     Routing,
@@ -176,6 +177,9 @@ def advance(search: Search, watch: Watch, nodes: int | None = None) -> bool:
 
 
 def _cutoff(search: Search) -> float:
+    if search.best.cost == float("inf"):
+        # No plan that fits the memory is known yet.
+        return search.best.cost
     return search.best.cost - TOLERANCE * abs(search.best.cost)
 
 
@@ -252,15 +256,13 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
     )
 
 
-def _given(problem: Problem, made: Variables, values: list[float]) -> dict[Sub, Kept] | None:
-    """The copies of a point, where stores can't choose theirs independently of each other."""
-    if problem.memory is None:
-        return None
+def _given(problem: Problem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
+    """The copies of a point that have to be taken as they are."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
         if values[i] > 0.5:
             kept[store] = (*kept.get(store, ()), attribute)
-    return kept
+    return decided(problem, kept)
 
 
 def rounded(problem: Problem, made: Variables, values: NDArray[np.float64]) -> Routing | None:

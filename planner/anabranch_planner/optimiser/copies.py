@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Candidate attributes per store up to which every subset is tried.
 MAX_ATTRIBUTES = 8
+#: By how much of it a plan may exceed a memory budget: what rounding in a solver may hide.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,21 @@ def choose_copies(
     Every required base store has at least one copy, probed or not. Ties go to fewer copies,
     then to the smaller attributes. :attr:`Problem.most_copies` is respected; so is
     :attr:`Problem.memory`, but only greedily, by giving up one copy after the other (the exact
-    choice is the integer program's).
+    choice is the integer program's, see :func:`decided`).
 
     Args:
-        given: the copies of these stores, instead of choosing.
+        given: the copies of these stores, instead of choosing; those that no step uses are
+            left out.
     """
     target = problem.graph.target
     probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
     for edge in steps:
         probes.setdefault(target[edge], []).append(edge)
     given = given or {}
-    copies = {s: given.get(s) or _cover(problem, s, edges) for s, edges in probes.items()}
+    copies = {
+        s: _used(problem, edges, given[s]) if given.get(s) else _cover(problem, s, edges)
+        for s, edges in probes.items()
+    }
     if problem.memory is not None:
         _fit(problem, probes, copies, problem.memory)
     accesses = {e: access_by(problem, e, copies[s]) for s, edges in probes.items() for e in edges}
@@ -69,8 +75,8 @@ def _fit(
 ) -> None:
     """Give up copies until they fit, those first that cost least per byte; one of each stays."""
     size = problem.bytes
-    held = sum(size[s] * len(kept) for s, kept in copies.items())
-    while held > memory:
+    held = bytes_held(problem, copies)
+    while held > memory * (1 + ROUNDING):
         options = [
             (
                 (_priced(problem, edges, less) - _priced(problem, edges, kept)) / size[s],
@@ -78,13 +84,36 @@ def _fit(
                 less,
             )
             for s, edges in probes.items()
-            if len(kept := copies[s]) > 1
+            if size[s] > 0 and len(kept := copies[s]) > 1
             for less in combinations(kept, len(kept) - 1)
         ]
         if not options:
             return
         _, store, copies[store] = min(options, key=lambda o: o[:2])
         held -= size[store]
+
+
+def bytes_held(problem: Problem, copies: Mapping[Sub, Kept]) -> float:
+    """What ``copies`` take of :attr:`Problem.memory`."""
+    return sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
+
+
+def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
+    """Those of the copies in an optimum that :func:`choose_copies` might choose worse.
+
+    These are all of them where they share a memory, else those of stores with too many
+    attributes to try every subset.
+    """
+    if problem.memory is not None:
+        return dict(copies)
+    if not problem.charged:
+        return {}
+    return {s: k for s, k in copies.items() if len(problem.partitions[s]) > MAX_ATTRIBUTES}
+
+
+def _used(problem: Problem, edges: list[EdgeId], kept: Kept) -> Kept:
+    used = {access_by(problem, e, kept).partition for e in edges}
+    return tuple(a for a in kept if a in used) or kept[:1]
 
 
 def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:

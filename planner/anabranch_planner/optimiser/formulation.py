@@ -102,9 +102,7 @@ def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
         program.offset = sum(problem.copy_price(store, None) for store in problem.required)
         if problem.memory is not None:
             base = sum(problem.bytes[store] for store in problem.required)
-            indices = list(made.mirs.values())
-            sizes = [problem.bytes[mir] for mir in made.mirs]
-            program.row(-INFINITY, problem.memory - base, indices, sizes)
+            _add_memory(problem, made, [(i, mir) for mir, i in made.mirs.items()], base)
     limit = at_most * (1 + 1e-9)
     for i, cost in enumerate(program.costs):
         if cost > limit:
@@ -185,8 +183,21 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     for index, goal in enumerate(problem.goals):
         _add_once(problem, made, goal, made.flows[index])
     if problem.memory is not None:
-        held = [(i, problem.bytes[store]) for (store, _), i in made.copies.items()]
-        program.row(-INFINITY, problem.memory, [i for i, _ in held], [b for _, b in held])
+        _add_memory(problem, made, [(i, store) for (store, _), i in made.copies.items()], 0.0)
+
+
+def _add_memory(
+    problem: Problem, made: Variables, stores: list[tuple[int, Sub]], taken: float
+) -> None:
+    """The copies that ``stores`` (variable, store) stand for fit beside what is ``taken``.
+
+    In parts of the budget: a solver's tolerance is absolute, and bytes are large numbers.
+    """
+    assert problem.memory is not None
+    scale = 1.0 / problem.memory if problem.memory > 0 else 1.0
+    sizes = [problem.bytes[store] * scale for _, store in stores]
+    room = (problem.memory - taken) * scale
+    made.program.row(-INFINITY, room, [i for i, _ in stores], sizes)
 
 
 def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[int]:

@@ -19,7 +19,7 @@ from anabranch_planner.optimiser.copies import choose_copies
 from anabranch_planner.optimiser.routes import Routing, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from anabranch_planner.model import AttrRef
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
@@ -53,14 +53,29 @@ class Sharing:
         for e in self._edges[query]:
             for other in self._users[e]:
                 shared[other] += 1
-        shared.pop(query, None)
-        chosen, size = [query], self._flows[query]
-        for other in sorted(shared, key=lambda q: (-shared[q], q)):
-            size += self._flows[other]
-            if size > flows:
-                break
-            chosen.append(other)
-        return chosen
+        return _nearest(query, shared, self._flows, flows)
+
+
+def around(problem: Problem, query: str, flows: int = FLOWS) -> list[str]:
+    """:meth:`Sharing.around` for one query only."""
+    mine = {e for g in problem.goals if g.mir is None and g.name == query for e in g.edges}
+    shared: dict[str, int] = defaultdict(int)
+    size: dict[str, int] = defaultdict(int)
+    for goal in problem.goals:
+        if goal.mir is None and not mine.isdisjoint(goal.edges):
+            shared[goal.name] += len(mine.intersection(goal.edges))
+            size[goal.name] += len(goal.edges)
+    return _nearest(query, shared, size, flows)
+
+
+def _nearest(query: str, shared: dict[str, int], size: Mapping[str, int], flows: int) -> list[str]:
+    chosen, total = [query], size[query]
+    for other in sorted(shared.keys() - {query}, key=lambda q: (-shared[q], q)):
+        total += size[other]
+        if total > flows:
+            break
+        chosen.append(other)
+    return chosen
 
 
 def reoptimise(

@@ -17,20 +17,18 @@ from typing import TYPE_CHECKING
 from anabranch_planner.errors import QueryError
 from anabranch_planner.mir import is_connected
 from anabranch_planner.optimiser.anytime import (
-    Outcome,
     Settings,
     solve_as_printed,
     solve_problem,
 )
-from anabranch_planner.optimiser.assemble import assemble, merge_prefixes
-from anabranch_planner.optimiser.copies import attribute_rank
+from anabranch_planner.optimiser.assemble import gap, make_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.demands import Limits, Switching, demand
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan, ProbeOrder, StoreCopy
+from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +84,7 @@ def optimise(
         QueryError: two queries have one id, or a query is a cross product.
         PlannerError: the limits can't be met, or the formulation does not know them.
     """
-    _require_plannable(queries)
+    require_plannable(queries)
     watch = watch or Watch()
     with watch.phase("build"):
         model = CostModel(
@@ -109,7 +107,7 @@ def optimise(
     else:
         outcome = solve_problem(whole, settings, joint)
     with watch.phase("assemble"):
-        plan = _plan(optimizer, objective, [outcome])
+        plan = make_plan(optimizer, objective, [outcome])
     if outcome.proven or limits is not None or switching is not None:
         # Plans made alone and merged know neither limits nor the running plan.
         return plan
@@ -122,7 +120,7 @@ def optimise(
         mirs=naive.mirs,
         copies=naive.copies,
         cost=naive.cost,
-        gap=_gap(naive.cost, plan.bound),
+        gap=gap(naive.cost, plan.bound),
         method=f"shared, because {plan.method} found nothing better",
     )
 
@@ -134,7 +132,7 @@ def _apart(whole: Problem, optimizer: Optimizer, settings: Settings, watch: Watc
         left = watch.left()
         share = watch if left is None else watch.within(left / (len(whole.queries) - number))
         outcomes.append(solve_problem(problem, settings, share))
-    return _plan(optimizer, whole.model.objective, outcomes)
+    return make_plan(optimizer, whole.model.objective, outcomes)
 
 
 def individual_cost(
@@ -160,56 +158,12 @@ def individual_cost(
     ).cost
 
 
-def _plan(optimizer: Optimizer, objective: Objective, outcomes: Sequence[Outcome]) -> Plan:
-    orders: list[ProbeOrder] = []
-    copies: list[StoreCopy] = []
-    switching = 0.0
-    if optimizer is Optimizer.SHARED:
-        orders, copies, cost = merge_prefixes([(o.problem, o.routing) for o in outcomes])
-        # No plan of several queries is cheaper than the dearest of them alone.
-        bound = max((o.bound for o in outcomes), default=0.0)
-    else:
-        for o in outcomes:
-            owner = str(o.problem.queries[0]) if optimizer is Optimizer.INDIVIDUAL else ""
-            some_orders, some_copies = assemble(o.problem, o.routing, owner)
-            orders += some_orders
-            copies += some_copies
-        cost = sum(o.routing.cost for o in outcomes)
-        switching = sum(o.routing.switching for o in outcomes)
-        bound = sum(o.bound for o in outcomes)
-    stores = {
-        found.id: found
-        for o in outcomes
-        for store in o.routing.copies
-        for found in (o.problem.graph.mir(store),)
-    }
-    used = {c.mir for c in copies}
-    methods = dict.fromkeys(o.method for o in outcomes if not o.proven)
-    methods = methods or dict.fromkeys(o.method for o in outcomes)
-    bound = min(bound, cost)
-    return Plan(
-        optimizer=optimizer,
-        objective=objective,
-        queries=tuple(sorted(q for o in outcomes for q in o.problem.queries)),
-        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
-        mirs=tuple(stores[m] for m in sorted(used)),
-        copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
-        cost=cost - switching,
-        switching=switching,
-        bound=bound,
-        gap=_gap(cost, bound),
-        method="; ".join(methods) or "nothing to choose",
-        candidates=sum(o.problem.candidates for o in outcomes),
-        variables=sum(o.variables for o in outcomes),
-        constraints=sum(o.constraints for o in outcomes),
-    )
+def require_plannable(queries: Sequence[JoinQuery]) -> None:
+    """Refuse queries that can't be planned together.
 
-
-def _gap(cost: float, bound: float) -> float:
-    return (cost - bound) / cost if cost > bound else 0.0
-
-
-def _require_plannable(queries: Sequence[JoinQuery]) -> None:
+    Raises:
+        QueryError: see :func:`optimise`.
+    """
     seen = set()
     for query in queries:
         if query.id in seen:

@@ -163,7 +163,7 @@ class Problem:
         """Whether copies of one store are told apart: they are charged, or limited."""
         limited = self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
-        return self.model.partitioned and charged
+        return self.model.partitioned and (charged or any(self.extra_copies.values()))
 
     def step_extra(self, edge: EdgeId) -> float:
         """What is charged for a step because the running plan does not have it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_planner.optimiser.copies import Access, Kept, choose_copies
+from anabranch_planner.optimiser.copies import ROUNDING, Access, Kept, bytes_held, choose_copies
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -63,8 +63,8 @@ def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = 
     switching = sum(problem.step_extra(e) for e in steps)
     switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)
     if problem.memory is not None:
-        held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
-        if held > problem.memory * (1 + 1e-9):
+        # A solver's tolerance is smaller, so no point of the program is refused here.
+        if bytes_held(problem, copies) > problem.memory * (1 + ROUNDING):
             cost = float("inf")
     return Routing(needed, accesses, copies, cost + switching, switching)
 

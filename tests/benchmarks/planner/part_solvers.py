@@ -1,0 +1,60 @@
+"""The part ``solvers``: the tight program by every solver, on one thread and on two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.optimiser.optimise import JOINT_SHARE
+from anabranch_planner.optimiser.solvers.interface import Solver
+from tests.benchmarks.figures import tell
+from tests.benchmarks.planner.part_rivals import planning, rotated
+from tests.benchmarks.planner.runs import Case, Shape, require_equal
+from tests.benchmarks.planner.worker import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHAPES = (Shape(100, 100, 3), Shape(100, 10, 4), Shape(100, 100, 4), Shape(100, 10, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is measured; ``limit``: seconds that the joint program has."""
+
+    seeds: int
+    threads: Sequence[int]
+    limit: float
+    shapes: Sequence[Shape] = SHAPES
+
+
+def measure_solvers(options: Options) -> dict[str, Any]:
+    """Every solver on every shape, interleaved."""
+    entrants = list(product(Solver, options.threads))
+    groups: list[dict[str, Any]] = []
+    for shape in options.shapes:
+        cases = [
+            Case(shape, seed, solver=solver, threads=threads, deadline=options.limit / JOINT_SHARE)
+            for seed in range(options.seeds)
+            for solver, threads in rotated(entrants, seed)
+        ]
+        found = dict(zip(cases, measure(cases).runs, strict=True))
+        for seed in range(options.seeds):
+            same = [run for case, run in found.items() if case.seed == seed]
+            require_equal(f"{shape}, seed {seed}", same)
+        for solver, threads in entrants:
+            runs = [r for c, r in found.items() if (c.solver, c.threads) == (solver, threads)]
+            about = {"shape": str(shape), "solver": str(solver), "threads": threads}
+            groups.append(about | planning(runs))
+            tell(
+                f"{shape}, {solver}, threads {threads}: "
+                f"{groups[-1]['planning']['median']:.3f} s, proven "
+                f"{groups[-1]['proven']} of {options.seeds}"
+            )
+    loading = measure([Case(Shape(5, 3, 3), 0, solver=solver) for solver in Solver])
+    seconds = {
+        str(solver): round(run.seconds, 3)
+        for solver, run in zip(Solver, loading.runs, strict=True)
+    }
+    return {"groups": groups, "smallest_plan": seconds}
