@@ -267,11 +267,11 @@ def _begin(
     part: Part, settings: Settings, watch: Watch, tally: _Tally, warm: Routes | None
 ) -> Search:
     problem = part.problem
-    known = first_routing(problem)
-    if warm is not None:
-        given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm}
-        if all(i in given for i, g in enumerate(problem.goals) if g.mir is None):
-            known = min(known, finish(problem, given), key=lambda r: r.cost)
+    given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm} if warm else {}
+    if all(i in given for i, g in enumerate(problem.goals) if g.mir is None):
+        known = finish(problem, given)
+    else:
+        known = first_routing(problem)
     search = begin(problem, known, watch, settings.seed, floor(problem))
     tally.add(search.made)
     return search
@@ -308,7 +308,7 @@ def _settled(search: Search, part: Part) -> bool:
 def _read_settled(
     problem: Problem, search: Search, whole: Part, settled: Sequence[Part]
 ) -> tuple[Routes, dict[Sub, Kept], float] | None:
-    """Routes, copies and cost of the components on which the relaxation of their batch is integral."""
+    """Routes, copies and cost of the components that their batch's relaxation settles."""
     if not settled:
         return None
     part = join(problem, settled)

@@ -19,7 +19,7 @@ only for the part that the relaxation has not paid, and only MIRs kept to half o
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -247,7 +247,7 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
                 if e in made.broadcasts and not shared:
                     extra = problem.model.chi(broadcast=True) - 1
                     prices[e] += graph.cost[e] * extra * round(values[made.broadcasts[e]])
-        path = shortest(problem, replace(goal, edges=tuple(open_edges)), prices, barred)
+        path = shortest(problem, goal, prices, barred, edges=open_edges)
         if path is None:
             return None
         used.update(path)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 #: Candidate attributes per store up to which every subset is tried.
 MAX_ATTRIBUTES = 8
-#: By how much of it a plan may exceed a memory budget: what rounding in a solver may hide.
+#: By how much of it a plan may exceed a memory budget: more than a solver's tolerance, so that
+#: every point that a solver gives is a plan.
 ROUNDING = 1e-6
 
 
@@ -65,18 +66,35 @@ def choose_copies(
         for s, edges in probes.items()
     }
     if problem.memory is not None:
-        _fit(problem, probes, copies, problem.memory)
-    accesses = {e: access_by(problem, e, copies[s]) for s, edges in probes.items() for e in edges}
+        _fit(problem, probes, copies)
+    accesses: dict[EdgeId, Access] = {}
+    for store, edges in probes.items():
+        _reach(problem, store, edges, copies[store], accesses)
     return accesses, copies
 
 
-def _fit(
-    problem: Problem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept], memory: float
+def _reach(
+    problem: Problem,
+    store: Sub,
+    edges: list[EdgeId],
+    kept: Kept,
+    accesses: dict[EdgeId, Access],
 ) -> None:
+    """How each of ``edges`` probes ``store``: :func:`access_by` for many at once."""
+    if kept == (None,):
+        accesses.update(dict.fromkeys(edges, Access(False, None)))
+        return
+    candidates, known = problem.partitions[store], problem.graph.known
+    routed = [(1 << i, Access(False, a)) for i, a in enumerate(candidates) if a in kept]
+    broadcast = Access(True, kept[0])
+    for e in edges:
+        accesses[e] = next((access for bit, access in routed if known[e] & bit), broadcast)
+
+
+def _fit(problem: Problem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept]) -> None:
     """Give up copies until they fit, those first that cost least per byte; one of each stays."""
     size = problem.bytes
-    held = bytes_held(problem, copies)
-    while held > memory * (1 + ROUNDING):
+    while not fits(problem, copies):
         options = [
             (
                 (_priced(problem, edges, less) - _priced(problem, edges, kept)) / size[s],
@@ -90,12 +108,12 @@ def _fit(
         if not options:
             return
         _, store, copies[store] = min(options, key=lambda o: o[:2])
-        held -= size[store]
 
 
-def bytes_held(problem: Problem, copies: Mapping[Sub, Kept]) -> float:
-    """What ``copies`` take of :attr:`Problem.memory`."""
-    return sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
+def fits(problem: Problem, copies: Mapping[Sub, Kept]) -> bool:
+    """Whether ``copies`` are within :attr:`Problem.memory`, but for :data:`ROUNDING`."""
+    held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
+    return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
 
 
 def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
@@ -145,12 +163,16 @@ def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
     for e in edges:
         known |= all_known[e]
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + cost[e]
-    useful = [i for i in range(len(candidates)) if known >> i & 1] or [0]
+    prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
+    useful = [i for i in prices if known >> i & 1]
+    # A copy that no step knows is of use where it is running and any other would be new.
+    others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
+    if not useful or prices[others] < min(prices[i] for i in useful):
+        useful = sorted({*useful, others})
     if len(useful) == 1:
         return (candidates[useful[0]],)
     extra = problem.model.chi(broadcast=True) - 1
     most = len(useful) if problem.most_copies is None else problem.most_copies
-    prices = {i: problem.copy_price(store, candidates[i]) for i in useful}
 
     def price(kept: tuple[int, ...]) -> float:
         mask = 0

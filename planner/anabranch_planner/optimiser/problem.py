@@ -97,6 +97,7 @@ class Graph:
         start, before, after, target: per edge: the label of the tuple that set out, the sub-join
             before and after the step, and the store that is probed.
         tail, head: per edge: the states before and after.
+        size: per edge: how many relations are joined before the step.
         cost: the cost of the step to one partition (chi = 1).
         known: those of the store's candidate partition attributes whose value the probing tuple
             knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 where stores are not
@@ -112,6 +113,7 @@ class Graph:
     target: list[Sub] = field(default_factory=list)
     tail: list[int] = field(default_factory=list)
     head: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
     states: int = 0
@@ -343,6 +345,7 @@ class Builder:
             graph.target.append(target)
             graph.tail.append(tail)
             graph.head.append(head)
+            graph.size.append(len(graph.subs[before].labels))
             cost = self._costs.get(tail)
             if cost is None:
                 cost = self._costs[tail] = self.model.probe(graph.mir(before), start)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_planner.optimiser.copies import ROUNDING, Access, Kept, bytes_held, choose_copies
+from anabranch_planner.optimiser.copies import Access, Kept, choose_copies, fits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -62,10 +62,8 @@ def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = 
     cost += sum(problem.inserts[store] * len(kept) for store, kept in copies.items())
     switching = sum(problem.step_extra(e) for e in steps)
     switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)
-    if problem.memory is not None:
-        # A solver's tolerance is smaller, so no point of the program is refused here.
-        if bytes_held(problem, copies) > problem.memory * (1 + ROUNDING):
-            cost = float("inf")
+    if problem.memory is not None and not fits(problem, copies):
+        cost = float("inf")
     return Routing(needed, accesses, copies, cost + switching, switching)
 
 
@@ -90,10 +88,12 @@ def shortest(
     prices: Prices,
     barred: Collection[Sub],
     paid: Mapping[EdgeId, int] = NOTHING,
+    edges: Iterable[EdgeId] | None = None,
 ) -> tuple[EdgeId, ...] | None:
     """The cheapest path of ``goal`` that probes no store in ``barred``; None if there is none.
 
-    What is ``paid`` already (more than zero times) is free.
+    What is ``paid`` already (more than zero times) is free. ``edges`` are those of the goal that
+    may be used (None: all), in the goal's order.
 
     Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to
     the edge that is listed first.
@@ -101,7 +101,7 @@ def shortest(
     tails, heads, target = problem.graph.tail, problem.graph.head, problem.graph.target
     best: dict[int, float] = {goal.root: 0.0}
     via: dict[int, EdgeId] = {}
-    for e in goal.edges:
+    for e in goal.edges if edges is None else edges:
         so_far = best.get(tails[e])
         if so_far is None or target[e] in barred:
             continue
@@ -130,7 +130,7 @@ def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Su
     reached: dict[int, float] = dict.fromkeys(roots, 0.0)
     ordered = sorted(
         (e for e in edges if graph.target[e] not in barred),
-        key=lambda e: (len(graph.subs[graph.before[e]].labels), e),
+        key=lambda e: (graph.size[e], e),
     )
     for e in ordered:
         so_far = reached.get(graph.tail[e])
