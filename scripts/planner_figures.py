@@ -63,7 +63,8 @@ class Case:
         """The columns that name the case."""
         kept = "" if self.mir else ", no MIRs"
         shape = f"{self.relations} × {self.count} × {self.size}"
-        ways = f", {self.parallelism} ways" if self.partitioning else ""
+        number = "1 way" if self.parallelism == 1 else f"{self.parallelism} ways"
+        ways = f", {number}" if self.partitioning else ""
         return f"{shape}, seed {self.seed} | {self.objective}{ways}{kept}"
 
     @property

@@ -1,7 +1,8 @@
-"""Bar charts as SVG text, made by hand: few, small, and the same bytes for the same figures."""
+"""Charts as SVG text, made by hand: few, small, and the same bytes for the same figures."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ _ROW = 26
 _GAP = 10
 _LEGEND = 24
 _WIDTH = _LABELS + _PLOT + 130
+#: Of a line chart: its plot's left edge, height, and about how many lines its grid has.
+_LEFT, _HEIGHT, _GRID = 90, 240, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,81 @@ def grouped(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
             top += height
         top += _GAP
     return _document(parts, top)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series of points of a line chart; ``points`` alone are drawn where it is not ``joined``."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    joined: bool = True
+
+
+def lines(
+    title: str, across: str, upward: str, series: Sequence[Line], *, logarithmic: bool = False
+) -> str:
+    """Lines over common axes; figures from 0, or on a logarithmic scale if all are positive."""
+    parts, top = _head(title, [one.name for one in series])
+    xs = [x for one in series for x, _ in one.points] or [0.0]
+    ys = [y for one in series for _, y in one.points] or [1.0]
+    logarithmic = logarithmic and min(ys) > 0
+    ticks = _decades(min(ys), max(ys)) if logarithmic else _steps(max(ys))
+    place = math.log10 if logarithmic else float
+    low, high = place(ticks[0]), place(ticks[-1])
+    first, last = min(xs), max(xs)
+    top += 8
+
+    def across_at(x: float) -> float:
+        return _LEFT + 10 + (x - first) / ((last - first) or 1.0) * (_WIDTH - _LEFT - 40)
+
+    def up_at(y: float) -> float:
+        return top + _HEIGHT - (place(y) - low) / ((high - low) or 1.0) * _HEIGHT
+
+    for tick in ticks:
+        y = up_at(tick)
+        parts.append(
+            f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 20}" stroke="#ddd" fill="none"/>'
+            + _text(_LEFT - 6, y + 4, f"{tick:,.10g}", "end")
+        )
+    for x in sorted(set(xs)):
+        parts.append(_text(across_at(x), top + _HEIGHT + 18, f"{x:g}", "middle"))
+    for number, one in enumerate(series):
+        colour = _COLOURS[number % len(_COLOURS)]
+        at = [(across_at(x), up_at(y), x, y) for x, y in sorted(one.points)]
+        if one.joined and at:
+            path = "L".join(f"{left:.1f} {up:.1f}" for left, up, _, _ in at)
+            parts.append(f'<path d="M{path}" stroke="{colour}" stroke-width="2" fill="none"/>')
+        parts += [
+            f'<circle cx="{left:.1f}" cy="{up:.1f}" r="{3 if one.joined else 5}" fill="{colour}">'
+            f"<title>{escape(one.name)}: {x:g}, {y:,.4g}</title></circle>"
+            for left, up, x, y in at
+        ]
+    parts.append(_text(_WIDTH - 20, top + _HEIGHT + 36, across, "end"))
+    parts.append(_text(12, top + _HEIGHT + 36, f"upward: {upward}"))
+    return _document(parts, top + _HEIGHT + 46)
+
+
+def _steps(most: float) -> list[float]:
+    """Round figures from 0 to at least ``most``.
+
+    >>> _steps(430.0)
+    [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
+    """
+    rough = (most or 1.0) / _GRID
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough * (1 - 1e-9))
+    return [step * i for i in range(math.ceil(most / step - 1e-9) + 1 or 2)]
+
+
+def _decades(least: float, most: float) -> list[float]:
+    """The powers of ten around positive figures.
+
+    >>> _decades(0.03, 2.0)
+    [0.01, 0.1, 1.0, 10.0]
+    """
+    low, high = math.floor(math.log10(least)), math.ceil(math.log10(most))
+    return [10.0**i for i in range(low, max(high, low + 1) + 1)]
 
 
 def _head(title: str, series: Sequence[str]) -> tuple[list[str], float]:

@@ -1,7 +1,8 @@
 """``docs/benchmarks.md`` from saved figures: ``python -m tests.benchmarks.report [--docs docs]``.
 
 Reads ``docs/benchmarks/{throughput,planner}.jsonl``, one line per invocation of a benchmark, in the
-order in which they were made. The newest line of each is shown in full, the others in a history.
+order in which they were made. The newest line of ``throughput`` is shown in full, the others in a
+history; of ``planner`` the newest line of each part.
 Equal lines give equal bytes.
 """
 
@@ -13,8 +14,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks.charts import Row, grouped, stacked
+from tests.benchmarks.charts import Row, stacked
 from tests.benchmarks.figures import ROOT, tell
+from tests.benchmarks.grids import Grid
+from tests.benchmarks.grids import spread as _spread
+from tests.benchmarks.planner_report import planner_section
+from tests.benchmarks.provenance import commit_of, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,16 +61,6 @@ Seconds of the batches after the first. `read` to `write` are phases of the task
 slowest task's; `wait` is for other tasks, `spark` what is left of the job; `enter` is the beginning
 of an epoch, `commit` results and manifest, `between` from a commit to the next batch.
 """
-_PLANNER = """\
-## Planning
-
-Cost of plans under the common cost model, and the time to find them. *Individual* plans every query
-alone; *shared* then runs equal parts once; *clash* chooses plans so that they share. The default
-objective charges probes and inserts and partitions every store {parallelism} ways; the paper's
-charges probes only and does not partition. `20 × 3-way of 10` are 20 random joins of three out of
-ten relations (section VII-C of the CLASH paper; duplicates left out). The solver has
-{deadline:g} s; a gap above nothing says that it ran out of them.
-"""
 
 
 class NoFiguresError(Exception):
@@ -98,8 +93,7 @@ def write_report(docs: Path) -> None:
         parts += _throughput(throughput)
         (figures / "phases.svg").write_text(_phases_chart(throughput[-1]), encoding="utf-8")
     if planner:
-        parts += _planner(planner)
-        (figures / "costs.svg").write_text(_costs_chart(planner[-1]), encoding="utf-8")
+        parts += planner_section(planner, figures)
     if len(parts) == 1:
         raise NoFiguresError(f"{figures} has no figures: run make bench")
     (docs / "benchmarks.md").write_text("\n".join(parts), encoding="utf-8")
@@ -126,8 +120,8 @@ def _throughput(lines: Sequence[dict[str, Any]]) -> list[str]:
             tuples=f"{newest['input_tuples']:,}",
             tasks=settings["tasks"],
         ),
-        _provenance(newest),
-        _table(
+        provenance(newest),
+        _grid(
             (
                 *("", "tuples per batch", "sustained tuples/s", "without entering"),
                 *("times DuckDB's time", "CPU s", "times DuckDB's CPU", "others' CPU s"),
@@ -174,7 +168,7 @@ def _configuration(one: dict[str, Any]) -> tuple[str, ...]:
 
 def _phases_table(configurations: Sequence[dict[str, Any]]) -> str:
     names = list(configurations[0]["phases"])
-    return _table(
+    return _grid(
         ("", "all", *names),
         [
             (
@@ -208,7 +202,7 @@ def _history(lines: Sequence[dict[str, Any]]) -> str:
     rows = [
         (
             entry["at"][:10],
-            _commit(entry),
+            commit_of(entry),
             f"{entry['settings']['scale']:g}",
             one["name"],
             str(entry["settings"]["runs"]),
@@ -220,106 +214,11 @@ def _history(lines: Sequence[dict[str, Any]]) -> str:
         for one in entry["configurations"]
     ]
     head = ("day", "commit", "scale", "", "runs", "tuples/s", "times DuckDB's time", "CPU s")
-    return _table(head, rows)
+    return _grid(head, rows)
 
 
-# --- planner -----------------------------------------------------------------------------------
-
-
-def _planner(lines: Sequence[dict[str, Any]]) -> list[str]:
-    newest = lines[-1]
-    rows = []
-    for one in newest["problems"]:
-        plans = one["optimizers"]
-        clash = plans["clash"]
-        rows.append(
-            (
-                one["name"],
-                one["objective"],
-                f"{one['queries']['median']:,.0f}",
-                f"{one['variables']['median']:,.0f}",
-                *(f"{plans[o]['cost']['median']:,.0f}" for o in ("individual", "shared", "clash")),
-                _spread(clash["of_individual"], 2),
-                f"{clash['gap']['high']:.1%}",
-                *(f"{ms['median']:,.0f}" for ms in clash["ms"].values()),
-                *(f"{plans[o]['ms']['total']['median']:,.0f}" for o in ("shared", "individual")),
-            )
-        )
-    phases = list(newest["problems"][0]["optimizers"]["clash"]["ms"])
-    head = (
-        *("problem", "objective", "queries", "variables", "individual", "shared", "clash"),
-        *("clash / individual", "greatest gap"),
-        *(f"{phase} ms" for phase in phases),
-        *("shared ms", "individual ms"),
-    )
-    return [
-        _PLANNER.format(**newest["settings"]),
-        _provenance(newest),
-        "![cost relative to individual plans](benchmarks/costs.svg)\n",
-        _table(head, rows),
-        "`candidates` to `total` are the joint plan's: candidate stores and steps, the search for "
-        "a plan to start from, the integer program's building, its solving, everything.\n",
-    ]
-
-
-def _costs_chart(newest: dict[str, Any]) -> str:
-    return grouped(
-        "Cost relative to individual plans (medians)",
-        ("clash", "shared"),
-        [
-            Row(
-                f"{one['name']}, {one['objective']}",
-                tuple(
-                    one["optimizers"][name]["of_individual"]["median"]
-                    for name in ("clash", "shared")
-                ),
-            )
-            for one in newest["problems"]
-        ],
-    )
-
-
-# --- text --------------------------------------------------------------------------------------
-
-
-def _provenance(entry: dict[str, Any]) -> str:
-    """Where the figures come from, in one paragraph."""
-    machine, load = entry["machine"], entry["load"]
-    versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
-    settings = ", ".join(f"{name} {_plain(value)}" for name, value in entry["settings"].items())
-    return (
-        f"{entry['at']}, commit {_commit(entry)}; {machine['cpus']} CPUs, "
-        f"{machine['memory_gib']} GiB, {machine['system']}; load (1, 5, 15 min) "
-        f"{_plain(load['before'])} before and {_plain(load['after'])} after. "
-        f"Settings: {settings}. Versions: {versions}.\n"
-    )
-
-
-def _commit(entry: dict[str, Any]) -> str:
-    commit = entry["commit"][:10] or "unknown"
-    return f"`{commit}`" + (" and changes" if entry["changed"] else "")
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, list):
-        return " / ".join(map(str, value))
-    return "default" if value is None else str(value)
-
-
-def _spread(spread: dict[str, float], digits: int = 0, unit: int = 1) -> str:
-    """The median, and the range where there is one."""
-    median, low, high = (f"{spread[name] / unit:,.{digits}f}" for name in ("median", "low", "high"))
-    return median if low == high else f"{median} ({low}–{high})"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is text."""
-    lines = [
-        f"| {' | '.join(head)} |",
-        f"|{'|'.join(['---', *['---:'] * (len(head) - 1)])}|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-    return "\n".join(lines) + "\n"
+def _grid(head: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
+    return Grid("", tuple(head), tuple(rows)).markdown()
 
 
 if __name__ == "__main__":

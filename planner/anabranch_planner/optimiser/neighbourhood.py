@@ -62,9 +62,10 @@ def around(problem: Problem, query: str, flows: int = FLOWS) -> list[str]:
     shared: dict[str, int] = defaultdict(int)
     size: dict[str, int] = defaultdict(int)
     for goal in problem.goals:
-        if goal.mir is None and not mine.isdisjoint(goal.edges):
-            shared[goal.name] += len(mine.intersection(goal.edges))
+        if goal.mir is None:
             size[goal.name] += len(goal.edges)
+            if not mine.isdisjoint(goal.edges):
+                shared[goal.name] += len(mine.intersection(goal.edges))
     return _nearest(query, shared, size, flows)
 
 

@@ -27,6 +27,7 @@ from anabranch_planner.optimiser.demands import Limits, Switching, demand
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds
+from anabranch_planner.optimiser.warm import complete, routes_of
 from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan
 
@@ -60,6 +61,7 @@ def optimise(
     max_flows: int = MAX_FLOWS,
     limits: Limits | None = None,
     switching: Switching | None = None,
+    start: Plan | None = None,
 ) -> Plan:
     """Plan ``queries`` under ``statistics``.
 
@@ -79,6 +81,9 @@ def optimise(
         max_flows: above it the integer program is not built and local search decides.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.optimiser.demands`;
             the other optimisers are there for comparison and know neither.
+        start: a plan for the joint search to begin from, such as the running epoch's: it may be
+            for other queries and statistics. It decides which of several equally cheap plans is
+            found and how soon, not how good the plan is.
 
     Raises:
         QueryError: two queries have one id, or a query is a cross product.
@@ -105,7 +110,8 @@ def optimise(
     if formulation is Formulation.PAPER:
         outcome = solve_as_printed(whole, queries, settings, joint)
     else:
-        outcome = solve_problem(whole, settings, joint)
+        known = None if start is None else complete(whole, routes_of(whole, start))
+        outcome = solve_problem(whole, settings, joint, known)
     with watch.phase("assemble"):
         plan = make_plan(optimizer, objective, [outcome])
     if outcome.proven or limits is not None or switching is not None:

@@ -63,8 +63,3 @@ def complete(problem: Problem, routes: Routes) -> Routing | None:
         for e in way:
             paid[e] = paid.get(e, 0) + 1
     return finish(problem, found)
-
-
-def restricted(routing: Routing, goals: tuple[int, ...]) -> Routes:
-    """The routes of some goals, renumbered in the order given."""
-    return {i: routing.routes[g] for i, g in enumerate(goals) if g in routing.routes}

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(line(entry) + "\n")
             sys.stdout.flush()
         else:
-            show(tables(entry))
+            show([grid.rich() for grid in tables(entry)])
     return 0
 
 
@@ -72,8 +72,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rival-limit", type=float, default=60.0, help="the same, for rivals")
     parser.add_argument("--solver-limit", type=float, default=20.0, help="the same, for solvers")
     parser.add_argument(
-        *("--rival-objectives", "--objectives"),
-        dest="rival_objectives",
+        "--rival-objectives",
         type=Objective,
         nargs="+",
         default=[Objective.DEFAULT],

@@ -60,9 +60,7 @@ class Options:
 def measure_figure9(options: Options) -> dict[str, Any]:
     """The six plots' figures."""
     cost_groups = [
-        _costs(Shape(pool, count, 3), options)
-        for pool in options.pools
-        for count in options.counts
+        _costs(Shape(pool, count, 3), options) for pool in options.pools for count in options.counts
     ]
     size_groups = [
         _times(Shape(options.pools[-1], count, size), options)
@@ -90,9 +88,7 @@ def _costs(shape: Shape, options: Options) -> dict[str, Any]:
         "individual": replace(first, optimizer=Optimizer.INDIVIDUAL),
         "printed": replace(first, formulation=Formulation.PAPER, solver=Solver.HIGHS),
     }
-    cases = [
-        replace(way, seed=seed) for seed in range(options.seeds) for way in ways.values()
-    ]
+    cases = [replace(way, seed=seed) for seed in range(options.seeds) for way in ways.values()]
     found = dict(zip(cases, measure(cases).runs, strict=True))
     runs = {
         name: [found[replace(way, seed=seed)] for seed in range(options.seeds)]
@@ -132,9 +128,7 @@ def _program_sizes(shape: Shape, options: Options) -> dict[str, Any]:
         variables, orders = [], []
         for seed in range(options.seeds):
             drawn = draw(shape, seed, options.environment)
-            model = CostModel(
-                drawn.statistics, objective=Objective.PAPER, parallelism=parallelism
-            )
+            model = CostModel(drawn.statistics, objective=Objective.PAPER, parallelism=parallelism)
             try:
                 listed = formulate_paper(drawn.queries, model, mir=mir)
             except PlannerError:

@@ -90,7 +90,8 @@ def _judge(target: Target, parallelism: int, added: Sequence[Run]) -> dict[str, 
     planning = Spread.of(r.planning for r in added).rounded(4)
     gap = Spread.of(r.gap for r in added).rounded(6)
     met = target.met(seconds["median"]) and gap["median"] <= target.within
-    about = {"parallelism": parallelism, "gap": gap, "planning": planning}
+    cpu = Spread.of(r.cpu for r in added).rounded(4)
+    about = {"parallelism": parallelism, "gap": gap, "planning": planning, "cpu": cpu}
     return verdict(target, seconds, met=met, **about)
 
 
@@ -117,9 +118,7 @@ def steps(case: Case) -> list[Run]:
     ]
 
 
-def _step(
-    case: Case, drawn: Drawn, deadline: float | None, make: Callable[[Watch], Plan]
-) -> Run:
+def _step(case: Case, drawn: Drawn, deadline: float | None, make: Callable[[Watch], Plan]) -> Run:
     gc.collect()
     began, cpu = time.perf_counter(), cpu_seconds()
     watch = Watch(time.perf_counter, deadline=deadline)

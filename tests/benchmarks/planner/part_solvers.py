@@ -54,7 +54,6 @@ def measure_solvers(options: Options) -> dict[str, Any]:
             )
     loading = measure([Case(Shape(5, 3, 3), 0, solver=solver) for solver in Solver])
     seconds = {
-        str(solver): round(run.seconds, 3)
-        for solver, run in zip(Solver, loading.runs, strict=True)
+        str(solver): round(run.seconds, 3) for solver, run in zip(Solver, loading.runs, strict=True)
     }
     return {"groups": groups, "smallest_plan": seconds}

@@ -104,7 +104,8 @@ def _judge(target: Target, parallelism: int, runs: Sequence[Run]) -> dict[str, A
     """A run that did not prove its plan counts with the time that it took, a lower bound."""
     seconds = Spread.of(r.seconds for r in runs).rounded(4)
     proven = sum(r.proven for r in runs)
-    about = {"parallelism": parallelism, "proven": proven, "runs": len(runs)}
+    cpu = Spread.of(r.cpu for r in runs).rounded(4)
+    about = {"parallelism": parallelism, "proven": proven, "runs": len(runs), "cpu": cpu}
     if target.kind is Kind.PROVEN:
         met = target.met(seconds["median"]) and 2 * proven > len(runs)
         return verdict(target, seconds, met=met, **about)
@@ -126,7 +127,7 @@ def _savings(shape: Shape, options: Options) -> dict[str, Any]:
     found: dict[tuple[Objective, Optimizer], list[Run]] = defaultdict(list)
     for case, run in zip(cases, done.runs, strict=True):
         found[case.objective, case.optimizer].append(run)
-    objectives = {}
+    objectives: dict[str, dict[str, Any]] = {}
     for objective in Objective:
         clash, shared, alone = (found[objective, optimizer] for optimizer in _PLANS)
         for seed, runs in enumerate(zip(clash, shared, alone, strict=True)):

@@ -77,9 +77,7 @@ def measure_tpch(options: Options) -> dict[str, Any]:
                     "of_individual": {
                         str(o): Spread.of(
                             one.cost / alone.cost
-                            for one, alone in zip(
-                                runs[o], runs[Optimizer.INDIVIDUAL], strict=True
-                            )
+                            for one, alone in zip(runs[o], runs[Optimizer.INDIVIDUAL], strict=True)
                         ).rounded(4)
                         for o in _PLANS
                     },

@@ -29,7 +29,7 @@ from anabranch_planner.types import DataType, TypeKind
 from tests.benchmarks.figures import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from anabranch_planner.model import JoinQuery
     from anabranch_planner.plan import Plan
@@ -87,15 +87,16 @@ class Case:
     @classmethod
     def from_json(cls, doc: dict[str, Any]) -> Case:
         """The case of which ``doc`` was made."""
-        enums = {
+        read: dict[str, Callable[[Any], Any]] = {
+            "shape": lambda shape: Shape(**shape),
             "environment": Environment,
             "objective": Objective,
             "optimizer": Optimizer,
             "formulation": Formulation,
             "solver": Solver,
         }
-        named = {name: enums[name](v) if name in enums else v for name, v in doc.items()}
-        return cls(**{**named, "shape": Shape(**doc["shape"])})
+        named: dict[str, Any] = {n: read[n](v) if n in read else v for n, v in doc.items()}
+        return cls(**named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +211,7 @@ def timed(case: Case, drawn: Drawn) -> Run:
     return told(plan, drawn.queries, watch, seconds, cpu)
 
 
-def told(
-    plan: Plan, queries: Sequence[JoinQuery], watch: Watch, seconds: float, cpu: float
-) -> Run:
+def told(plan: Plan, queries: Sequence[JoinQuery], watch: Watch, seconds: float, cpu: float) -> Run:
     """What there is to say about a plan, once it is known to be valid."""
     validate_plan(plan, queries)
     return Run(
@@ -244,7 +243,10 @@ def compile_validated(plan: Plan, drawn: Drawn, parallelism: int) -> None:
 
 def cpu_seconds() -> float:
     """CPU seconds of this process and of its children that have ended."""
-    usages = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    usages = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     return sum(u.ru_utime + u.ru_stime for u in usages)
 
 

@@ -1,0 +1,196 @@
+"""Limits and switching charges: the optimum under them, against brute force; refusals."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.demands import Limits, Switching
+from anabranch_planner.optimiser.footprint import footprint
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.plan import Formulation, Objective, Plan
+from tests.support.demands import Demanded, bytes_of, complaint, least_memory, plan_of
+from tests.support.queries import FixedStatistics, chain
+from tests.support.small_problems import SmallProblem, small_problem
+
+keys = st.integers(0, 10**9).map(str)
+
+
+@pytest.mark.parametrize("tens", range(12))
+def test_the_optimum_is_what_brute_force_finds(tens: int) -> None:
+    assert [complaint(f"a:{10 * tens + i}") for i in range(10)] == [""] * 10
+
+
+@given(keys)
+def test_the_optimum_is_what_brute_force_finds_whatever_the_problem(key: str) -> None:
+    assert complaint(key) == ""
+
+
+def test_a_general_solver_finds_the_same_optimum() -> None:
+    assert [complaint(f"a:{i}", Solver.HIGHS) for i in range(40)] == [""] * 40
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+@given(keys)
+def test_memory_below_one_copy_of_everything_is_refused(key: str) -> None:
+    problem = small_problem(key)
+    least = least_memory(problem, {})
+    plan = plan_of(Demanded(problem, Limits(memory=least), None))
+    assert bytes_of(plan, problem.model, {}) == pytest.approx(least)
+    if least > 0:
+        with pytest.raises(PlannerError) as caught:
+            plan_of(Demanded(problem, Limits(memory=least * 0.99), None))
+        assert (caught.value.code, caught.value.field) == ("memory-limit", "memory")
+        assert "raise the budget" in caught.value.remedy
+        assert f"{least:.0f}" in caught.value.message
+
+
+def test_more_memory_is_never_dearer() -> None:
+    problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
+    least = least_memory(problem, {})
+    plans = [plan_of(Demanded(problem, Limits(memory=least * x), None)) for x in (1, 1.5, 2, 3, 9)]
+    costs = [p.cost for p in plans]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[-1]
+    assert costs[-1] == plan_of(Demanded(problem, Limits(), None)).cost
+    for plan, factor in zip(plans, (1, 1.5, 2, 3, 9), strict=True):
+        assert bytes_of(plan, problem.model, {}) <= least * factor * (1 + 1e-6)
+
+
+def test_one_copy_of_a_store_where_two_would_be_cheaper() -> None:
+    def copies_of_s(limits: Limits) -> int:
+        problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=False)
+        return sum(c.mir == "S" for c in plan_of(Demanded(problem, limits, None)).copies)
+
+    assert copies_of_s(Limits()) == 2
+    assert copies_of_s(Limits(copies=1)) == 1
+
+
+def test_wider_tuples_take_more_of_the_memory() -> None:
+    problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
+    budget = least_memory(problem, {})
+    with pytest.raises(PlannerError, match="the budget is"):
+        plan_of(Demanded(problem, Limits(memory=budget, widths={"S": 101.0}), None))
+    narrow = plan_of(Demanded(problem, Limits(memory=budget, widths={"S": 1.0}), None))
+    assert narrow.cost < plan_of(Demanded(problem, Limits(memory=budget), None)).cost
+
+
+@pytest.mark.parametrize(
+    ("field", "make"),
+    [
+        ("memory", lambda: Limits(memory=-1.0)),
+        ("memory", lambda: Limits(memory=float("nan"))),
+        ("memory", lambda: Limits(memory=float("inf"))),
+        ("copies", lambda: Limits(copies=0)),
+        ("widths", lambda: Limits(widths={"R": 0.0})),
+        ("widths", lambda: Limits(widths={"R": float("inf")})),
+        ("switching", lambda: Switching(NOTHING, -0.1)),
+        ("switching", lambda: Switching(NOTHING, float("nan"))),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(field: str, make: object) -> None:
+    assert callable(make)
+    with pytest.raises(PlannerError) as caught:
+        make()
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+def test_the_printed_formulation_knows_no_limits() -> None:
+    with pytest.raises(PlannerError) as caught:
+        optimise(QUERIES, STATISTICS, formulation=Formulation.PAPER, limits=Limits(copies=1))
+    assert (caught.value.code, caught.value.field) == ("formulation-limit", "formulation")
+
+
+# --- switching ---------------------------------------------------------------------------------
+
+QUERIES = (
+    chain("R.a=S.a", "S.b=T.b", id="q1"),
+    chain("S.b=T.b", "T.c=U.c", id="q2"),
+)
+STATISTICS = FixedStatistics(
+    cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
+    selectivities={"R.a=S.a": 0.02, "S.b=T.b": 0.015, "T.c=U.c": 0.01},
+)
+NOTHING = footprint(optimise([], STATISTICS), [])
+
+
+def replan(running: Plan, statistics: FixedStatistics, weight: float) -> Plan:
+    switching = Switching(footprint(running, QUERIES), weight)
+    plan = optimise(QUERIES, statistics, parallelism=4, switching=switching)
+    validate_plan(plan, QUERIES)
+    assert cost_of(plan, QUERIES, statistics, parallelism=4) == pytest.approx(plan.cost)
+    return plan
+
+
+@given(keys)
+def test_weight_0_makes_no_difference(key: str) -> None:
+    problem = small_problem(key)
+    free = plan_of(Demanded(problem, Limits(), None))
+    assert plan_of(Demanded(problem, Limits(), Switching(NOTHING, 0.0))) == free
+
+
+@given(keys, st.sampled_from([0.01, 0.1, 1.0]))
+def test_a_plan_that_is_optimal_already_stays_and_is_charged_nothing(
+    key: str, weight: float
+) -> None:
+    problem = small_problem(key)
+    before = plan_of(Demanded(problem, Limits(), None))
+    running = footprint(before, problem.queries)
+    after = plan_of(Demanded(problem, Limits(), Switching(running, weight)))
+    assert after.switching == 0
+    assert after.cost == pytest.approx(before.cost)
+    assert footprint(after, problem.queries).steps <= running.steps
+
+
+def test_a_small_gain_does_not_rewire_a_plan_and_a_large_one_does() -> None:
+    before = optimise(QUERIES, STATISTICS, parallelism=4)
+    shifted = FixedStatistics(
+        cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
+        selectivities={"R.a=S.a": 0.009, "S.b=T.b": 0.015, "T.c=U.c": 0.005},
+    )
+    free = optimise(QUERIES, shifted, parallelism=4)
+    running = footprint(before, QUERIES)
+    assert footprint(free, QUERIES) != running
+    stays = replan(before, shifted, 5.0)
+    assert footprint(stays, QUERIES) == running
+    assert stays.switching == 0
+    assert stays.cost > free.cost
+    assert stays.bound == pytest.approx(stays.cost)
+    switches = replan(before, shifted, 1e-4)
+    assert footprint(switches, QUERIES) == footprint(free, QUERIES)
+    assert switches.switching > 0
+    # What is charged is less than what is saved: else the running plan would have stayed.
+    assert switches.cost + switches.switching < stays.cost
+
+
+def test_from_nothing_everything_is_charged() -> None:
+    first = optimise(QUERIES, STATISTICS, parallelism=4)
+    charged = optimise(QUERIES, STATISTICS, parallelism=4, switching=Switching(NOTHING, 0.5))
+    # Probes and inserts alike cost half again; a broadcast is charged as one step.
+    assert charged.cost >= first.cost
+    assert 0 < charged.switching <= 0.5 * charged.cost
+
+
+@pytest.mark.parametrize("deadline", [0.0, 1e-9])
+def test_limits_hold_whatever_the_deadline(deadline: float) -> None:
+    problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
+    least = least_memory(problem, {})
+    proven = plan_of(Demanded(problem, Limits(memory=least * 1.2, copies=2), None))
+    plan = optimise(
+        QUERIES,
+        STATISTICS,
+        parallelism=4,
+        limits=Limits(memory=least * 1.2, copies=2),
+        watch=Watch(deadline=deadline),
+    )
+    validate_plan(plan, QUERIES)
+    assert bytes_of(plan, problem.model, {}) <= least * 1.2
+    assert plan.bound <= proven.cost <= plan.cost * (1 + 1e-9)

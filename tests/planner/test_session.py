@@ -1,0 +1,100 @@
+"""Sessions and warm starts: plans that follow their queries, against plans made anew."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch_planner.environment import natural
+from anabranch_planner.errors import QueryError
+from anabranch_planner.model import QueryId
+from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.session import Session
+from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.plan import Objective, Plan
+
+SLACK = 1 + 1e-9
+
+
+def same(plan: Plan, other: Plan) -> bool:
+    return plan.cost == pytest.approx(other.cost)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(3, 4),
+    parallelism=st.sampled_from((1, 3)),
+    objective=st.sampled_from(list(Objective)),
+    data=st.data(),
+)
+def test_a_session_is_valid_bounded_and_optimal_once_it_was_improved(
+    seed: int, size: int, parallelism: int, objective: Objective, data: st.DataObject
+) -> None:
+    queries, statistics = natural(seed, relations=8, count=9, size=size)
+    session = Session(statistics, parallelism=parallelism, objective=objective)
+    plan = session.plan(queries[:4])
+    left = list(queries[4:])
+    for _ in range(4):
+        there = [q.id for q in session.queries]
+        drop = len(there) > 1 and data.draw(st.booleans(), label="drop")
+        if drop or not left:
+            plan = session.drop(data.draw(st.sampled_from(there), label="query"))
+        else:
+            plan = session.add(left.pop())
+        validate_plan(plan, session.queries)
+        assert plan.cost == pytest.approx(
+            cost_of(plan, session.queries, statistics, parallelism=parallelism)
+        )
+        anew = optimise(session.queries, statistics, parallelism=parallelism, objective=objective)
+        assert plan.bound <= anew.cost * SLACK
+        assert anew.cost <= plan.cost * SLACK
+    improved = session.improve()
+    validate_plan(improved, session.queries)
+    assert improved.cost == pytest.approx(anew.cost)
+    assert improved.gap <= 1e-6
+
+
+def test_one_query_beside_two_hundred_is_certified_without_planning_the_rest() -> None:
+    queries, statistics = natural(1, relations=60, count=201, size=3)
+    session = Session(statistics)
+    session.plan(queries[:200])
+    plan = session.add(queries[200])
+    validate_plan(plan, queries)
+    assert plan.gap <= 0.01
+    assert f"around {queries[200].id}" in plan.method
+    assert session.improve().cost <= plan.cost
+
+
+def test_a_session_refuses_what_it_does_not_have_and_stays_as_it_was() -> None:
+    queries, statistics = natural(2, relations=8, count=3, size=3)
+    session = Session(statistics)
+    plan = session.plan(queries)
+    with pytest.raises(QueryError, match="no query 'nobody'"):
+        session.drop(QueryId("nobody"))
+    with pytest.raises(QueryError, match="two queries are called"):
+        session.add(queries[0])
+    assert session.improve().cost == plan.cost
+
+
+@given(seed=st.integers(0, 10_000), parallelism=st.sampled_from((1, 4)))
+def test_a_plan_to_begin_from_changes_nothing_about_the_optimum(
+    seed: int, parallelism: int
+) -> None:
+    queries, statistics = natural(seed, relations=8, count=6, size=4)
+    older = optimise(queries[:4], statistics, parallelism=parallelism)
+    cold = optimise(queries, statistics, parallelism=parallelism)
+    warm = optimise(queries, statistics, parallelism=parallelism, start=older)
+    validate_plan(warm, queries)
+    assert same(warm, cold)
+
+
+def test_out_of_time_the_running_plan_is_kept_rather_than_a_worse_one() -> None:
+    queries, statistics = natural(3, relations=10, count=20, size=4)
+    best = optimise(queries, statistics, parallelism=4)
+    hurried = optimise(queries, statistics, parallelism=4, watch=Watch(deadline=0.0))
+    warm = optimise(queries, statistics, parallelism=4, watch=Watch(deadline=0.0), start=best)
+    assert best.cost < hurried.cost
+    assert warm.cost == pytest.approx(best.cost)
+    assert warm.bound <= best.cost
