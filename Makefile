@@ -9,10 +9,10 @@ ARGS   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites test test-full check format demo bench clean
+.PHONY: help setup prerequisites test test-full check format demo bench bench-planner clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: prerequisites $(STAMP) ## create .venv and install the pinned dependencies (idempotent)
 
@@ -50,6 +50,12 @@ bench: setup ## measure throughput and planning, write docs/benchmarks.md (ARGS:
 	@mkdir -p docs/benchmarks
 	@$(BIN)/python -m tests.benchmarks.throughput --json $(ARGS) >> docs/benchmarks/throughput.jsonl
 	@$(BIN)/python -m tests.benchmarks.planner --json >> docs/benchmarks/planner.jsonl
+	@$(BIN)/python -m tests.benchmarks.report
+
+# Hours on a small machine; ARGS="--seeds 3 --limit 10" or ARGS="--only targets" take minutes.
+bench-planner: setup ## measure planning only, rewrite docs/benchmarks.md (ARGS: the planner's)
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m tests.benchmarks.planner --json $(ARGS) >> docs/benchmarks/planner.jsonl
 	@$(BIN)/python -m tests.benchmarks.report
 
 clean: ## remove everything that make created

@@ -95,7 +95,7 @@ def plan(
             help="What is charged; default: the file's, else default.", show_default=False
         ),
     ] = None,
-    solver: Annotated[Solver, typer.Option(help="Who solves it.")] = Solver.HIGHS,
+    solver: Annotated[Solver, typer.Option(help="Who solves it.")] = Solver.BRANCH,
     deadline: Annotated[
         float | None, typer.Option(help="Seconds until there has to be a plan.", show_default=False)
     ] = None,
@@ -229,10 +229,10 @@ def _warm_up(solver: Solver) -> None:
 
     All solvers but HiGHS run in processes of their own, which are part of a plan's time.
     """
-    if solver is Solver.HIGHS:
+    if solver in (Solver.BRANCH, Solver.HIGHS):
         program = Program()
         program.variable(1.0, integer=True)
-        solve(solver, Request(program))
+        solve(Solver.HIGHS, Request(program))
 
 
 def _show(planned: Planned, problem: Problem) -> None:

@@ -116,7 +116,7 @@ class Task:
     sinks: Mapping[str, str]
     seconds: float
     formulation: Formulation = Formulation.TIGHT
-    solver: Solver = Solver.HIGHS
+    solver: Solver = Solver.BRANCH
 
 
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:

@@ -167,7 +167,7 @@ class DryRunIn(Body):
         description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
     )
     formulation: Formulation = Formulation.TIGHT
-    solver: Solver = Solver.HIGHS
+    solver: Solver = Solver.BRANCH
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",

@@ -1,9 +1,10 @@
 """Benchmarks: modules that measure, each run as ``python -m tests.benchmarks.<name>``.
 
 * ``throughput``: five TPC-H joins through the real service and runtime, beside DuckDB.
-* ``planner``: what joint planning costs and saves.
+* ``planner``: how fast plans are found, how good they are proven to be, and what they save.
 * ``report``: ``docs/benchmarks.md`` from the lines that the other two print with ``--json``.
 
-Every run counts its results against an oracle before it reports a figure. Figures of one line
-were taken in one run, so their ratios mean more than their absolutes.
+Every run of ``throughput`` counts its results against an oracle before it reports a figure; every
+plan of ``planner`` is validated. Figures of one line were taken in one run, so their ratios mean
+more than their absolutes.
 """

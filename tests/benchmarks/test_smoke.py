@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from anabranch_client import tpch
-from tests.benchmarks import planner, report, throughput
+from tests.benchmarks import report, throughput
 from tests.benchmarks.system_run import PHASES, BatchLog, phases, read_log
 
 if TYPE_CHECKING:
@@ -93,30 +93,6 @@ def test_profile_of_the_worker(
     own = [one["own"] for one in found["functions"]]
     assert own == sorted(own, reverse=True)
     assert sum(own) <= found["seconds"] * 1.01
-
-
-@pytest.mark.slow
-def test_planner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--json", "--scale", str(_SCALE), "--seeds", "2", "--random", "4x3x5"]
-    assert planner.main(arguments) == 0
-    text = capsys.readouterr().out
-    found = _figures(text)
-    assert [(p["name"], p["objective"]) for p in found["problems"]] == [
-        ("5 TPC-H", "default"),
-        ("5 TPC-H", "paper"),
-        ("4 × 3-way of 5", "default"),
-        ("4 × 3-way of 5", "paper"),
-    ]
-    for problem in found["problems"]:
-        plans = problem["optimizers"]
-        costs = [plans[name]["cost"]["median"] for name in ("clash", "shared", "individual")]
-        assert costs == sorted(costs)
-        assert plans["individual"]["of_individual"]["high"] == 1
-        for plan in plans.values():
-            parts = [plan["ms"][name]["low"] for name in ("candidates", "search", "build", "solve")]
-            assert min(parts) > 0
-            assert sum(parts) <= plan["ms"]["total"]["high"]
-    assert "| 5 TPC-H | default | 5 |" in report_of(tmp_path, "planner", text)
 
 
 def report_of(docs: Path, benchmark: str, text: str) -> str:

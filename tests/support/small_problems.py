@@ -76,6 +76,11 @@ def small_problem(key: str) -> SmallProblem:
     )
 
 
+def any_query(rng: Random, id: str, size: int) -> JoinQuery:
+    """A query of ``size`` labels and of any shape over few relations and attributes."""
+    return _query(rng, id, size, RELATIONS, ATTRIBUTES, rng.choice(SHAPES))
+
+
 def _query(rng: Random, id: str, size: int, names: str, attributes: str, shape: str) -> JoinQuery:
     labels = rng.sample(names, size)
     if rng.random() < 0.2:

@@ -56,6 +56,8 @@ WORK, LEAST_NODES = 2_000_000_000, 10
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
 RESTRICTED_NODES = 200
+#: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
+BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Part of the time that goes into the bound where the program is too large.
 BOUND_SHARE = 0.3
 
@@ -127,11 +129,15 @@ def solve_problem(
         parts = split(reduced)
     tally = _Tally()
     with watch.phase("solve"):
-        if settings.solver is Solver.BRANCH:
-            warm = _lower(problem, reduced, known)
-            found = _branch(reduced, parts, settings, watch, tally, warm=warm)
-        else:
-            found = _delegate(reduced, parts, settings, watch, tally)
+        try:
+            if settings.solver is Solver.BRANCH:
+                warm = _lower(problem, reduced, known)
+                found = _branch(reduced, parts, settings, watch, tally, warm=warm)
+            else:
+                found = _delegate(reduced, parts, settings, watch, tally)
+        except BROKEN as cause:
+            method = f"greedy: {settings.solver} failed ({cause!r})"
+            return Outcome(problem, known, low, method, 0, 0)
         # Goals of the reduced problem are those of the whole one, less some MIRs'.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost

@@ -1,7 +1,7 @@
 """What a plan has to respect beside being cheap: limits, and the plan that is running.
 
-**Limits** hold for the joint plan (for ``individual``: for each query's plan by itself). A budget
-of memory counts the tuples that all store copies hold per unit of time, times their widths.
+**Limits** hold for the joint plan. A budget of memory counts the tuples that all store copies hold
+per unit of time, times their widths.
 
 **Switching.** A plan that is cheaper by next to nothing should not rewire an epoch. Every step and
 every store copy that the running plan does not have is charged once: a step ``weight`` times its
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import PlannerError
+from anabranch_planner.optimiser.copies import ROUNDING
 from anabranch_planner.optimiser.footprint import Footprint, StepKey
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def demand(problem: Problem, limits: Limits, switching: Switching | None) -> Pro
     if limits.memory is not None:
         sizes = {s: _bytes(problem, s, limits.widths) for s in problem.inserts}
         least = sum(sizes[s] for s in problem.required)
-        if least > limits.memory:
+        if least > limits.memory * (1 + ROUNDING):
             raise PlannerError(
                 "memory-limit",
                 f"one copy of every relation takes {least:.0f} bytes, the budget is "

@@ -38,6 +38,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch_planner.optimiser.copies import ROUNDING
 from anabranch_planner.optimiser.program import INFINITY, Program
 
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
     else:
         program.offset = sum(problem.copy_price(store, None) for store in problem.required)
         if problem.memory is not None:
-            base = sum(problem.bytes[store] for store in problem.required)
-            _add_memory(problem, made, [(i, mir) for mir, i in made.mirs.items()], base)
+            _add_memory(problem, made, {mir: [i] for mir, i in made.mirs.items()})
     limit = at_most * (1 + 1e-9)
     for i, cost in enumerate(program.costs):
         if cost > limit:
@@ -183,21 +183,41 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     for index, goal in enumerate(problem.goals):
         _add_once(problem, made, goal, made.flows[index])
     if problem.memory is not None:
-        _add_memory(problem, made, [(i, store) for (store, _), i in made.copies.items()], 0.0)
+        copies: dict[Sub, list[int]] = {}
+        for (store, _), i in made.copies.items():
+            copies.setdefault(store, []).append(i)
+        _add_memory(problem, made, copies)
 
 
-def _add_memory(
-    problem: Problem, made: Variables, stores: list[tuple[int, Sub]], taken: float
-) -> None:
-    """The copies that ``stores`` (variable, store) stand for fit beside what is ``taken``.
+def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]]) -> None:
+    """What is kept beside one copy of every relation's store fits the rest of the budget.
 
-    In parts of the budget: a solver's tolerance is absolute, and bytes are large numbers.
+    Written in parts of that rest, and without what alone exceeds it: a solver's tolerance is
+    absolute, and bytes differ by orders of magnitude. Half of what rounding may exceed the budget
+    by is granted, so that what fits exactly is feasible, and no feasible point exceeds more.
+
+    Args:
+        stores: the variables that each stand for one copy of the store.
     """
     assert problem.memory is not None
-    scale = 1.0 / problem.memory if problem.memory > 0 else 1.0
-    sizes = [problem.bytes[store] * scale for _, store in stores]
-    room = (problem.memory - taken) * scale
-    made.program.row(-INFINITY, room, [i for i, _ in stores], sizes)
+    program = made.program
+    rest = problem.memory * (1 + ROUNDING / 2) - sum(problem.bytes[s] for s in problem.required)
+    room = 1.0
+    indices: list[int] = []
+    sizes: list[float] = []
+    for store, variables in stores.items():
+        size, kept = problem.bytes[store], store not in made.mirs
+        if size > rest and kept:
+            program.row(-INFINITY, 1.0, variables, [1.0] * len(variables))
+        elif size > rest:
+            for i in variables:
+                program.tops[i] = 0.0
+        elif size > 0:
+            indices += variables
+            sizes += [size / rest] * len(variables)
+            room += size / rest if kept else 0.0
+    if indices:
+        program.row(-INFINITY, room, indices, sizes)
 
 
 def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[int]:

@@ -27,7 +27,7 @@ from tests.benchmarks.planner.runs import (
     summary,
     told,
 )
-from tests.benchmarks.planner.targets import TARGETS, Kind, Target, verdict
+from tests.benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, verdict
 from tests.benchmarks.planner.worker import measure, peak_bytes, say
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ def measure_incremental(options: Options) -> dict[str, Any]:
                 f"{groups[-1]['planning']['median']:.3f} s, "
                 f"gap {groups[-1]['added']['gap']['median']:.3%}"
             )
+    for parallelism in options.parallelisms if groups else ():
+        peaks = [g["peak_bytes"] for g in groups if g["parallelism"] == parallelism]
+        verdicts += memory_verdicts(options.targets, peaks, parallelism=parallelism)
     return {"groups": groups, "verdicts": verdicts}
 
 

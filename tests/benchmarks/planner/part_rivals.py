@@ -116,7 +116,7 @@ def _duel(
         judged
         for target in TARGETS
         if target.shape == duel.shape
-        if (judged := _judge(target, ratios, printed, tight, about)) is not None
+        if (judged := _judge(target, ratios, printed, tight, options.limit, about)) is not None
     ]
     return group, verdicts
 
@@ -172,6 +172,7 @@ def _judge(
     ratios: Sequence[Ratio],
     printed: Sequence[Run],
     tight: Sequence[Run],
+    limit: float,
     about: dict[str, Any],
 ) -> dict[str, Any] | None:
     if target.kind is Kind.FASTER and ratios:
@@ -183,7 +184,9 @@ def _judge(
         if alone:
             share = sum(alone) / len(alone)
             found = Spread(share, min(alone), max(alone)).rounded(4)
-            return verdict(target, found, met=target.met(share), **about, runs=len(alone))
+            met = target.met(share) and limit >= target.within
+            tried = replace(target, within=limit)
+            return verdict(tried, found, met=met, **about, runs=len(alone))
     return None
 
 

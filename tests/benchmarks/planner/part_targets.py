@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from anabranch_planner.plan import Objective, Optimizer
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import Case, Run, Shape, require_no_worse, summary
-from tests.benchmarks.planner.targets import MEBI, TARGETS, Kind, Target, of_kind, verdict
+from tests.benchmarks.planner.targets import (
+    MEBI,
+    TARGETS,
+    Kind,
+    Target,
+    memory_verdicts,
+    of_kind,
+    verdict,
+)
 from tests.benchmarks.planner.worker import Measured, measure
 
 if TYPE_CHECKING:
@@ -54,12 +62,7 @@ def measure_targets(options: Options) -> dict[str, Any]:
             groups.append(_group(target, parallelism, deadline, done))
             verdicts.append(_judge(target, parallelism, done.runs))
             tell(_progress(groups[-1]))
-        peak = Spread.of(peaks).rounded(0)
-        verdicts += [
-            verdict(t, peak, met=t.met(peak["high"]), parallelism=parallelism)
-            for t in options.targets
-            if t.kind is Kind.MEMORY
-        ]
+        verdicts += memory_verdicts(options.targets, peaks, parallelism=parallelism)
     savings = []
     for target, shape in of_kind(Kind.SAVED):
         if target in options.targets:

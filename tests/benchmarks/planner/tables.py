@@ -15,8 +15,13 @@ _NONE = "–"
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """The tables of one part."""
-    return [*_OF_PART[entry["part"]](entry), *verdicts([entry])]
+    """The tables of one part and, last, its targets."""
+    return [*figures_of(entry), *verdicts([entry])]
+
+
+def figures_of(entry: dict[str, Any]) -> list[Grid]:
+    """The tables of one part without its targets."""
+    return _OF_PART[entry["part"]](entry)
 
 
 def verdicts(entries: Iterable[dict[str, Any]]) -> list[Grid]:

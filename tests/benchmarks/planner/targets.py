@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.figures import Spread
 from tests.benchmarks.planner.runs import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MEBI = 2**20
 
@@ -95,3 +99,15 @@ def verdict(
         "met": target.met(found["median"]) if met is None else met,
         **about,
     }
+
+
+def memory_verdicts(
+    targets: Iterable[Target], peaks: Iterable[int], **about: Any
+) -> list[dict[str, Any]]:
+    """The targets for memory beside the peaks of processes, of which the highest decides."""
+    found = Spread.of(peaks).rounded(0)
+    return [
+        verdict(t, found, met=t.met(found["high"]), **about)
+        for t in targets
+        if t.kind is Kind.MEMORY
+    ]

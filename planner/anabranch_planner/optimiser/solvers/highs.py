@@ -32,10 +32,13 @@ def solve(request: Request) -> Solution:
         status = Status.OPTIMAL
     else:
         status = Status.FEASIBLE
+    # Once the tree is explored HiGHS calls the point optimal, but may leave the bound of its last
+    # node in place.
+    best = info.objective_function_value if status is Status.OPTIMAL else info.mip_dual_bound
     return Solution(
         status=status,
         values=tuple(highs.getSolution().col_value) if feasible else None,
-        bound=program.offset + info.mip_dual_bound / scale,
+        bound=program.offset + best / scale,
         seconds=highs.getRunTime(),
     )
 

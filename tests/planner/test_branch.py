@@ -1,0 +1,131 @@
+"""Our branch and bound proves what a general solver proves, on problems too large to try out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.environment import natural
+from anabranch_planner.optimiser.anytime import Settings, solve_problem
+from anabranch_planner.optimiser.branch import advance, begin
+from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.formulation import formulate, start_values
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.problem import build_problem
+from anabranch_planner.optimiser.routes import first_routing
+from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
+from anabranch_planner.optimiser.solvers.registry import solve
+from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.plan import Objective
+from tests.support.queries import FixedStatistics
+from tests.support.small_problems import any_query
+
+if TYPE_CHECKING:
+    from anabranch_planner.model import JoinQuery
+    from anabranch_planner.statistics import Statistics
+
+
+def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
+    """Six to twelve natural joins over few relations, so that much is shared."""
+    rng = Random(seed)
+    size = rng.choice([3, 3, 4])
+    return natural(
+        seed, relations=rng.choice([8, 12]), count=rng.choice([6, 12]), size=size, per_relation=3
+    )
+
+
+def self_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
+    """Queries of three to four labels over four relations, of which one may occur twice."""
+    rng = Random(f"self joins {seed}")
+    queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(5))
+    sizes = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
+    distincts = {(name, a): rng.uniform(5, 80) for name in "RSTUV" for a in "abc"}
+    return queries, FixedStatistics(cardinalities=sizes, distincts=distincts)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
+@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("mir", [True, False])
+@pytest.mark.parametrize("make", [natural_joins, self_joins])
+def test_branching_and_a_general_solver_agree(
+    parallelism: int, objective: Objective, mir: bool, make: object
+) -> None:
+    assert callable(make)
+    number = parallelism + 10 * mir + 100 * (objective is Objective.PAPER)
+    for seed in (number, number + 1000):
+        queries, statistics = make(seed)
+        plans = [
+            optimise(
+                queries,
+                statistics,
+                objective=objective,
+                parallelism=parallelism,
+                mir=mir,
+                solver=solver,
+            )
+            for solver in (Solver.BRANCH, Solver.HIGHS)
+        ]
+        for plan in plans:
+            validate_plan(plan, queries)
+            again = cost_of(plan, queries, statistics, parallelism=parallelism)
+            assert again == pytest.approx(plan.cost), seed
+            assert plan.gap <= 1e-6, seed
+        assert plans[0].cost == pytest.approx(plans[1].cost, rel=1e-6), seed
+
+
+def test_some_of_these_need_branching() -> None:
+    """Otherwise the test above would test the root relaxation only."""
+    nodes = []
+    for seed in range(12):
+        queries, statistics = self_joins(seed)
+        model = CostModel(statistics, parallelism=4)
+        problem = build_problem(queries, model)
+        search = begin(problem, first_routing(problem), Watch(), 0, 0.0)
+        assert advance(search, Watch())
+        nodes.append(search.nodes)
+    assert max(nodes) > 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_only_rise_and_plans_only_improve_node_by_node(seed: int) -> None:
+    queries, statistics = self_joins(seed)
+    model = CostModel(statistics, parallelism=3)
+    problem = build_problem(queries, model)
+    best = solve(Solver.HIGHS, Request(formulate(problem).program)).bound
+    search = begin(problem, first_routing(problem), Watch(), seed, 0.0)
+    seen = [(search.bound, search.best.cost)]
+    while not advance(search, Watch(), nodes=1):
+        seen.append((search.bound, search.best.cost))
+        assert search.nodes < 2000
+    seen.append((search.bound, search.best.cost))
+    for (low, high), (later_low, later_high) in pairwise(seen):
+        assert low <= later_low * (1 + 1e-9)
+        assert later_high <= high
+        assert low <= best * (1 + 1e-6)
+        assert best <= high * (1 + 1e-6)
+    assert search.bound == search.best.cost == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_plan_is_a_feasible_point_of_its_cost(seed: int) -> None:
+    queries, statistics = natural_joins(seed)
+    for objective in Objective:
+        model = CostModel(statistics, objective=objective, parallelism=3)
+        problem = build_problem(queries, model)
+        made = formulate(problem)
+        plan = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Watch()).routing
+        point = start_values(problem, made, plan)
+        program = made.program
+        for row in range(program.rows):
+            some = range(program.starts[row], program.starts[row + 1])
+            activity = sum(program.values[k] * point[program.indices[k]] for k in some)
+            assert program.lowers[row] - 1e-9 <= activity <= program.uppers[row] + 1e-9
+        value = sum(c * v for c, v in zip(program.costs, point, strict=True)) + program.offset
+        assert value == pytest.approx(plan.cost)
+        solution = solve(Solver.HIGHS, Request(program, tuple(point)))
+        assert solution.status is Status.OPTIMAL
+        assert solution.bound == pytest.approx(plan.cost, rel=1e-6)
