@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.environment import natural
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.optimiser.anytime import Settings, solve_problem
+from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.bounds import floor
 from anabranch_planner.optimiser.branch import advance, begin
 from anabranch_planner.optimiser.components import split
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.formulation import Variables, formulate
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.outcome import Settings
 from anabranch_planner.optimiser.paper import formulate_paper
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.program import Program

@@ -85,6 +85,7 @@ class EpochSummary(Answer):
     solve_ms: float | None = None
     method: str = ""
     fallback: str = ""
+    switching_cost: float = 0.0
 
 
 class CostShare(Answer):
@@ -212,6 +213,10 @@ class PlanningSettings(Answer):
     optimizer: str
     objective: str
     parallelism: int
+    switching: float = 0.0
+    memory: float | None = None
+    copies: int | None = None
+    solver: str = ""
     mode: str = ""
     epoch_batches: int | None = None
 
@@ -229,6 +234,7 @@ class DryRun(Insight):
     solve_ms: float | None = None
     method: str = ""
     fallback: str = ""
+    switching_cost: float = 0.0
     rejected: dict[str, ProblemInfo] = Field(default_factory=dict)
     explain: dict[str, Any] = Field(default_factory=dict)
     text: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import httpx
 
@@ -187,9 +187,22 @@ class Client:
         optimizer: str | None = None,
         objective: str | None = None,
         parallelism: int | None = None,
+        switching: float | None = None,
+        memory: float | Literal["none"] | None = None,
+        copies: int | Literal["none"] | None = None,
+        solver: str | None = None,
     ) -> PlanningSettings:
-        """Switch planning settings from the next planned epoch on."""
-        return self._send(calls.put_settings(optimizer, objective, parallelism))
+        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
+        given = {
+            "optimizer": optimizer,
+            "objective": objective,
+            "parallelism": parallelism,
+            "switching": switching,
+            "memory": memory,
+            "copies": copies,
+            "solver": solver,
+        }
+        return self._send(calls.put_settings(given))
 
     def ready(self) -> None:
         """Return if the service serves requests and plans epochs; raise otherwise."""
@@ -356,9 +369,22 @@ class AsyncClient:
         optimizer: str | None = None,
         objective: str | None = None,
         parallelism: int | None = None,
+        switching: float | None = None,
+        memory: float | Literal["none"] | None = None,
+        copies: int | Literal["none"] | None = None,
+        solver: str | None = None,
     ) -> PlanningSettings:
-        """Switch planning settings from the next planned epoch on."""
-        return await self._send(calls.put_settings(optimizer, objective, parallelism))
+        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
+        given = {
+            "optimizer": optimizer,
+            "objective": objective,
+            "parallelism": parallelism,
+            "switching": switching,
+            "memory": memory,
+            "copies": copies,
+            "solver": solver,
+        }
+        return await self._send(calls.put_settings(given))
 
     async def ready(self) -> None:
         """Return if the service serves requests and plans epochs; raise otherwise."""

@@ -229,11 +229,9 @@ def get_settings() -> Call[PlanningSettings]:
     return Call("GET", "/v1/settings", PlanningSettings.model_validate)
 
 
-def put_settings(
-    optimizer: str | None, objective: str | None, parallelism: int | None
-) -> Call[PlanningSettings]:
-    """Switch planning settings; what is left out keeps its value."""
-    body = _given(optimizer=optimizer, objective=objective, parallelism=parallelism)
+def put_settings(settings: Mapping[str, Any]) -> Call[PlanningSettings]:
+    """Switch planning settings; None keeps a value, ``"none"`` lifts a limit."""
+    body = {k: None if v == "none" else v for k, v in _given(**settings).items()}
     return Call("PUT", "/v1/settings", PlanningSettings.model_validate, body)
 
 

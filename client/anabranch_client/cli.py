@@ -36,6 +36,7 @@ app.add_typer(cli_remote.streams, name="stream")
 app.add_typer(cli_remote.queries, name="query")
 app.add_typer(cli_remote.epochs, name="epochs")
 app.add_typer(cli_remote.plans, name="plan")
+app.add_typer(cli_remote.planning, name="settings")
 
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
@@ -19,9 +19,15 @@ from anabranch_client.errors import UsageError
 from anabranch_client.scenario import parquet_columns
 from anabranch_client.what_if import assumptions, dry_run_detail, named_number
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+N = TypeVar("N", int, float)
+
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
 queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
+planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
 plans = typer.Typer(no_args_is_help=True, help="Ask for plans without running them.")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -220,6 +226,53 @@ def epoch_current(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     _show(as_json, current.document(), render.current_detail(current))
 
 
+@planning.command("show")
+def settings_show(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show what the next epoch is planned by."""
+    with connect(url) as client:
+        found = client.settings()
+    _show(as_json, found.document(), render.settings_table(found))
+
+
+@planning.command("set")
+def settings_set(
+    optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
+    objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
+    parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
+    switching: Annotated[
+        float | None,
+        typer.Option(help="Charge for what the running epoch lacks, part of its cost; 0: none."),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Bytes of all store copies, or 'none' for any amount.")
+    ] = None,
+    copies: Annotated[
+        str | None, typer.Option(help="Copies of any store, or 'none' for any number.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="branch, highs, cp-sat, mathopt or cbc.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Change some settings from the next planned epoch on; the others stay."""
+    given = (optimizer, objective, parallelism, switching, memory, copies, solver)
+    if all(value is None for value in given):
+        raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")
+    bytes_kept, most = _limit(memory, "--memory", float), _limit(copies, "--copies", int)
+    with connect(url) as client:
+        found = client.update_settings(
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            switching=switching,
+            memory=bytes_kept,
+            copies=most,
+            solver=solver,
+        )
+    _show(as_json, found.document(), render.settings_table(found))
+
+
 @plans.command("dry-run")
 def plan_dry_run(
     sql: Sql = None,
@@ -300,6 +353,17 @@ def _query(text: str) -> dict[str, Any]:
             f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"
         )
     return query_body(rest, None, name or None, None, None, None, None, None)
+
+
+def _limit(text: str | None, field: str, read: Callable[[str], N]) -> N | Literal["none"] | None:
+    if text is None or text == "none":
+        return cast("Literal['none'] | None", text)
+    try:
+        return read(text)
+    except ValueError as cause:
+        raise UsageError(
+            f"{text!r} is no limit", field=field, remedy="give a number, or none"
+        ) from cause
 
 
 def _column(text: str) -> tuple[str, str]:

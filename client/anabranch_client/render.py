@@ -17,6 +17,7 @@ from anabranch_client.answers import (
     CurrentEpoch,
     EpochInfo,
     EpochSummary,
+    PlanningSettings,
     QueryInfo,
     StreamInfo,
 )
@@ -186,6 +187,19 @@ def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
     return table
 
 
+def switching_charge(cost: float) -> dict[str, object]:
+    """What rewiring was charged, if anything."""
+    return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
+
+
+def settings_table(settings: PlanningSettings) -> Table:
+    """Planning settings and their values."""
+    unset = {"memory": "any", "copies": "any"}
+    return facts_table(
+        {k: unset.get(k, "-") if v is None else v for k, v in settings.document().items()}
+    )
+
+
 def epoch_detail(epoch: EpochInfo) -> RenderableType:
     """One epoch with its probe orders as trees."""
     facts: dict[str, object] = {
@@ -194,6 +208,7 @@ def epoch_detail(epoch: EpochInfo) -> RenderableType:
         "optimizer": f"{epoch.optimizer} ({epoch.objective}), by {epoch.method}",
         "queries": ", ".join(epoch.queries) or "none",
         "cost": f"{number(epoch.cost)} (individually {number(epoch.individual_cost)})",
+        **switching_charge(epoch.switching_cost),
         "gap": percent(epoch.gap),
         "solved in": f"{number(epoch.solve_ms)} ms",
     }

@@ -11,7 +11,15 @@ from rich.text import Text
 
 from anabranch_client.answers import Change, CostShares, DryRun, PlanDiff, PlanReasons
 from anabranch_client.errors import UsageError
-from anabranch_client.render import facts_table, number, percent, plan_trees, size, table_of
+from anabranch_client.render import (
+    facts_table,
+    number,
+    percent,
+    plan_trees,
+    size,
+    switching_charge,
+    table_of,
+)
 
 #: Lines of a table; JSON has them all.
 MAX_LINES = 30
@@ -73,12 +81,13 @@ def _float(text: str, value: str, option: str) -> float:
 
 def dry_run_detail(plan: DryRun) -> RenderableType:
     """A plan that was only asked for: its cost, who pays it, what changes, why, and the plan."""
-    facts = {
+    facts: dict[str, object] = {
         "optimizer": plan.optimizer,
         "queries": ", ".join(plan.queries) or "none",
         "cost": number(plan.cost),
         "individually": number(plan.individual_cost),
         "prefixes shared": number(plan.shared_cost),
+        **switching_charge(plan.switching_cost),
         "gap": percent(plan.gap),
         "found by": plan.method,
         "solved in": f"{number(plan.solve_ms)} ms",

@@ -12,6 +12,7 @@ import math
 import shlex
 import sys
 import time
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -99,6 +100,14 @@ def plan(
     deadline: Annotated[
         float | None, typer.Option(help="Seconds until there has to be a plan.", show_default=False)
     ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="Bytes of all store copies; default: the file's.", show_default=False),
+    ] = None,
+    copies: Annotated[
+        int | None,
+        typer.Option(help="Copies of any store; default: the file's.", show_default=False),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Of the solver.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the solver.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
@@ -111,6 +120,12 @@ def plan(
     limit = None if deadline is None or math.isinf(deadline) else deadline
     problem = parse_problem(load_yaml(_read(problem_file)))
     charged = objective or problem.objective or Objective.DEFAULT
+    limits = replace(
+        problem.limits,
+        memory=problem.limits.memory if memory is None else memory,
+        copies=problem.limits.copies if copies is None else copies,
+    )
+    limited = limits.memory is not None or limits.copies is not None
 
     def planned_by(chosen: Optimizer) -> tuple[Plan, Watch, float]:
         began = time.perf_counter()
@@ -128,6 +143,7 @@ def plan(
             watch=watch,
             seed=seed,
             threads=threads,
+            limits=limits if limited else None,
         )
         return found, watch, time.perf_counter() - began
 

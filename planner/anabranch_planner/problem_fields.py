@@ -113,6 +113,14 @@ def _number(value: Any, at: str, most: float, remedy: str) -> float:
     return float(value)
 
 
+def width(value: Any, at: str) -> float:
+    """Bytes per tuple: a positive number."""
+    found = _number(value, at, MOST, f"use a number above 0, at most {MOST:g}")
+    if found == 0:
+        raise refused("no tuple is 0 bytes wide", at, "leave the width out where it is unknown")
+    return found
+
+
 def count(value: Any, at: str) -> int:
     """A whole number, at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:

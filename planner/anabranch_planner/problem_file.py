@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from anabranch_planner.model import JoinQuery, Stream, StreamName
+from anabranch_planner.optimiser.demands import Limits
 from anabranch_planner.plan import Objective
 from anabranch_planner.problem_fields import (
     NAME,
@@ -40,6 +41,7 @@ from anabranch_planner.problem_fields import (
     named,
     refused,
     shown,
+    width,
     window,
     within,
 )
@@ -51,6 +53,8 @@ from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unre
 from anabranch_planner.types import DataType, TypeKind, parse_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anabranch_planner.statistics import TableStatistics
 
 #: The event-time column of a stream that declares neither columns nor an event time.
@@ -58,9 +62,10 @@ EVENT_TIME = "event_time"
 
 _PARTS = (
     "streams", "queries", "selectivity", "span", "window", "parallelism", "mir",
-    "partitioning", "objective",
+    "partitioning", "objective", "limits",
 )  # fmt: skip
-_STREAM = ("rate", "distinct", "columns", "event_time")
+_STREAM = ("rate", "distinct", "columns", "event_time", "width")
+_LIMITS = ("memory", "copies")
 _QUERY = ("relations", "predicates", "window")
 _RELATION = ("stream", "as", "filter", "rate")
 _ALIASED = re.compile(r"\s*(\S+)\s+as\s+(\S+)\s*", re.IGNORECASE)
@@ -75,6 +80,7 @@ class Problem:
     Attributes:
         streams: with columns declared or inferred.
         objective: the document's own; None where it leaves that open.
+        limits: of the joint plan; without any where the document names none.
         assumed: what had to be assumed to make ``statistics``.
     """
 
@@ -85,6 +91,7 @@ class Problem:
     mir: bool
     partitioning: bool
     objective: Objective | None
+    limits: Limits
     assumed: tuple[str, ...]
 
 
@@ -165,7 +172,31 @@ def parse_problem(document: Any) -> Problem:
         mir=flag(parts.get("mir", True), "mir"),
         partitioning=flag(parts.get("partitioning", True), "partitioning"),
         objective=None if objective is None else choice(objective, Objective, "objective"),
+        limits=_limits(parts.get("limits"), entries, queries),
         assumed=assumed,
+    )
+
+
+def _limits(
+    value: Any, streams: Mapping[str, Mapping[str, Any]], queries: Sequence[JoinQuery]
+) -> Limits:
+    """The limits of the plan, with the widths that streams state."""
+    entry = mapping(value, "limits", _LIMITS, "write {memory: 1e9, copies: 2}")
+    memory, copies = entry.get("memory"), entry.get("copies")
+    widths = {
+        name: width(stream["width"], f"streams.{name}.width")
+        for name, stream in streams.items()
+        if stream.get("width") is not None
+    }
+    return Limits(
+        memory=None if memory is None else amount(memory, "limits.memory"),
+        copies=None if copies is None else count(copies, "limits.copies"),
+        widths={
+            relation.id: widths[relation.stream]
+            for query in queries
+            for relation in query.relations
+            if relation.stream in widths
+        },
     )
 
 

@@ -42,7 +42,7 @@ from anabranch_service.records import (
 )
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store, read_boundary, read_snapshot
-from anabranch_service.what_if import Insight, Running, explain_choice, read_running
+from anabranch_service.what_if import Insight, Running, explain_choice, read_running, rewired_from
 
 _LOG = structlog.get_logger(__name__)
 
@@ -186,6 +186,7 @@ class EpochLoop:
             seconds=self.settings.solve_seconds,
         )
         running = read_running(await self._newest(epoch), await self.store.queries(), task.streams)
+        task = replace(task, running=rewired_from(running))
         planned, rejected, insight = await asyncio.to_thread(_parse_and_plan, wanted, task, running)
         text, digest = dump_ruleset(planned.ruleset)
         plan = planned.plan
@@ -212,6 +213,7 @@ class EpochLoop:
             rejected=rejected,
             explain=planned.explain,
             ruleset_digest=digest,
+            switching_cost=plan.switching,
             footprint=insight.footprint,
             shares=insight.shares,
             diff=insight.diff,
@@ -240,6 +242,7 @@ class EpochLoop:
             "published_at": self.clock(),
             "fallback": reason,
             "rejected": {},
+            "switching_cost": 0.0,
             "ruleset_digest": digest,
             "diff": None,
             "diff_reason": reason,

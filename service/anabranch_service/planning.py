@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -23,14 +23,16 @@ from anabranch_planner import ruleset as wire
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
+from anabranch_planner.optimiser.demands import Limits, Switching
 from anabranch_planner.optimiser.explain import explain
+from anabranch_planner.optimiser.footprint import Footprint
 from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Formulation, Optimizer, Plan
 from anabranch_planner.ruleset import Ruleset
 from anabranch_planner.statistics import JoinSample, Statistics
 from anabranch_service.records import PlanningRecord, ProblemRecord
+from anabranch_service.widths import relation_widths
 
 _LOG = structlog.get_logger(__name__)
 
@@ -106,7 +108,9 @@ class Task:
         epoch: the epoch to plan for.
         sinks: query id -> sink.
         seconds: time limit of one solve; 0: what is found without solving anything.
-        formulation, solver: how the joint plan is solved.
+        formulation: how the joint plan is solved.
+        running: what the running epoch has, which the plan is charged for changing.
+        widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
     """
 
     streams: Mapping[str, Stream]
@@ -116,21 +120,40 @@ class Task:
     sinks: Mapping[str, str]
     seconds: float
     formulation: Formulation = Formulation.TIGHT
-    solver: Solver = Solver.BRANCH
+    running: Footprint | None = None
+    widths: Mapping[str, float] = field(default_factory=dict)
 
 
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
-    """Plan ``queries`` jointly; a single query never makes it fail."""
+    """Plan ``queries`` jointly; a single query never makes it fail.
+
+    No single query is at fault where a memory budget is too small: it is left out then, and
+    :attr:`Planned.fallback` says so.
+    """
+    try:
+        return _plan_queries(queries, task)
+    except PlannerError as cause:
+        if cause.code != "memory-limit":
+            raise
+        _LOG.warning("memory budget left out", error=str(cause))
+        options = task.options.model_copy(update={"memory": None})
+        found = _plan_queries(queries, replace(task, options=options))
+        return replace(found, fallback=f"planned without the memory budget: {cause.message}")
+
+
+def _plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
     chosen, rejected, fallback = list(queries), dict[str, ProblemRecord](), ""
     optimizer = task.options.optimizer
     try:
         plan, ruleset, solve_ms = _attempt(chosen, task, optimizer)
     except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
+        _raise_budget(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
         chosen, rejected = _isolate(chosen, task)
         try:
             plan, ruleset, solve_ms = _attempt(chosen, task, optimizer)
         except Exception as again:  # noqa: BLE001 - the fallback is reported in the record
+            _raise_budget(again)
             _LOG.error("joint plan failed again", error=repr(again))
             plan, ruleset, solve_ms = _attempt(chosen, task, Optimizer.INDIVIDUAL)
             fallback = f"{optimizer} failed ({again!r}); planned individually"
@@ -148,6 +171,11 @@ def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
         explain=explain(plan, chosen),
     )
+
+
+def _raise_budget(cause: Exception) -> None:
+    if isinstance(cause, PlannerError) and cause.code == "memory-limit":
+        raise cause
 
 
 def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
@@ -191,9 +219,25 @@ def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Pl
         objective=task.options.objective,
         parallelism=task.options.parallelism,
         formulation=task.formulation,
-        solver=task.solver,
+        solver=task.options.solver,
+        limits=_limits(queries, task),
+        switching=_switching(task),
         watch=Watch(time.monotonic, deadline=task.seconds),
     )
+
+
+def _limits(queries: Sequence[JoinQuery], task: Task) -> Limits | None:
+    options = task.options
+    if options.memory is None and options.copies is None:
+        return None
+    widths = relation_widths(queries, task.streams, task.widths)
+    return Limits(memory=options.memory, copies=options.copies, widths=dict(widths.items()))
+
+
+def _switching(task: Task) -> Switching | None:
+    if task.running is None or task.options.switching == 0:
+        return None
+    return Switching(task.running, task.options.switching)
 
 
 def _attempt(

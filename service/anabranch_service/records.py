@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.types import parse_type
 
@@ -162,11 +163,25 @@ class QueryRecord(Record):
 
 
 class PlanningRecord(Record):
-    """What can be switched at run time; takes effect at the next planned epoch."""
+    """What can be switched at run time; takes effect at the next planned epoch.
+
+    Attributes:
+        switching: what a step or store copy that the running epoch does not have is charged,
+            as a part of its cost per unit of time; 0 ignores the running epoch. The default, a
+            tenth, is about how well figures of the last epoch predict those of the next, so
+            smaller gains are not worth a rewired epoch.
+        memory: bytes that all store copies together may take in per unit of time; None: any.
+        copies: of any one store; None: any number.
+        solver: of the joint plan.
+    """
 
     optimizer: Optimizer
     objective: Objective
     parallelism: int = Field(ge=1, le=1024)
+    switching: float = Field(default=0.1, ge=0, le=1000)
+    memory: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    copies: int | None = Field(default=None, ge=1, le=1024)
+    solver: Solver = Solver.BRANCH
 
 
 class ShareRecord(Record):
@@ -310,6 +325,8 @@ class EpochRecord(Record):
         assumed: relations whose cardinality was unknown, so that the cost model assumed one.
         fallback: empty, or why the plan is not what the chosen optimiser would have given.
         rejected: queries that could not be planned for this epoch.
+        switching_cost: what changing to this plan from the epoch before was charged, beside
+            ``cost``; ``bound`` and ``gap`` are of both together.
         footprint: the plan's steps and stores, for comparison with later plans; None in epochs
             that an older version published.
         shares, diff, reasons: who costs what, what changes against the epoch published before,
@@ -338,6 +355,7 @@ class EpochRecord(Record):
     rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
     explain: dict[str, Any]
     ruleset_digest: str
+    switching_cost: float = 0.0
     footprint: dict[str, Any] | None = None
     shares: SharesRecord | None = None
     diff: DiffRecord | None = None

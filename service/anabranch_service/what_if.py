@@ -11,10 +11,16 @@ from dataclasses import dataclass
 
 import structlog
 
-from anabranch_planner.model import JoinQuery, QueryId, RelationId, Stream
+from anabranch_planner.model import JoinQuery, QueryId, Stream
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.diff import diff, diff_document
-from anabranch_planner.optimiser.footprint import FootprintError, footprint, from_json, to_json
+from anabranch_planner.optimiser.footprint import (
+    Footprint,
+    FootprintError,
+    footprint,
+    from_json,
+    to_json,
+)
 from anabranch_planner.optimiser.reasons import reasons, reasons_document
 from anabranch_planner.optimiser.shares import (
     costs_by_owner,
@@ -24,7 +30,6 @@ from anabranch_planner.optimiser.shares import (
 )
 from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.trails import trails
-from anabranch_planner.types import DataType, TypeKind
 from anabranch_service.normalise import parse_record
 from anabranch_service.planning import Planned, Task
 from anabranch_service.records import (
@@ -35,28 +40,13 @@ from anabranch_service.records import (
     ShareRecord,
     SharesRecord,
 )
+from anabranch_service.widths import relation_widths
 
 _LOG = structlog.get_logger(__name__)
 
 #: Intermediate results that are compared with doing without them: each takes a walk through the
 #: whole plan.
 MAX_KEPT_REASONS = 50
-#: Bytes assumed of a value whose type has no fixed size.
-TEXT_WIDTH = 24.0
-
-_WIDTHS = {
-    TypeKind.TINYINT: 1.0,
-    TypeKind.BOOLEAN: 1.0,
-    TypeKind.SMALLINT: 2.0,
-    TypeKind.INT: 4.0,
-    TypeKind.FLOAT: 4.0,
-    TypeKind.DATE: 4.0,
-    TypeKind.BIGINT: 8.0,
-    TypeKind.DOUBLE: 8.0,
-    TypeKind.TIMESTAMP: 8.0,
-    TypeKind.TIMESTAMP_NTZ: 8.0,
-    TypeKind.DECIMAL: 16.0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +148,17 @@ def read_running(
     return Running(record, tuple(queries))
 
 
+def rewired_from(running: Running | None) -> Footprint | None:
+    """What a new plan would have to rewire; None where that is not known."""
+    if running is None or running.record.footprint is None:
+        return None
+    try:
+        return from_json(running.record.footprint)
+    except FootprintError as cause:
+        _LOG.warning("switching is not charged", epoch=running.record.epoch, error=str(cause))
+        return None
+
+
 def _compare(
     planned: Planned,
     task: Task,
@@ -207,28 +208,3 @@ def _alone(planned: Planned) -> tuple[dict[QueryId, float] | None, str]:
     if plan.gap > 0:
         note = f"standalone is not proven optimal for every query (gap {plan.gap:.2%})"
     return costs_by_owner(plan, planned.queries), note
-
-
-def relation_widths(
-    queries: Iterable[JoinQuery], streams: Mapping[str, Stream], stated: Mapping[str, float]
-) -> dict[RelationId, float]:
-    """Bytes per tuple of each relation: as stated for it or its stream, else by column types."""
-    found: dict[RelationId, float] = {}
-    for query in queries:
-        for relation in query.relations:
-            given = stated.get(relation.id, stated.get(relation.stream))
-            stream = streams.get(relation.stream)
-            if given is not None:
-                found[relation.id] = given
-            elif stream is not None:
-                found[relation.id] = stream_width(stream)
-    return found
-
-
-def stream_width(stream: Stream) -> float:
-    """Bytes per tuple by the types of its columns; a text counts as :data:`TEXT_WIDTH`."""
-    return sum(_width(kind) for _, kind in stream.columns)
-
-
-def _width(kind: DataType) -> float:
-    return _WIDTHS.get(kind.kind, TEXT_WIDTH)

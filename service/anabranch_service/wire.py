@@ -126,12 +126,30 @@ class QueryPatch(Body):
     priority: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
 
 
+Switching = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="What a step or store copy that the running epoch does not have is charged, "
+        "as a part of its cost; 0: nothing.",
+    ),
+]
+Memory = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Copies = Annotated[int, Field(ge=1, le=1024)]
+
+
 class SettingsIn(Body):
     """Planning settings; what is left out keeps its value."""
 
     optimizer: Optimizer | None = None
     objective: Objective | None = None
     parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
+    switching: Switching | None = None
+    memory: Memory | None = Field(default=None, description="Null: any amount.")
+    copies: Copies | None = Field(default=None, description="Null: any number.")
+    solver: Solver | None = None
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -166,8 +184,11 @@ class DryRunIn(Body):
         default_factory=dict,
         description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
     )
+    switching: Switching | None = None
+    memory: Memory | None = Field(default=None, description="Null: any amount.")
+    copies: Copies | None = Field(default=None, description="Null: any number.")
     formulation: Formulation = Formulation.TIGHT
-    solver: Solver = Solver.BRANCH
+    solver: Solver | None = None
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",
@@ -288,6 +309,7 @@ class EpochSummary(BaseModel):
     solve_ms: float
     method: str
     fallback: str
+    switching_cost: float
 
 
 class EpochList(BaseModel):
@@ -326,6 +348,10 @@ class SettingsOut(BaseModel):
     optimizer: Optimizer
     objective: Objective
     parallelism: int
+    switching: float
+    memory: float | None
+    copies: int | None
+    solver: Solver
     mode: Literal["live", "step"]
     epoch_batches: int
 
@@ -357,6 +383,10 @@ class DryRunOut(BaseModel):
     explain: dict[str, JsonValue]
     text: str
     fallback: str
+    switching_cost: float
+    switching: float
+    memory: float | None
+    copies: int | None
     formulation: Formulation
     solver: Solver
     deadline: float

@@ -70,7 +70,8 @@ by HiGHS; *decorated* counts its orders with partition attributes, as the paper 
 
 The same problems one after the other, in turn; one thread; time without the ruleset. *Times faster*
 is over the problems that the tight formulation proved, both solved by HiGHS; a problem that the
-printed one had not proven at the limit counts with the limit (≥: most of them). *By CPU* is the
+printed one had not proven at the limit counts with the limit (≥: there are some). Problems that the
+tight one did not prove have no ratio (how many have one is said where not all do). *By CPU* is the
 same ratio of CPU seconds. Both have the graph of candidates in their time, from which the printed
 program's solution is read too.
 """,

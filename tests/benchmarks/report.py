@@ -33,8 +33,8 @@ Made by `make bench` (`python -m tests.benchmarks.report`) from the lines in
 
 Figures are medians over interleaved runs, with their range in brackets. What shares a table was
 measured in one run, so compare within tables: absolutes say as much about the machine and about
-what else ran on it. Results are compared with the oracle's in every run; a run with other results
-reports nothing.
+what else ran on it. Results of joins are compared with the oracle's in every run; a run with other
+results reports nothing.
 """
 _THROUGHPUT = """\
 ## Throughput

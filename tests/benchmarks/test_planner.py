@@ -126,6 +126,17 @@ def test_ratios_leave_the_ruleset_out_and_are_lower_bounds_where_nothing_is_prov
     assert ratio(slow, replace(_RUN, gap=0.1)) is None
 
 
+def test_no_ratio_is_claimed_where_the_tight_formulation_proves_nothing() -> None:
+    target = next(t for t in TARGETS if t.kind is Kind.FASTER)
+    tight = [_RUN, replace(_RUN, gap=0.1), replace(_RUN, gap=0.1)]
+    ratios = [Ratio(1000.0, 900.0, at_least=True)]
+    judged = part_rivals._judge(target, ratios, [_RUN] * 3, tight, 60.0, {})
+    assert judged is not None
+    assert judged["found"]["median"] == 1000.0
+    assert (judged["problems"], judged["runs"], judged["at_least"]) == (1, 3, 1)
+    assert not judged["met"]
+
+
 def test_a_worker_has_its_own_memory_and_says_how_it_ended() -> None:
     ballast = bytearray(200 * MEBI)
     found = measure([Case(_TINY, seed) for seed in (1, 2)])

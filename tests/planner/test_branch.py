@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.anytime import Settings, solve_problem
+from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.branch import advance, begin
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.formulation import formulate, start_values
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.outcome import Settings
 from anabranch_planner.optimiser.problem import build_problem
 from anabranch_planner.optimiser.routes import first_routing
 from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status

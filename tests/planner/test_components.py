@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.anytime import Settings, solve_problem
+from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.branch import read
 from anabranch_planner.optimiser.components import join, restrict, split
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.demands import Limits, demand
 from anabranch_planner.optimiser.formulation import formulate
+from anabranch_planner.optimiser.outcome import Settings
 from anabranch_planner.optimiser.problem import build_problem
 from anabranch_planner.optimiser.reduce import drop_unprofitable
 from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status

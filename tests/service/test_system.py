@@ -40,6 +40,10 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "optimizer": "clash",
         "objective": "default",
         "parallelism": 2,
+        "switching": 0.1,
+        "memory": None,
+        "copies": None,
+        "solver": "branch",
         "mode": "step",
         "epoch_batches": 10,
     }

@@ -18,7 +18,8 @@ from anabranch_service.errors import InvalidInput
 from anabranch_service.normalise import parse, usable_streams
 from anabranch_service.planning import Task, plan_queries
 from anabranch_service.records import EpochRecord, PlanningRecord
-from anabranch_service.what_if import explain_choice, stream_width
+from anabranch_service.what_if import explain_choice
+from anabranch_service.widths import stream_width
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.test_planning import RECORDS
 

@@ -16,38 +16,35 @@ A general solver can be asked for instead of the last three; it gets one program
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.optimiser.bounds import by_shares, cheapest_copy, floor
 from anabranch_planner.optimiser.branch import INTEGRAL, Search, advance, begin, read, support
-from anabranch_planner.optimiser.components import Part, join, restrict, split
+from anabranch_planner.optimiser.components import Part, batches, join, restrict, split
 from anabranch_planner.optimiser.copies import decided
-from anabranch_planner.optimiser.formulation import Variables, formulate, start_values
+from anabranch_planner.optimiser.formulation import start_values
+from anabranch_planner.optimiser.general import delegate
 from anabranch_planner.optimiser.neighbourhood import search
-from anabranch_planner.optimiser.paper import solve_paper
+from anabranch_planner.optimiser.outcome import Found, Outcome, Settings, Tally
 from anabranch_planner.optimiser.reduce import drop_unprofitable
 from anabranch_planner.optimiser.routes import (
     Routes,
     Routing,
     finish,
     first_routing,
-    tree_routes,
 )
-from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
-from anabranch_planner.optimiser.solvers.registry import opened
+from anabranch_planner.optimiser.solvers.interface import Request, Solver
 from anabranch_planner.optimiser.solvers.registry import solve as solve_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery, Label
+    from anabranch_planner.model import Label
     from anabranch_planner.optimiser.copies import Kept
     from anabranch_planner.optimiser.problem import Goal, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
-#: Components of at most this many flows are relaxed together, up to this many times as many.
-SMALL, BATCH = 150, 40
 #: Our branching takes this many nodes times variables squared, and at least so many nodes, before
 #: a general solver is given the rest: that is better where a large component has many independent
 #: fractional spots, which cuts close one by one and branching only together.
@@ -60,50 +57,6 @@ RESTRICTED_NODES = 200
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Part of the time that goes into the bound where the program is too large.
 BOUND_SHARE = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to solve.
-
-    Attributes:
-        max_flows: above it no program of the whole is built, only of neighbourhoods.
-    """
-
-    solver: Solver
-    seed: int
-    threads: int
-    max_flows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one problem was solved.
-
-    Attributes:
-        method: the solver's name; where the plan is not proven optimal, why.
-        proven: whether ``bound`` is the plan's cost because nothing is cheaper.
-    """
-
-    problem: Problem
-    routing: Routing
-    bound: float
-    method: str
-    variables: int
-    constraints: int
-    proven: bool = False
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Sizes of the programs that were built."""
-
-    variables: int = 0
-    rows: int = 0
-
-    def add(self, made: Variables) -> None:
-        self.variables += made.program.variables
-        self.rows += made.program.rows
 
 
 def solve_problem(
@@ -127,14 +80,14 @@ def solve_problem(
     with watch.phase("reduce"):
         reduced = drop_unprofitable(problem)
         parts = split(reduced)
-    tally = _Tally()
+    tally = Tally()
     with watch.phase("solve"):
         try:
             if settings.solver is Solver.BRANCH:
                 warm = _lower(problem, reduced, known)
                 found = _branch(reduced, parts, settings, watch, tally, warm=warm)
             else:
-                found = _delegate(reduced, parts, settings, watch, tally)
+                found = delegate(reduced, parts, settings, watch, tally)
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
@@ -190,26 +143,11 @@ def _key(goal: Goal) -> tuple[Sub | None, str, Label]:
     return goal.mir, goal.name, goal.start
 
 
-def _lift(problem: Problem, reduced: Problem, found: _Found) -> Routing:
+def _lift(problem: Problem, reduced: Problem, found: Found) -> Routing:
     """What was found for ``reduced`` as a routing of ``problem``."""
     at = {_key(g): i for i, g in enumerate(problem.goals)}
     routes = {at[_key(reduced.goals[g])]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The best plan of some components, the sum of their bounds, whether all are proven.
-
-    ``copies`` are those that do not follow from the routes; ``trouble`` is what a solver that
-    failed says.
-    """
-
-    routes: Routes
-    copies: dict[Sub, Kept]
-    bound: float
-    closed: bool
-    trouble: str = ""
 
 
 def _branch(
@@ -217,11 +155,11 @@ def _branch(
     parts: Sequence[Part],
     settings: Settings,
     watch: Watch,
-    tally: _Tally,
+    tally: Tally,
     *,
     nodes: int | None = None,
     warm: Routes | None = None,
-) -> _Found:
+) -> Found:
     """Branch and bound on every component.
 
     Args:
@@ -234,7 +172,7 @@ def _branch(
     copies: dict[Sub, Kept] = {}
     bound = 0.0
     hard: list[tuple[Part, Search]] = []
-    for batch in _batches(parts):
+    for batch in batches(parts):
         whole = batch[0] if len(batch) == 1 else join(problem, batch)
         search = _begin(whole, settings, watch, tally, warm)
         if search.done or len(batch) == 1:
@@ -266,11 +204,11 @@ def _branch(
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
         copies |= decided(part.problem, search.best.copies)
         bound += search.bound
-    return _Found(routes, copies, bound, all(search.done for _, search in hard))
+    return Found(routes, copies, bound, all(search.done for _, search in hard))
 
 
 def _begin(
-    part: Part, settings: Settings, watch: Watch, tally: _Tally, warm: Routes | None
+    part: Part, settings: Settings, watch: Watch, tally: Tally, warm: Routes | None
 ) -> Search:
     problem = part.problem
     given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm} if warm else {}
@@ -281,23 +219,6 @@ def _begin(
     search = begin(problem, known, watch, settings.seed, floor(problem))
     tally.add(search.made)
     return search
-
-
-def _batches(parts: Sequence[Part]) -> list[list[Part]]:
-    """Small components together, large ones each on their own."""
-    large = [[p] for p in parts if p.problem.flows > SMALL]
-    batches: list[list[Part]] = []
-    room = -1
-    for part in parts:
-        size = part.problem.flows
-        if size > SMALL:
-            continue
-        if size > room:
-            batches.append([])
-            room = SMALL * BATCH
-        batches[-1].append(part)
-        room -= size
-    return large + batches
 
 
 def _settled(search: Search, part: Part) -> bool:
@@ -343,7 +264,7 @@ def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> No
         split(inner.problem),
         settings,
         watch,
-        _Tally(),
+        Tally(),
         nodes=RESTRICTED_NODES,
     )
     routes = {inner.goals[g]: path for g, path in found.routes.items()}
@@ -376,70 +297,3 @@ def _close(search: Search, settings: Settings, watch: Watch) -> None:
             search.improve(found)
     search.conclude(solution.bound)
     advance(search, watch)
-
-
-def _delegate(
-    problem: Problem, parts: Sequence[Part], settings: Settings, watch: Watch, tally: _Tally
-) -> _Found:
-    """A program per component (small ones together) for a general solver."""
-    routes: Routes = {}
-    copies: dict[Sub, Kept] = {}
-    bound, closed, trouble = 0.0, True, ""
-    batches = _batches(parts)
-    with opened(settings.solver) as ask:
-        for number, batch in enumerate(batches):
-            part = batch[0] if len(batch) == 1 else join(problem, batch)
-            best = first_routing(part.problem)
-            made = formulate(part.problem, best.cost)
-            tally.add(made)
-            left = watch.left()
-            request = Request(
-                made.program,
-                tuple(start_values(part.problem, made, best)),
-                None if left is None else left / (len(batches) - number),
-                settings.seed,
-                settings.threads,
-            )
-            solution = ask(request)
-            if solution.values is not None:
-                found = read(part.problem, made, list(solution.values))
-                best = found if found is not None and found.cost < best.cost else best
-            done = solution.status is Status.OPTIMAL
-            closed = closed and done
-            trouble = trouble or (solution.message if solution.status is Status.FAILED else "")
-            low = floor(part.problem)
-            bound += best.cost if done else min(max(solution.bound, low), best.cost)
-            routes |= {part.goals[g]: path for g, path in best.routes.items()}
-            copies |= decided(part.problem, best.copies)
-    return _Found(routes, copies, bound, closed, trouble)
-
-
-def solve_as_printed(
-    problem: Problem, queries: Sequence[JoinQuery], settings: Settings, watch: Watch
-) -> Outcome:
-    """``problem`` by the paper's own program (:mod:`paper`), for comparison.
-
-    It is given neither the reductions nor the components, and no plan to start from.
-    """
-    known = first_routing(problem)
-    if not problem.flows:
-        return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
-    solver = Solver.HIGHS if settings.solver is Solver.BRANCH else settings.solver
-    result = solve_paper(
-        problem,
-        queries,
-        solver=solver,
-        watch=watch,
-        seed=settings.seed,
-        threads=settings.threads,
-    )
-    solution, best = result.solution, known
-    if solution.values is not None:
-        routes = tree_routes(problem, result.edges, problem.mirs.keys() - set(result.mirs))
-        best = min(known, finish(problem, routes), key=lambda r: r.cost)
-    done = solution.status is Status.OPTIMAL
-    method = f"{solver} on the formulation as printed"
-    if not done:
-        method += ": " + (solution.message or "out of time")
-    bound = best.cost if done else min(max(solution.bound, floor(problem)), best.cost)
-    return Outcome(problem, best, bound, method, result.variables, result.constraints, proven=done)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.mir import MirId
     from anabranch_planner.model import AttrRef, Label
-    from anabranch_planner.optimiser.anytime import Outcome
+    from anabranch_planner.optimiser.outcome import Outcome
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.routes import Routing
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
 
 
+#: Components of at most this many flows are solved together, up to this many times as many.
+SMALL, BATCH = 150, 40
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A problem of some of the goals of a larger one.
@@ -159,3 +163,20 @@ def _keep_required(problem: Problem, part: Part) -> Part:
         inserts={s: problem.inserts[s] for s in stores},
     )
     return Part(whole, part.goals)
+
+
+def batches(parts: Sequence[Part]) -> list[list[Part]]:
+    """Small components together, large ones each on their own."""
+    large = [[p] for p in parts if p.problem.flows > SMALL]
+    small: list[list[Part]] = []
+    room = -1
+    for part in parts:
+        size = part.problem.flows
+        if size > SMALL:
+            continue
+        if size > room:
+            small.append([])
+            room = SMALL * BATCH
+        small[-1].append(part)
+        room -= size
+    return large + small

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.mir import is_connected
-from anabranch_planner.optimiser.anytime import (
-    Settings,
-    solve_as_printed,
-    solve_problem,
-)
+from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.assemble import gap, make_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.demands import Limits, Switching, demand
+from anabranch_planner.optimiser.general import solve_as_printed
+from anabranch_planner.optimiser.outcome import Settings
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds

@@ -18,12 +18,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.optimiser.anytime import Outcome, Settings, solve_problem
+from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.assemble import Steps, make_plan
 from anabranch_planner.optimiser.bounds import exclusive, floor
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.neighbourhood import around, reoptimise
 from anabranch_planner.optimiser.optimise import MAX_FLOWS, require_plannable
+from anabranch_planner.optimiser.outcome import Outcome, Settings
 from anabranch_planner.optimiser.problem import Builder
 from anabranch_planner.optimiser.routes import Routing, finish, first_routing
 from anabranch_planner.optimiser.solvers.interface import Solver

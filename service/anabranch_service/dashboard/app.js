@@ -120,6 +120,7 @@ function showEpoch(epoch, running) {
     ["objective", epoch.objective],
     ["queries", epoch.queries.length],
     ["partitions", epoch.parallelism],
+    ...(epoch.switching_cost ? [["rewiring charged", epoch.switching_cost.toFixed(1)]] : []),
     ["gap", epoch.gap === null ? "unknown" : `${(epoch.gap * 100).toFixed(2)} %`],
     ["solved in", `${epoch.solve_ms.toFixed(epoch.solve_ms < 10 ? 1 : 0)} ms`],
     ["found by", epoch.method],

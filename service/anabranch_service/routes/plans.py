@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fastapi import APIRouter
 
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
+from anabranch_planner.plan import Formulation
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
@@ -24,7 +26,8 @@ from anabranch_service.planning import (
     plan_queries,
     problem_of,
 )
-from anabranch_service.records import PlanningRecord, ProblemRecord
+from anabranch_service.records import ProblemRecord
+from anabranch_service.routes.settings import changed
 from anabranch_service.what_if import (
     FULL,
     SUMMARY,
@@ -33,6 +36,7 @@ from anabranch_service.what_if import (
     Running,
     explain_choice,
     read_running,
+    rewired_from,
 )
 from anabranch_service.wire import DryRunIn, DryRunOut, ProblemOut
 
@@ -43,11 +47,11 @@ router = APIRouter(prefix="/v1", tags=["plans"])
 async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     """Plan what is registered with some queries added and some dropped. Stores nothing."""
     current = await ctx.store.planning() or default_planning(ctx.settings)
-    options = PlanningRecord(
-        optimizer=body.optimizer or current.optimizer,
-        objective=body.objective or current.objective,
-        parallelism=body.parallelism or current.parallelism,
-    )
+    options = changed(current, body)
+    if body.formulation is Formulation.PAPER:
+        # It knows neither limits nor the running plan.
+        unlimited = {"switching": 0.0, "memory": None, "copies": None}
+        options = options.model_copy(update=unlimited)
     now = ctx.clock()
     registered = await ctx.store.queries()
     known = {q.id for q in registered}
@@ -83,11 +87,11 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
         sinks={},
         seconds=limit if body.deadline is None else min(body.deadline, limit),
         formulation=body.formulation,
-        solver=body.solver,
     )
     published = await ctx.store.published()
     latest = await ctx.store.epoch(published[-1]) if published else None
     running = read_running(latest, registered, streams)
+    task = replace(task, running=rewired_from(running), widths=body.widths)
     limits = SUMMARY if body.detail == "summary" else FULL
     planned, insight = await asyncio.to_thread(_plan, queries, task, running, limits, body.widths)
     plan = planned.plan
@@ -117,7 +121,11 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
         text=explain_text(plan, planned.queries) if whole else _headline(planned),
         fallback=planned.fallback,
         formulation=task.formulation,
-        solver=task.solver,
+        switching_cost=plan.switching,
+        switching=options.switching,
+        memory=options.memory,
+        copies=options.copies,
+        solver=options.solver,
         deadline=task.seconds,
         detail=body.detail,
         diff=insight.diff,

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from anabranch_service.context import Context, Ctx
 from anabranch_service.loop import default_planning
 from anabranch_service.records import PlanningRecord
-from anabranch_service.wire import SettingsIn, SettingsOut
+from anabranch_service.wire import DryRunIn, SettingsIn, SettingsOut
 
 router = APIRouter(prefix="/v1/settings", tags=["settings"])
 
@@ -20,12 +20,21 @@ async def get_settings(ctx: Ctx) -> SettingsOut:
 
 @router.put("")
 async def put_settings(body: SettingsIn, ctx: Ctx) -> SettingsOut:
-    """Change it; what is left out stays. Takes effect at the next planned epoch."""
+    """Change it; what is left out stays, and null lifts a limit.
+
+    Takes effect at the next planned epoch.
+    """
     current = await ctx.store.planning() or default_planning(ctx.settings)
-    changes = body.model_dump(exclude_none=True)
-    record = PlanningRecord.model_validate({**current.model_dump(), **changes})
+    record = changed(current, body)
     await ctx.store.put_planning(record)
     return _out(ctx, record)
+
+
+def changed(current: PlanningRecord, body: SettingsIn | DryRunIn) -> PlanningRecord:
+    """``current`` with what ``body`` gives; null lifts a limit and means nothing elsewhere."""
+    given = body.model_dump(include=set(PlanningRecord.model_fields), exclude_unset=True)
+    changes = {k: v for k, v in given.items() if v is not None or k in ("memory", "copies")}
+    return PlanningRecord.model_validate({**current.model_dump(), **changes})
 
 
 def _out(ctx: Context, record: PlanningRecord) -> SettingsOut:
@@ -33,6 +42,10 @@ def _out(ctx: Context, record: PlanningRecord) -> SettingsOut:
         optimizer=record.optimizer,
         objective=record.objective,
         parallelism=record.parallelism,
+        switching=record.switching,
+        memory=record.memory,
+        copies=record.copies,
+        solver=record.solver,
         mode=ctx.settings.mode.value,
         epoch_batches=ctx.settings.epoch_batches,
     )

@@ -84,7 +84,9 @@ def measure_incremental(options: Options) -> dict[str, Any]:
             )
     for parallelism in options.parallelisms if groups else ():
         peaks = [g["peak_bytes"] for g in groups if g["parallelism"] == parallelism]
-        verdicts += memory_verdicts(options.targets, peaks, parallelism=parallelism)
+        verdicts += memory_verdicts(
+            options.targets, peaks, parallelism=parallelism, part="incremental"
+        )
     return {"groups": groups, "verdicts": verdicts}
 
 

@@ -62,7 +62,7 @@ def measure_targets(options: Options) -> dict[str, Any]:
             groups.append(_group(target, parallelism, deadline, done))
             verdicts.append(_judge(target, parallelism, done.runs))
             tell(_progress(groups[-1]))
-        verdicts += memory_verdicts(options.targets, peaks, parallelism=parallelism)
+        verdicts += memory_verdicts(options.targets, peaks, parallelism=parallelism, part="targets")
     savings = []
     for target, shape in of_kind(Kind.SAVED):
         if target in options.targets:

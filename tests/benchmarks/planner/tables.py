@@ -56,13 +56,10 @@ def _verdict(found: dict[str, Any]) -> tuple[str, ...]:
         case Kind.SAVED:
             cells = (f"{shape} probes saved", f"≥ {wanted:.0%}", percent(median))
         case Kind.FASTER:
-            limited = found["at_least"]
-            least = f"; {limited} of {found['runs']} are lower bounds" if limited else ""
-            cells = (
-                f"{shape} tight against printed",
-                f"≥ {wanted:g} ×",
-                spread(median, 1) + least,
-            )
+            problems, runs, limited = (found[n] for n in ("problems", "runs", "at_least"))
+            notes = f"; {limited} of {problems} are lower bounds" if limited else ""
+            notes += f"; no ratio on {runs - problems} of {runs}" if problems < runs else ""
+            cells = (f"{shape} tight against printed", f"≥ {wanted:g} ×", spread(median, 1) + notes)
         case Kind.ALONE:
             cells = (
                 f"{shape} proven where printed is not in {within:g} s",
@@ -71,7 +68,11 @@ def _verdict(found: dict[str, Any]) -> tuple[str, ...]:
             )
         case Kind.MEMORY:
             most = found["found"]["high"] / MEBI
-            cells = ("peak memory of any process", f"≤ {wanted / MEBI:g} MiB", f"{most:,.0f} MiB")
+            cells = (
+                f"peak memory, part {found['part']}",
+                f"≤ {wanted / MEBI:g} MiB",
+                f"{most:,.0f} MiB",
+            )
     about = [f"parallelism {found['parallelism']}"]
     about += [f"{found['objective']} objective"] if "objective" in found else []
     cpu = _seconds(found["cpu"]) if "cpu" in found else ""
@@ -239,8 +240,10 @@ def _contender(one: dict[str, Any]) -> str:
 def _ratio(found: dict[str, Any] | None, what: str) -> str:
     if found is None:
         return _NONE
-    least = "≥ " if 2 * found["at_least"] > found["problems"] else ""
-    return least + spread(found[what], 1)
+    least = "≥ " if found["at_least"] else ""
+    problems, runs = found["problems"], found["runs"]
+    some = "" if problems == runs else f" on {problems} of {runs}"
+    return least + spread(found[what], 1) + some
 
 
 def _solvers(entry: dict[str, Any]) -> list[Grid]:
