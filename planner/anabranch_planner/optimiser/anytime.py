@@ -52,7 +52,7 @@ WORK, LEAST_NODES = 2_000_000_000, 10
 #: Nodes that the general solver may take before our branching has the last word.
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
-RESTRICTED_NODES = 200
+RESTRICTED_NODES = 40
 #: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Part of the time that goes into the bound where the program is too large.

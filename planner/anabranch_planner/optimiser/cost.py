@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from anabranch_planner.model import Label
     from anabranch_planner.statistics import Statistics
 
+#: What costs are added up of stays far from infinity, however many relations are joined.
+LARGEST_PRODUCT = 1e250
+
 __all__ = ["DEFAULT_CARDINALITY", "CostModel"]
 
 
@@ -127,7 +130,7 @@ class CostModel:
             found = math.prod(self._figures.cardinality(r) for r in mir.relations)
             for factor in self._selectivities.factors(mir):
                 found *= factor
-            self._products[mir.id] = found
+            found = self._products[mir.id] = min(found, LARGEST_PRODUCT)
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:

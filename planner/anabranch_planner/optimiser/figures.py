@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Tuples per unit of time of a relation of which nothing is known.
 DEFAULT_CARDINALITY = 1000.0
+#: No statistic is greater: products of them have to stay numbers.
+LARGEST = 1e18
 #: By how much a distinct count may exceed what it can't exceed before that is reported.
 TOLERANCE = 0.1
 
@@ -145,16 +147,16 @@ class Figures:
 
 
 def sane(value: float, what: str) -> float:
-    """``value``, if it is finite and not negative.
+    """``value``, if it is not negative and at most :data:`LARGEST`.
 
     Raises:
         StatisticsError: it is not; ``what`` names it.
     """
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value <= LARGEST:
         raise StatisticsError(
             "bad-statistic",
             f"{what} is {value}",
             field="statistics",
-            remedy="statistics are finite and not negative; leave out what is unknown",
+            remedy=f"statistics are from 0 to {LARGEST:g}; leave out what is unknown",
         )
     return float(value)

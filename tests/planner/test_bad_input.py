@@ -1,0 +1,152 @@
+"""Statistics that make no sense, absurd sizes, broken solvers: an honest plan or a refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.errors import QueryError, StatisticsError
+from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.solvers.interface import Solver
+from tests.support.queries import FixedStatistics, chain, join_query
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_planner.plan import Plan
+
+QUERIES = (
+    chain("R.a=S.a", "S.b=T.b", id="q1"),
+    chain("S.b=T.b", "T.c=U.c", id="q2"),
+)
+STATISTICS = FixedStatistics(
+    cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
+    selectivities={"R.a=S.a": 0.02, "S.b=T.b": 0.015, "T.c=U.c": 0.01},
+)
+PROBLEM = {
+    "streams": {"R": {"rate": 50}, "S": {"rate": 100}, "T": {"rate": 80}, "U": {"rate": 300}},
+    "queries": {
+        "q1": {"relations": ["R", "S", "T"], "predicates": ["R.a = S.a", "S.b = T.b"]},
+        "q2": {"relations": ["S", "T", "U"], "predicates": ["S.b = T.b", "T.c = U.c"]},
+    },
+    "parallelism": 4,
+}
+
+BROKEN = {
+    "missing": ("raise ModuleNotFoundError('No module named ortools')", "install the package"),
+    "crashing": ("import os; os.abort()", "SIGABRT"),
+    "silent": ("import os; os._exit(0)", "code 0"),
+}
+
+
+def checked(plan: Plan, statistics: FixedStatistics = STATISTICS) -> Plan:
+    validate_plan(plan, QUERIES)
+    assert cost_of(plan, QUERIES, statistics, parallelism=4) == pytest.approx(plan.cost)
+    assert 0 <= plan.bound <= plan.cost
+    return plan
+
+
+# --- statistics --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), 1e300])
+def test_statistics_that_are_no_amounts_are_refused_by_name(bad: float) -> None:
+    for statistics, name in (
+        (FixedStatistics(cardinalities={"R": bad}), "cardinality of R"),
+        (FixedStatistics(default=100.0, distincts={("R", "a"): bad}), "distinct R(a)"),
+        (FixedStatistics(default=100.0, selectivities={"R.a=S.a": bad}), "R.a = S.a"),
+    ):
+        with pytest.raises(StatisticsError) as caught:
+            optimise(QUERIES, statistics)
+        assert caught.value.code == "bad-statistic"
+        assert name in caught.value.message
+        assert caught.value.remedy
+
+
+def test_contradictions_are_put_right_and_listed() -> None:
+    statistics = FixedStatistics(
+        default=100.0,
+        distincts={("R", "a"): 5000.0, ("S", "b"): 0.0},
+        selectivities={"T.c=U.c": 3.0},
+    )
+    model = CostModel(statistics, parallelism=4)
+    plan = optimise(QUERIES, statistics, parallelism=4)
+    for store in plan.mirs:
+        model.cardinality(store)
+    assert checked(plan, statistics).gap == 0
+    assert len(model.contradictions) >= 2
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e18])
+def test_any_amount_can_be_planned_with(size: float) -> None:
+    statistics = FixedStatistics(default=size, selectivity_default=1.0)
+    plan = checked(optimise(QUERIES, statistics, parallelism=4), statistics)
+    assert plan.gap <= 1e-6
+
+
+def test_nothing_known_at_all_is_assumed() -> None:
+    plan = checked(optimise(QUERIES, FixedStatistics(), parallelism=4), FixedStatistics())
+    assert plan.gap == 0
+
+
+def test_forty_relations_of_absurd_size_have_a_cost_that_is_a_number() -> None:
+    query = chain(*(f"R{i:02}.a{i}=R{i + 1:02}.a{i}" for i in range(39)), id="long")
+    statistics = FixedStatistics(default=1e18, selectivity_default=1.0)
+    plan = optimise([query], statistics)
+    validate_plan(plan, [query])
+    assert 0 < plan.bound <= plan.cost < float("inf")
+
+
+def test_a_cross_product_is_refused_by_name() -> None:
+    apart = join_query(["R.a=S.a", "T.c=U.c"], id="apart")
+    with pytest.raises(QueryError, match="'apart' is a cross product"):
+        optimise([*QUERIES, apart], STATISTICS)
+
+
+# --- solvers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_solver_leaves_a_plan_that_says_so(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = optimise(QUERIES, STATISTICS, parallelism=4).cost
+    monkeypatch.setenv("PYTHONPATH", broken(tmp_path, how))
+    plan = checked(optimise(QUERIES, STATISTICS, parallelism=4, solver=Solver.CP_SAT))
+    assert plan.bound <= best <= plan.cost * (1 + 1e-9)
+    assert "cp-sat" in plan.method
+    assert BROKEN[how][1] in plan.method
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_the_command_gives_that_plan_too(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    command = [sys.executable, "-m", "anabranch_planner", "plan", str(path), "--json"]
+    ended = subprocess.run(
+        [*command, "--solver", "cp-sat"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": broken(tmp_path, how)},
+    )
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert BROKEN[how][1] in document["method"]
+    assert 0 < document["bound"] <= document["cost"]
+    assert document["gap"] == pytest.approx(1 - document["bound"] / document["cost"])
+    assert {q: len(orders) for q, orders in document["queries"].items()} == {"q1": 3, "q2": 3}
+
+
+def broken(folder: Path, how: str) -> str:
+    """A search path on which the package of CP-SAT is broken; solvers run in child processes."""
+    (folder / "ortools").mkdir()
+    (folder / "ortools" / "__init__.py").write_text(BROKEN[how][0] + "\n")
+    return str(folder)
