@@ -260,6 +260,7 @@ def test_the_command_prints_one_line_per_part(capsys: pytest.CaptureFixture[str]
     assert command.main([*arguments, "--parallelism", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["benchmark"], found["part"]) == ("planner", "tpch")
+    assert found["sources"] == command.fingerprint()
     assert found["settings"] == {"seeds": 1, "parallelism": [1], "limit": 30.0, "scale": 0.001}
     with pytest.raises(SystemExit):
         command.main(["--seeds", "0"])
@@ -270,6 +271,18 @@ def test_the_command_prints_one_line_per_part(capsys: pytest.CaptureFixture[str]
         check=True,
     )
     assert "targets" in told.stdout
+
+
+def test_there_are_no_figures_where_the_code_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digests = iter(["before", "after"])
+    monkeypatch.setattr(command, "fingerprint", lambda: next(digests))
+    monkeypatch.setattr(command, "_measure", lambda *_: {"verdicts": []})
+    assert command.main(["--json", "--only", "targets"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "changed while it was measured" in printed.err
 
 
 def test_lines_are_drawn_in_their_place() -> None:

@@ -159,3 +159,36 @@ def test_a_redis_that_does_not_answer_is_exit_code_1(
     scenario = tmp_path / "s.yaml"
     scenario.write_text("streams: {a: {path: a.parquet, rows_per_batch: 1}}")
     one_line(run("replay", str(scenario), "--out", str(tmp_path / "out")), 1, "ANABRANCH_REDIS_URL")
+
+
+def test_settings_are_shown_and_set(url: str, client: Client) -> None:
+    before = answer("settings", "show", url=url)
+    assert before == client.settings().document()
+    assert (before["optimizer"], before["switching"], before["memory"]) == ("clash", 0.1, None)
+    after = answer("settings", "set", "--memory", "2e9", "--copies", "3", "--switching", "0",
+                   "--solver", "highs", "--optimizer", "shared", url=url)  # fmt: skip
+    changed = {"memory": 2e9, "copies": 3, "switching": 0.0, "solver": "highs"}
+    assert after == before | changed | {"optimizer": "shared"}
+    lifted = answer("settings", "set", "--memory", "none", "--copies", "none", url=url)
+    assert lifted == after | {"memory": None, "copies": None}
+    shown = run("settings", "show", url=url)
+    assert shown.exit_code == 0
+    assert "shared" in shown.stdout
+    assert "any" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "nothing to change"),
+        (["--memory", "lots"], 2, "'lots' is no limit"),
+        (["--copies", "0"], 1, "copies"),
+        (["--optimizer", "magic"], 1, "optimizer"),
+        (["--switching", "-1"], 1, "switching"),
+    ],
+)
+def test_settings_that_cannot_be_used(url: str, arguments: list[str], code: int, told: str) -> None:
+    result = run("settings", "set", *arguments, url=url)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert told in result.stderr

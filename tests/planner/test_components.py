@@ -28,7 +28,7 @@ from tests.support.small_problems import small_problem
 if TYPE_CHECKING:
     from anabranch_planner.optimiser.problem import Problem
 
-TENS = range(8)
+TENS = range(6)
 
 
 def small(key: str) -> Problem:

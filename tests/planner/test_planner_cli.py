@@ -154,6 +154,37 @@ def test_a_clique_of_twelve_is_planned_and_says_how() -> None:
     assert document["gap"] == 0 or document["method"] != "highs"
 
 
+#: Two copies of S are worth their inserts; every tuple is 100 bytes wide.
+SHARED_STORE = """
+streams: {R: {rate: 50}, S: {rate: 100, width: 50}, T: {rate: 800}}
+queries:
+  q1: {relations: [R, S], predicates: [R.a = S.a]}
+  q2: {relations: [S, T], predicates: [S.b = T.b]}
+parallelism: 4
+"""
+
+
+def test_limits_of_the_file_and_of_flags() -> None:
+    free = planned("-", stdin=SHARED_STORE)
+    assert [c["store"].partition("[")[0] for c in free["copies"]].count("S") == 2
+    one = planned("-", stdin=f"{SHARED_STORE}limits: {{copies: 1}}\n")
+    assert len({c["store"].partition("[")[0] for c in one["copies"]}) == len(one["copies"]) == 3
+    assert one["cost"] > free["cost"]
+    assert one["gap"] == 0
+    assert planned("-", "--copies", "1", stdin=SHARED_STORE)["cost"] == one["cost"]
+    assert planned("-", "--copies", "2", stdin=f"{SHARED_STORE}limits: {{copies: 1}}\n") == {
+        **free, **{k: pytest.approx(free[k], abs=1e9) for k in free if k.endswith("_ms")}
+    }  # fmt: skip
+    # One copy of each: (50 + 800) tuples of 100 bytes and 100 of 50.
+    tight = planned("-", "--memory", "90000", stdin=SHARED_STORE)
+    assert tight["cost"] == one["cost"]
+    assert planned("-", "--memory", "95000", stdin=SHARED_STORE)["cost"] == free["cost"]
+    result = run("plan", "-", "--memory", "89999", stdin=SHARED_STORE)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: memory: one copy of every relation takes 90000 bytes")
+    assert "raise the budget" in result.stderr
+
+
 def test_no_queries_are_no_trouble() -> None:
     document = planned("-", stdin="streams: {}\nqueries: {}")
     assert (document["cost"], document["queries"], document["copies"]) == (0, {}, [])
@@ -168,6 +199,13 @@ def test_no_queries_are_no_trouble() -> None:
         (["plan", "-"], "a: [", "this is no YAML"),
         (["plan", "-", "--deadline", "-1"], SMALL, "--deadline: -1.0 is no deadline"),
         (["plan", "-", "--deadline", "nan"], SMALL, "--deadline: nan is no deadline"),
+        (["plan", "-", "--memory", "-1"], SMALL, "memory: a memory budget of -1.0 bytes"),
+        (["plan", "-", "--copies", "0"], SMALL, "copies: at most 0 copies of a store"),
+        (
+            ["plan", "-", "--copies", "1", "--formulation", "paper"],
+            SMALL,
+            "formulation: the paper's formulation has no limits",
+        ),
         (["plan", "-", "--solver", "gurobi"], SMALL, "--solver"),
         (["plan", "-", "--threads", "0"], SMALL, "--threads"),
         (["plan", "-", "--optimiser", "clash"], SMALL, "--optimiser"),

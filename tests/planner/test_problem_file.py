@@ -317,3 +317,43 @@ def test_the_file_in_the_documentation() -> None:
     assert [m.alias for m in query.members] == ["R", "s", "t"]
     assert problem.statistics.cardinality(query.members[2].relation) == 40
     assert list(problem.statistics.selectivities.values()) == [0.015]
+
+
+def test_limits_and_widths() -> None:
+    problem = parse(
+        "streams: {R: {width: 40}, S: {rate: 5}}\n"
+        "queries: {q: {relations: [{stream: R, filter: a > 1}, S], predicates: [R.a = S.a]}}\n"
+        "limits: {memory: 1e9, copies: 2}\n"
+    )
+    assert (problem.limits.memory, problem.limits.copies) == (1e9, 2)
+    (filtered,) = [r.id for r in problem.queries[0].relations if r.stream == "R"]
+    assert filtered != "R"
+    assert problem.limits.widths == {filtered: 40.0}
+    free = parse(GOOD).limits
+    assert (free.memory, free.copies, free.widths) == (None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("limits: 5", "limits"),
+        ("limits: {memry: 5}", "limits.memry"),
+        ("limits: {memory: -1}", "limits.memory"),
+        ("limits: {memory: .inf}", "limits.memory"),
+        ("limits: {memory: lots}", "limits.memory"),
+        ("limits: {copies: 0}", "limits.copies"),
+        ("limits: {copies: 1.5}", "limits.copies"),
+    ],
+)
+def test_limits_that_make_no_sense(line: str, field: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse(f"{GOOD}{line}\n")
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("width", ["0", "-3", "wide", "true", ".nan"])
+def test_widths_that_make_no_sense(width: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse(GOOD.replace("T: {}", f"T: {{width: {width}}}"))
+    assert caught.value.field == "streams.T.width"

@@ -222,3 +222,45 @@ def test_redis_going_away_and_coming_back(settings: Settings) -> None:
             assert service.get("/v1/epochs/1")["queries"] == ["pair"]
     finally:
         redis.close()
+
+
+def test_an_epoch_is_not_rewired_for_next_to_nothing(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.call("PUT", "/v1/settings", 200, {"switching": 1000})
+    shop.plan(-1)
+    first = shop.get("/v1/epochs/0")
+    assert first["switching_cost"] == 0, "there was nothing to change"
+    arrivals = {"orders": 9000, "customers": 10, "items": 300}
+    distincts = {name: {"order_id": 3.0, "customer_id": 8.0} for name in arrivals}
+    snapshot = Snapshot(0, 4, 4, arrivals=arrivals, distincts=distincts)
+    assumed = {"add": [], "switching": 0}
+    shop.plan(0, next_batch=4, snapshot=snapshot)
+    second = shop.get("/v1/epochs/1")
+    assert second["switching_cost"] == 0
+    assert not second["diff"]["steps"]["added"]
+    assert not second["diff"]["stores"]["built"]
+    free = shop.post("/v1/plans:dry-run", assumed, 200)
+    assert free["switching_cost"] == 0
+    assert free["cost"] < second["cost"]
+    charged = shop.post("/v1/plans:dry-run", {"switching": 1e-6, "copies": 3}, 200)
+    assert charged["cost"] == pytest.approx(free["cost"])
+    assert charged["switching_cost"] > 0
+    assert (charged["switching"], charged["copies"], charged["memory"]) == (1e-6, 3, None)
+    # It changes what pays more than its charge.
+    shop.call("PUT", "/v1/settings", 200, {"switching": 1e-6})
+    shop.plan(1, next_batch=8, snapshot=snapshot)
+    third = shop.get("/v1/epochs/2")
+    assert third["cost"] == pytest.approx(free["cost"])
+    assert third["switching_cost"] == pytest.approx(charged["switching_cost"])
+    assert third["diff"]["steps"]["added"]
+    listed = {e["epoch"]: e["switching_cost"] for e in shop.get("/v1/epochs")["items"]}
+    assert listed == {0: 0, 1: 0, 2: third["switching_cost"]}
+
+
+def test_the_paper_formulation_is_asked_without_limits(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    body = {"formulation": "paper", "copies": 1, "memory": 1e12, "switching": 0.5}
+    answer = shop.post("/v1/plans:dry-run", body, 200)
+    assert answer["rejected"] == {}
+    assert (answer["copies"], answer["memory"], answer["switching"]) == (None, None, 0)

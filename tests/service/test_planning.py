@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.model import QueryId
+from anabranch_planner.optimiser.footprint import Footprint, footprint
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service import planning
@@ -14,15 +18,17 @@ from anabranch_service.normalise import parse, usable_streams
 from anabranch_service.planning import StatedStatistics, Task, plan_queries
 from anabranch_service.records import PlanningRecord, StreamRecord
 from anabranch_service.routes.streams import read_stream
+from anabranch_service.widths import relation_widths
 from anabranch_service.wire import StreamIn
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pytest
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_planner.model import JoinQuery, RelationId
     from anabranch_planner.plan import Plan
 
 RECORDS: dict[str, StreamRecord] = {
@@ -110,3 +116,77 @@ def test_stated_cardinalities_go_before_measured_ones() -> None:
     assert StatedStatistics(stated, {relation.id: 9.0}).cardinality(relation.id) == 9.0
     assert stated.distinct(relation.id, ("customer_id",)) is None
     assert stated.selectivity(pair.predicates[0]) is None
+
+
+def limited(**options: object) -> Task:
+    given = task()
+    return replace(given, options=given.options.model_copy(update=options))
+
+
+def test_limits_are_kept() -> None:
+    free = plan_queries(queries(), limited())
+    assert any(not m.is_base for m in free.plan.mirs)
+    # An unknown relation counts as 1000 tuples, as wide as the types of its columns.
+    widths = relation_widths(queries(), task().streams, {})
+    planned = plan_queries(queries(), limited(memory=1000 * sum(widths.values())))
+    assert all(m.is_base for m in planned.plan.mirs)
+    assert len(planned.plan.copies) == len(widths)
+    assert planned.plan.cost > free.plan.cost
+    assert (planned.rejected, planned.fallback) == ({}, "")
+
+
+def test_a_memory_that_is_too_small_is_left_out_and_refuses_nobody() -> None:
+    planned = plan_queries(queries(), limited(memory=10.0, copies=1))
+    assert planned.rejected == {}
+    assert planned.plan.queries == (QueryId("chain"), QueryId("pair"))
+    assert "without the memory budget: one copy of every relation takes" in planned.fallback
+    # Other limits stay.
+    assert max(Counter(c.mir for c in planned.plan.copies).values()) == 1
+
+
+def test_the_running_plan_stays_where_little_is_gained() -> None:
+    running = plan_queries(queries(), task())
+    footprints = footprint(running.plan, running.queries)
+    again = plan_queries(queries(), replace(limited(switching=0.5), running=footprints))
+    assert again.plan.switching == 0
+    assert footprint(again.plan, again.queries) == footprints
+    nothing = Footprint(frozenset(), frozenset())
+    charged = plan_queries(queries(), replace(limited(switching=0.5), running=nothing))
+    assert charged.plan.switching > 0
+    off = plan_queries(queries(), replace(limited(switching=0.0), running=nothing))
+    assert off.plan == running.plan
+
+
+def test_a_solver_that_is_missing_leaves_a_plan_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ortools.py").write_text("raise ModuleNotFoundError('No module named ortools')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    planned = plan_queries(queries(), limited(solver=Solver.CP_SAT))
+    assert planned.rejected == {}
+    assert planned.plan.queries == (QueryId("chain"), QueryId("pair"))
+    assert "install the package ortools" in planned.plan.method
+    assert 0 <= planned.plan.bound <= planned.plan.cost
+    planned.ruleset.validate()
+
+
+class _Negative(NoStatistics):
+    """Statistics of which those of one relation are broken."""
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        return -1.0 if relation == "items" else None
+
+
+def test_statistics_that_make_no_sense_cost_only_the_query_that_needs_them() -> None:
+    planned = plan_queries(queries(), replace(task(), statistics=_Negative()))
+    assert planned.plan.queries == (QueryId("pair"),)
+    problem = planned.rejected["chain"]
+    assert (problem.code, problem.field) == ("bad-statistic", "statistics")
+    assert "items" in problem.message
+
+
+def test_no_time_at_all_gives_a_plan_with_a_gap() -> None:
+    planned = plan_queries(queries(), replace(task(), seconds=0.0))
+    assert planned.rejected == {}
+    assert "no time" in planned.plan.method
+    assert planned.plan.bound <= plan_queries(queries(), task()).plan.cost

@@ -53,10 +53,23 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
     for body, field in (
         ({"optimizer": "magic"}, "optimizer"),
         ({"parallelism": 0}, "parallelism"),
+        ({"switching": -0.1}, "switching"),
+        ({"memory": -1}, "memory"),
+        ({"copies": 0}, "copies"),
+        ({"solver": "gurobi"}, "solver"),
         ({"mode": "live"}, "mode"),
     ):
         assert service.call("PUT", "/v1/settings", 422, body)["errors"][0]["field"] == field
     assert service.get("/v1/settings") == after
+
+
+def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> None:
+    before = service.get("/v1/settings")
+    limits = {"memory": 1e9, "copies": 2, "switching": 0.25, "solver": "highs"}
+    assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
+    lifted = dict.fromkeys(limits)
+    after = service.call("PUT", "/v1/settings", 200, lifted)
+    assert after == before | limits | {"memory": None, "copies": None}
 
 
 def test_the_dashboard_is_served_from_here_alone(service: Service) -> None:

@@ -110,8 +110,9 @@ def paper_cost(problem: SmallProblem, solver: Solver = Solver.HIGHS) -> float:
         raise AssertionError(f"{found.solution.status}: {found.solution.message}")
     barred = graph.mirs.keys() - set(found.mirs)
     routing = finish(graph, tree_routes(graph, found.edges, barred))
-    if not same(routing.cost, found.solution.bound):
-        bound = found.solution.bound
+    bound = found.solution.bound
+    # The point may hold a step that nothing needs, if that costs less than the solver's tolerance.
+    if routing.cost > bound and not same(routing.cost, bound):
         raise AssertionError(f"the paper's optimum is {bound!r}, its orders cost {routing.cost!r}")
     return routing.cost
 

@@ -15,5 +15,6 @@ Parts, each of which prints one line of JSON as soon as it is done:
 from parsed queries to the compiled and validated ruleset, in a process that has loaded the solver
 and made a small plan before. Every shape has a process of its own, whose peak memory is its own.
 Every plan is validated outside the time; plans that were proven optimal in different ways must cost
-the same.
+the same. Where the planner's code changes during a run there are no figures, since later processes
+would load other code than earlier ones: measure a copy of what is being worked on.
 """

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anabranch_planner
 from anabranch_planner.plan import Objective
 from tests.benchmarks.figures import document, line, show, tell
 from tests.benchmarks.planner import (
@@ -40,6 +43,7 @@ class Part(StrEnum):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code. Parts that are done keep their line if a later fails."""
     options = _options(arguments)
+    sources = fingerprint()
     for part in options.only:
         load = os.getloadavg()
         try:
@@ -47,13 +51,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (WrongPlanError, WorkerError) as error:
             tell(f"no figures for {part}: {error}")
             return 1
-        entry = document("planner", _settings(part, options), load) | {"part": str(part)} | found
+        if fingerprint() != sources:
+            tell(f"no figures for {part}: the planner's code changed while it was measured")
+            return 1
+        head = document("planner", _settings(part, options), load)
+        entry = head | {"part": str(part), "sources": sources} | found
         if options.json:
             sys.stdout.write(line(entry) + "\n")
             sys.stdout.flush()
         else:
             show([grid.rich() for grid in tables(entry)])
     return 0
+
+
+def fingerprint() -> str:
+    """A digest of the planner's code as it is on disk, which every worker loads anew."""
+    digest = hashlib.sha256()
+    folder = Path(anabranch_planner.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

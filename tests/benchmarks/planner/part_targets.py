@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: The optimiser's deadline as a share of the time for a certified gap. The rest is for the pass
 #: that is running when the deadline passes, and for the ruleset.
-DEADLINE_SHARE = 0.85
+DEADLINE_SHARE = 0.8
 _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 
 
