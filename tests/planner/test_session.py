@@ -10,6 +10,8 @@ from anabranch_planner.environment import natural
 from anabranch_planner.errors import QueryError
 from anabranch_planner.model import QueryId
 from anabranch_planner.optimiser.check import cost_of, validate_plan
+from anabranch_planner.optimiser.demands import Switching
+from anabranch_planner.optimiser.footprint import footprint
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.session import Session
 from anabranch_planner.optimiser.watch import Watch
@@ -98,3 +100,21 @@ def test_out_of_time_the_running_plan_is_kept_rather_than_a_worse_one() -> None:
     assert best.cost < hurried.cost
     assert warm.cost == pytest.approx(best.cost)
     assert warm.bound <= best.cost
+
+
+@given(seed=st.integers(0, 10_000), parallelism=st.sampled_from((1, 4)))
+def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
+    seed: int, parallelism: int
+) -> None:
+    queries, statistics = natural(seed, relations=8, count=6, size=4)
+    best = optimise(queries, statistics, parallelism=parallelism)
+    plan = optimise(
+        queries,
+        statistics,
+        parallelism=parallelism,
+        switching=Switching(footprint(best, queries), 0.5),
+        watch=Watch(deadline=0.0),
+    )
+    validate_plan(plan, queries)
+    assert plan.switching == 0.0
+    assert plan.cost == pytest.approx(best.cost)

@@ -25,7 +25,7 @@ from anabranch_planner.optimiser.outcome import Settings
 from anabranch_planner.optimiser.problem import Problem, build_problem
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.optimiser.warm import complete, routes_of
+from anabranch_planner.optimiser.warm import complete, routes_of, running_routes
 from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.model import JoinQuery
+    from anabranch_planner.optimiser.routes import Routing
     from anabranch_planner.statistics import Statistics
 
 #: Flow variables up to which the integer program is built.
@@ -81,7 +82,8 @@ def optimise(
             the other optimisers are there for comparison and know neither.
         start: a plan for the joint search to begin from, such as the running epoch's: it may be
             for other queries and statistics. It decides which of several equally cheap plans is
-            found and how soon, not how good the plan is.
+            found and how soon, not how good the plan is. Where switching is charged, the default
+            is the running plan.
 
     Raises:
         QueryError: two queries have one id, or a query is a cross product.
@@ -108,8 +110,7 @@ def optimise(
     if formulation is Formulation.PAPER:
         outcome = solve_as_printed(whole, queries, settings, joint)
     else:
-        known = None if start is None else complete(whole, routes_of(whole, start))
-        outcome = solve_problem(whole, settings, joint, known)
+        outcome = solve_problem(whole, settings, joint, _warm(whole, start))
     with watch.phase("assemble"):
         plan = make_plan(optimizer, objective, [outcome])
     if outcome.proven or limits is not None or switching is not None:
@@ -127,6 +128,15 @@ def optimise(
         gap=gap(naive.cost, plan.bound),
         method=f"shared, because {plan.method} found nothing better",
     )
+
+
+def _warm(problem: Problem, start: Plan | None) -> Routing | None:
+    """A plan to begin from: ``start``, else the running one if changing it is charged."""
+    if start is not None:
+        return complete(problem, routes_of(problem, start))
+    if problem.extra_steps:
+        return complete(problem, running_routes(problem))
+    return None
 
 
 def _apart(whole: Problem, optimizer: Optimizer, settings: Settings, watch: Watch) -> Plan:

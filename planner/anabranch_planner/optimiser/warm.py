@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.optimiser.routes import Routes, Routing, finish, shortest
+from anabranch_planner.optimiser.routes import Routes, Routing, finish, shortest, tree_routes
 
 if TYPE_CHECKING:
     from anabranch_planner.optimiser.problem import EdgeId, Problem
@@ -34,6 +34,20 @@ def routes_of(problem: Problem, plan: Plan) -> Routes:
         if at == goal.sink:
             routes[index] = tuple(path)
     return routes
+
+
+def running_routes(problem: Problem) -> Routes:
+    """The paths that the running plan has, where ``problem`` charges switching from it.
+
+    What that charge is not written for is running (:func:`demands.demand`).
+    """
+    edges = dict.fromkeys(e for goal in problem.goals for e in goal.edges)
+    barred = {
+        m
+        for m in problem.mirs
+        if all((m, a) in problem.extra_copies for a in problem.partitions[m] or (None,))
+    }
+    return tree_routes(problem, (e for e in edges if e not in problem.extra_steps), barred)
 
 
 def complete(problem: Problem, routes: Routes) -> Routing | None:
