@@ -49,14 +49,20 @@ if TYPE_CHECKING:
 #: a general solver is given the rest: that is better where a large component has many independent
 #: fractional spots, which cuts close one by one and branching only together.
 WORK, LEAST_NODES = 2_000_000_000, 10
+#: Sooner, if so many nodes leave more than this part of the gap.
+CHECK_NODES, SLOW = 50, 0.9
 #: Nodes that the general solver may take before our branching has the last word.
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
 RESTRICTED_NODES = 40
 #: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
 BROKEN = (ImportError, RuntimeError, MemoryError)
-#: Part of the time that goes into the bound where the program is too large.
-BOUND_SHARE = 0.3
+#: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
+#: machine; one whose copies are charged counts for so many.
+REACH, CHARGED = 40_000, 8
+#: Where it is not: part of the time that goes into the bound, and of what is left into one
+#: neighbourhood.
+BOUND_SHARE, PIECE_SHARE = 0.4, 0.2
 
 
 def solve_problem(
@@ -75,8 +81,9 @@ def solve_problem(
     low = floor(problem)
     if watch.expired():
         return Outcome(problem, known, low, "greedy: no time for more", 0, 0)
-    if problem.flows > settings.max_flows:
-        return _beyond(problem, known, settings, watch)
+    beyond = _beyond_reach(problem, settings, watch)
+    if beyond:
+        return _piecemeal(problem, known, settings, watch, beyond)
     with watch.phase("reduce"):
         reduced = drop_unprofitable(problem)
         parts = split(reduced)
@@ -104,20 +111,34 @@ def solve_problem(
     return Outcome(problem, best, bound, method, tally.variables, tally.rows, proven=proven)
 
 
-def _beyond(problem: Problem, known: Routing, settings: Settings, watch: Watch) -> Outcome:
-    """Above the cap: neighbourhoods instead of the whole, and a bound by shares."""
+def _beyond_reach(problem: Problem, settings: Settings, watch: Watch) -> str:
+    """Why the program of the whole is not built; empty if it is."""
+    if problem.flows > settings.max_flows:
+        return f"{problem.flows} flows exceed the cap of {settings.max_flows}"
+    left = watch.left()
+    work = problem.flows * (CHARGED if problem.charged else 1)
+    if left is not None and work > REACH * left:
+        return f"{problem.flows} flows are too many for the time"
+    return ""
+
+
+def _piecemeal(
+    problem: Problem, known: Routing, settings: Settings, watch: Watch, why: str
+) -> Outcome:
+    """Neighbourhoods instead of the whole, and a bound by shares."""
     left = watch.left()
     with watch.phase("bound"):
         share = watch if left is None else watch.within(left * BOUND_SHARE)
         bound = max(by_shares(problem, share, settings.seed), floor(problem))
 
     def solve(part: Problem) -> Routing:
-        return solve_problem(part, replace(settings, max_flows=part.flows), watch).routing
+        left = watch.left()
+        some = watch if left is None else watch.within(left * PIECE_SHARE)
+        return solve_problem(part, replace(settings, max_flows=part.flows), some).routing
 
     with watch.phase("search"):
         best = search(problem, known, solve, watch, settings.seed)
-    method = f"neighbourhoods: {problem.flows} flows exceed the cap of {settings.max_flows}"
-    return Outcome(problem, best, min(bound, best.cost), method, 0, 0)
+    return Outcome(problem, best, min(bound, best.cost), f"neighbourhoods: {why}", 0, 0)
 
 
 def _unused(problem: Problem, parts: Sequence[Part]) -> float:
@@ -200,6 +221,9 @@ def _branch(
             _close(search, settings, share)
         else:
             advance(search, share, nodes)
+    for _, search in hard if nodes is None else ():
+        # What others left of their time.
+        advance(search, watch)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
         copies |= decided(part.problem, search.best.copies)
@@ -277,8 +301,13 @@ def _close(search: Search, settings: Settings, watch: Watch) -> None:
         return
     program = search.made.program
     nodes = max(WORK // program.variables**2, LEAST_NODES)
-    if advance(search, watch, nodes) or watch.expired():
-        return
+    while nodes > 0:
+        before = search.gap
+        if advance(search, watch, min(nodes, CHECK_NODES)) or watch.expired():
+            return
+        nodes -= CHECK_NODES
+        if search.gap > SLOW * before:
+            break
     left = watch.left()
     solution = solve_program(
         Solver.HIGHS,

@@ -25,10 +25,15 @@ if TYPE_CHECKING:
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
-#: Flows (edges summed over goals) of one neighbourhood.
-FLOWS = 2_500
+#: Flows (edges summed over goals) of one neighbourhood, and of one whose copies are charged.
+FLOWS, CHARGED_FLOWS = 2_500, 800
 #: Neighbourhoods that are tried for every query, on average.
 ROUNDS = 2
+
+
+def size_of(problem: Problem) -> int:
+    """How many flows a neighbourhood of ``problem`` should have."""
+    return CHARGED_FLOWS if problem.charged else FLOWS
 
 
 class Sharing:
@@ -47,7 +52,7 @@ class Sharing:
                         self._users[e].append(goal.name)
                     self._edges[goal.name].add(e)
 
-    def around(self, query: str, flows: int = FLOWS) -> list[str]:
+    def around(self, query: str, flows: int) -> list[str]:
         """``query`` and those that can share most with it, up to so many flows."""
         shared: dict[str, int] = defaultdict(int)
         for e in self._edges[query]:
@@ -56,7 +61,7 @@ class Sharing:
         return _nearest(query, shared, self._flows, flows)
 
 
-def around(problem: Problem, query: str, flows: int = FLOWS) -> list[str]:
+def around(problem: Problem, query: str, flows: int) -> list[str]:
     """:meth:`Sharing.around` for one query only."""
     mine = {e for g in problem.goals if g.mir is None and g.name == query for e in g.edges}
     shared: dict[str, int] = defaultdict(int)
@@ -187,7 +192,7 @@ def search(
             if watch.expired():
                 return best
             if query not in seen:
-                free = sharing.around(query)
+                free = sharing.around(query, size_of(problem))
                 seen.update(free)
                 best = reoptimise(problem, best, free, solve)
         if best.cost >= before:

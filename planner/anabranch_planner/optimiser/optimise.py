@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_FLOWS = 150_000
 #: Part of a deadline for the joint program; the rest is for sharing plans made alone, which is
 #: tried where the joint program was not solved to the end.
-JOINT_SHARE = 0.75
+JOINT_SHARE = 0.9
 
 
 def optimise(

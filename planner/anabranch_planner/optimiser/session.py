@@ -22,7 +22,7 @@ from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.assemble import Steps, make_plan
 from anabranch_planner.optimiser.bounds import exclusive, floor
 from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.neighbourhood import around, reoptimise
+from anabranch_planner.optimiser.neighbourhood import around, reoptimise, size_of
 from anabranch_planner.optimiser.optimise import MAX_FLOWS, require_plannable
 from anabranch_planner.optimiser.outcome import Outcome, Settings
 from anabranch_planner.optimiser.problem import Builder
@@ -116,7 +116,7 @@ class Session:
             self._builder.add([query])
             problem = self._builder.problem()
             known = self._routing(problem)
-            free = around(problem, query.id)
+            free = around(problem, query.id, size_of(problem))
 
         def solve(part: Problem) -> Routing:
             return solve_problem(part, self._settings, watch).routing
