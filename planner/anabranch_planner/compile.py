@@ -152,6 +152,7 @@ class _Compiler:
         self.stores: dict[tuple[str, StoreCopy], StoreSpec] = {}
         self.ready: dict[tuple[str, MirId], int] = {}
         self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
+        self.joined: dict[tuple[int, frozenset[Label]], MirId] = {}
 
     def run(self) -> Ruleset:
         for copy in self.plan.copies:
@@ -235,7 +236,7 @@ class _Compiler:
         path = owner + goal.order.start
         for step in goal.order.steps:
             labels = node.labels | frozenset(step.members)
-            joined = canonical(goal.classes, goal.relation_of, labels).id
+            joined = self._joined(goal, labels)
             key = (step.target, step.members, joined)
             path += ">" + "*".join(step.members)
             child = node.children.get(key)
@@ -249,6 +250,14 @@ class _Compiler:
             node, path = child, child.edge
             node.goals.append(goal)
         node.ends.append(goal)
+
+    def _joined(self, goal: _Goal, labels: frozenset[Label]) -> MirId:
+        """The canonical sub-join of the goal over ``labels``: a goal's orders meet it again."""
+        # The classes belong to a query or an MIR, which outlive the compilation.
+        key = (id(goal.classes), labels)
+        if key not in self.joined:
+            self.joined[key] = canonical(goal.classes, goal.relation_of, labels).id
+        return self.joined[key]
 
     def _levels(self, trees: list[tuple[str, RelationId, _Node]]) -> dict[Edge, int]:
         """Edge -> level, and (as a side effect) when each MIR store is ready."""

@@ -112,7 +112,12 @@ def join_keys(
     """
     pairs = []
     for key_class in classes:
-        left, right = key_class.restrict(head), key_class.restrict(target)
+        left = right = None
+        for m in key_class.members:
+            if m.label in head:
+                left = left or m
+            elif m.label in target:
+                right = right or m
         if left and right:
-            pairs.append((left[0], right[0], key_class.type))
+            pairs.append((left, right, key_class.type))
     return tuple(sorted(pairs, key=lambda p: (p[1], p[0])))

@@ -255,7 +255,6 @@ def _attempt(
         parallelism=task.options.parallelism,
         sinks=task.sinks,
     )
-    ruleset.validate()
     return plan, ruleset, solve_ms
 
 
