@@ -9,6 +9,7 @@ from anabranch_planner.mir import sub_join
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.explain import mir_label, store_labels
 from anabranch_planner.optimiser.timing import loosest_bounds
+from anabranch_planner.optimiser.uncertainty import CostRange, cost_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +59,7 @@ def document(planned: Planned) -> dict[str, Any]:
         found = {order.start: stores(order) for order in answers[query.id]}
         return {member.alias: found[member.label] for member in query.members}
 
+    spread = _spread(planned.problem, plan)
     return {
         "cost": plan.cost,
         "individual_cost": planned.individual.cost,
@@ -97,6 +99,7 @@ def document(planned: Planned) -> dict[str, Any]:
             }
             for copy in plan.copies
         ],
+        "cost_range": {"low": spread.low, "high": spread.high},
         "assumed": list(assumed),
         "contradictions": list(contradictions),
     }
@@ -105,9 +108,11 @@ def document(planned: Planned) -> dict[str, Any]:
 def facts(planned: Planned) -> dict[str, str]:
     """The figures for people; the plan itself is for ``explain_text``."""
     plan = planned.plan
+    spread = _spread(planned.problem, plan)
     return {
         "queries": str(len(plan.queries)),
         "cost": f"{plan.cost:.10g}, at least {plan.bound:.10g} (gap {plan.gap:.2%})",
+        "if assumptions are off": f"{spread.low:.10g} to {spread.high:.10g}",
         "planned alone": _beside(planned.individual, plan),
         "planned alone, shared": _beside(planned.shared, plan),
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
@@ -131,6 +136,16 @@ def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ..
         model.cardinality(sub_join(query, frozenset(query.labels)))
     assumed = sorted({*problem.assumed, *model.assumed})
     return tuple(assumed), model.contradictions
+
+
+def _spread(problem: Problem, plan: Plan) -> CostRange:
+    return cost_range(
+        plan,
+        problem.queries,
+        problem.statistics,
+        parallelism=problem.parallelism,
+        partitioning=problem.partitioning,
+    )
 
 
 def _beside(other: Plan, plan: Plan) -> str:

@@ -356,6 +356,13 @@ class SettingsOut(BaseModel):
     epoch_batches: int
 
 
+class CostRangeOut(BaseModel):
+    """A plan's cost if every assumed figure were a tenth or ten times the default."""
+
+    low: float
+    high: float
+
+
 class DryRunOut(BaseModel):
     """The plan that would be made, how it differs from the latest published epoch's, and why.
 
@@ -378,6 +385,7 @@ class DryRunOut(BaseModel):
     variables: int
     constraints: int
     statistics_epoch: int | None
+    cost_range: CostRangeOut
     assumed: list[str]
     rejected: dict[str, ProblemOut]
     explain: dict[str, JsonValue]

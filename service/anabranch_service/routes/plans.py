@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
+from anabranch_planner.optimiser.uncertainty import cost_range
 from anabranch_planner.plan import Formulation
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.assumptions import Names, assume
@@ -38,7 +39,7 @@ from anabranch_service.what_if import (
     read_running,
     rewired_from,
 )
-from anabranch_service.wire import DryRunIn, DryRunOut, ProblemOut
+from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 
@@ -95,6 +96,9 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     limits = SUMMARY if body.detail == "summary" else FULL
     planned, insight = await asyncio.to_thread(_plan, queries, task, running, limits, body.widths)
     plan = planned.plan
+    spread = await asyncio.to_thread(
+        cost_range, plan, planned.queries, task.statistics, parallelism=options.parallelism
+    )
     whole = body.detail == "full"
     return DryRunOut(
         optimizer=plan.optimizer,
@@ -112,6 +116,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
         variables=plan.variables,
         constraints=plan.constraints,
         statistics_epoch=None if snapshot is None else snapshot.epoch,
+        cost_range=CostRangeOut(low=spread.low, high=spread.high),
         assumed=list(planned.assumed),
         rejected={
             name: ProblemOut(**problem.model_dump())
