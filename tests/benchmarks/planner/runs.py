@@ -236,9 +236,7 @@ def phases_of(watch: Watch, seconds: float) -> dict[str, float]:
 
 def compile_validated(plan: Plan, drawn: Drawn, parallelism: int) -> None:
     """Compile the ruleset of ``plan``, which validates it, as the service does."""
-    compile_ruleset(
-        plan, drawn.queries, drawn.streams, epoch=0, parallelism=parallelism, sinks={}
-    )
+    compile_ruleset(plan, drawn.queries, drawn.streams, epoch=0, parallelism=parallelism, sinks={})
 
 
 def cpu_seconds() -> float:
