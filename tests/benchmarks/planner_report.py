@@ -1,4 +1,7 @@
-"""The section on planning of ``docs/benchmarks.md``: the newest line of every part."""
+"""The section on planning of ``docs/benchmarks.md``: the newest line of every part.
+
+A part that was measured for several parallelisms in several runs is shown for each.
+"""
 
 from __future__ import annotations
 
@@ -114,8 +117,12 @@ def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[st
     Args:
         figures: the folder of the charts.
     """
-    newest = {entry["part"]: entry for entry in entries if "part" in entry}
-    found = [newest[part] for part in _NOTES if part in newest]
+    newest = {
+        (entry["part"], str(entry["settings"].get("parallelism"))): entry
+        for entry in entries
+        if "part" in entry
+    }
+    found = [newest[key] for part in _NOTES for key in sorted(newest) if key[0] == part]
     if not found:
         return []
     parts = [_PLANNING]
