@@ -113,6 +113,8 @@ def solve_problem(
 
 def _beyond_reach(problem: Problem, settings: Settings, watch: Watch) -> str:
     """Why the program of the whole is not built; empty if it is."""
+    if settings.as_a_whole:
+        return ""
     if problem.flows > settings.max_flows:
         return f"{problem.flows} flows exceed the cap of {settings.max_flows}"
     left = watch.left()
@@ -134,7 +136,7 @@ def _piecemeal(
     def solve(part: Problem) -> Routing:
         left = watch.left()
         some = watch if left is None else watch.within(left * PIECE_SHARE)
-        return solve_problem(part, replace(settings, max_flows=part.flows), some).routing
+        return solve_problem(part, replace(settings, as_a_whole=True), some).routing
 
     with watch.phase("search"):
         best = search(problem, known, solve, watch, settings.seed)

@@ -19,12 +19,14 @@ class Settings:
 
     Attributes:
         max_flows: above it no program of the whole is built, only of neighbourhoods.
+        as_a_whole: build it whatever its size and the time: the problem is a neighbourhood.
     """
 
     solver: Solver
     seed: int
     threads: int
     max_flows: int
+    as_a_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
