@@ -40,9 +40,8 @@ from anabranch_planner.optimiser.solvers.registry import solve as solve_program
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import Label
     from anabranch_planner.optimiser.copies import Kept
-    from anabranch_planner.optimiser.problem import Goal, Problem, Sub
+    from anabranch_planner.optimiser.problem import Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 
 #: Our branching takes this many nodes times variables squared, and at least so many nodes, before
@@ -158,18 +157,14 @@ def _lower(problem: Problem, reduced: Problem, routing: Routing) -> Routes | Non
     """``routing`` of ``problem`` as routes of ``reduced``, if that still has all its MIRs."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
-    at = {(g.mir, g.name, g.start): i for i, g in enumerate(reduced.goals)}
-    return {at[_key(problem.goals[g])]: path for g, path in routing.routes.items()}
-
-
-def _key(goal: Goal) -> tuple[Sub | None, str, Label]:
-    return goal.mir, goal.name, goal.start
+    at = {g.key: i for i, g in enumerate(reduced.goals)}
+    return {at[problem.goals[g].key]: path for g, path in routing.routes.items()}
 
 
 def _lift(problem: Problem, reduced: Problem, found: Found) -> Routing:
     """What was found for ``reduced`` as a routing of ``problem``."""
-    at = {_key(g): i for i, g in enumerate(problem.goals)}
-    routes = {at[_key(reduced.goals[g])]: path for g, path in found.routes.items()}
+    at = {g.key: i for i, g in enumerate(problem.goals)}
+    routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)
 
 

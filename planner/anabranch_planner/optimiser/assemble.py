@@ -11,17 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.mir import MirId
-    from anabranch_planner.model import AttrRef, Label
+    from anabranch_planner.model import AttrRef
     from anabranch_planner.optimiser.outcome import Outcome
-    from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.optimiser.problem import EdgeId, Goal, GoalKey, Problem, Sub
     from anabranch_planner.optimiser.routes import Routing
 
 #: How a step is accessed, by the path that it ends.
 PathAccess = dict[tuple["EdgeId", ...], Access]
 #: Steps by edge and access.
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
-#: A goal whatever problem it is listed in: (maintained MIR, name, start).
-GoalKey = tuple["Sub | None", str, "Label"]
 
 
 def assemble(
@@ -60,7 +58,7 @@ def merge_prefixes(
     for problem, routing in parts:
         for index, path in routing.routes.items():
             goal = problem.goals[index]
-            key = _key(goal)
+            key = goal.key
             if key not in routes or _price(problem, path) < _price(problem, routes[key]):
                 routes[key] = path
             goals.setdefault(key, (problem, goal))
@@ -102,10 +100,6 @@ def merge_prefixes(
         for attribute in sorted(attributes, key=attribute_rank)
     ]
     return orders, copies, sum(steps.values()) + sum(c.insert_cost for c in copies)
-
-
-def _key(goal: Goal) -> GoalKey:
-    return goal.mir, goal.name, goal.start
 
 
 def _id(problem: Problem, store: Sub) -> MirId:

@@ -40,6 +40,8 @@ MAX_SETS = 600
 #: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
 Sub = int
 EdgeId = int
+#: A goal whatever problem it is listed in: (maintained MIR, name, start).
+GoalKey = tuple["Sub | None", str, Label]
 
 
 class SubJoin:
@@ -86,6 +88,11 @@ class Goal:
     def maintains(self) -> bool:
         """Whether the path keeps an MIR up to date, rather than answering a query."""
         return self.mir is not None
+
+    @property
+    def key(self) -> GoalKey:
+        """What tells the goal from others of the same graph."""
+        return self.mir, self.name, self.start
 
 
 @dataclass(slots=True)

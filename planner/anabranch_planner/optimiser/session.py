@@ -35,12 +35,9 @@ from anabranch_planner.plan import Objective, Optimizer, Plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery, Label, QueryId
-    from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.model import JoinQuery, QueryId
+    from anabranch_planner.optimiser.problem import EdgeId, GoalKey, Problem
     from anabranch_planner.statistics import Statistics
-
-#: A goal whatever its index: (maintained MIR, name, start).
-GoalKey = tuple["Sub | None", str, "Label"]
 
 
 class Session:
@@ -172,7 +169,7 @@ class Session:
 
     def _routing(self, problem: Problem) -> Routing:
         """The routes so far, as far as ``problem`` has their goals; no cost if some lack."""
-        at = {_key(g): i for i, g in enumerate(problem.goals)}
+        at = {g.key: i for i, g in enumerate(problem.goals)}
         routes = {at[k]: path for k, path in self._routes.items() if k in at}
         if any(g.mir is None and i not in routes for i, g in enumerate(problem.goals)):
             return Routing(routes, {}, {}, float("inf"))
@@ -181,13 +178,9 @@ class Session:
     def _take(self, outcome: Outcome, watch: Watch) -> Plan:
         problem, routing = outcome.problem, outcome.routing
         self._bound = min(max(outcome.bound, 0.0), routing.cost)
-        self._routes = {_key(problem.goals[g]): path for g, path in routing.routes.items()}
+        self._routes = {problem.goals[g].key: path for g, path in routing.routes.items()}
         with watch.phase("assemble"):
             return make_plan(Optimizer.CLASH, self._objective, [outcome], self._steps)
-
-
-def _key(goal: Goal) -> GoalKey:
-    return goal.mir, goal.name, goal.start
 
 
 def _timed(query: JoinQuery) -> bool:
