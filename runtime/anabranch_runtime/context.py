@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch_runtime.coverage import Interval, Tile
-    from anabranch_runtime.layout import StoreLayout
-    from anabranch_runtime.segment import Segment
+    from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.layout import StoreLayout
+    from anabranch_runtime.state.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

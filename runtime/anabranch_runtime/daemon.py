@@ -25,7 +25,7 @@ def main() -> None:
     import pyspark.worker
 
     import anabranch_runtime.job
-    import anabranch_runtime.source  # noqa: F401
+    import anabranch_runtime.sources.recorded  # noqa: F401
 
     gc.collect()
     gc.freeze()

@@ -22,15 +22,15 @@ import structlog
 
 from anabranch_planner.exchange import Boundary, Mode, Progress
 from anabranch_planner.ruleset import store_from_json
-from anabranch_runtime.access import accesses
 from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.fold import fold, snapshot, steps_seen, stream_counts
-from anabranch_runtime.layout import StoreLayout
-from anabranch_runtime.lifecycle import enter_epoch
-from anabranch_runtime.retention import drop_unused, expire, merges, watermarks
-from anabranch_runtime.sinks import STAGING, clear_staging, publish, write_empty
-from anabranch_runtime.state import Manifests
+from anabranch_runtime.sinks.parquet import STAGING, clear_staging, publish, write_empty
+from anabranch_runtime.state.access import accesses
+from anabranch_runtime.state.layout import StoreLayout
+from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.state.manifest import Manifests
+from anabranch_runtime.state.retention import drop_unused, expire, merges, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
-    from anabranch_runtime.state import State, StoreState
-    from anabranch_runtime.worker import TaskReport
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.task.worker import TaskReport
 
     Job = Callable[[BatchContext], list[TaskReport]]
 

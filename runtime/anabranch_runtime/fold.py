@@ -9,9 +9,9 @@ import numpy as np
 
 from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics
 from anabranch_planner.optimiser.measured import remember, step_samples
-from anabranch_runtime.index import estimate_distinct, merge_sketches
-from anabranch_runtime.segment import Segment
-from anabranch_runtime.state import UNPLANNED, Sketch
+from anabranch_runtime.state.manifest import UNPLANNED, Sketch
+from anabranch_runtime.state.segment import Segment
+from anabranch_runtime.vectors.index import estimate_distinct, merge_sketches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from anabranch_planner.ruleset import Ruleset
     from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.state import EdgeCounts, State, StoreState, StreamState
-    from anabranch_runtime.worker import TaskReport
+    from anabranch_runtime.state.manifest import EdgeCounts, State, StoreState, StreamState
+    from anabranch_runtime.task.worker import TaskReport
 
 
 def fold(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch_runtime.arrivals import Block
 from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.control import fetch_ruleset
-from anabranch_runtime.rendezvous import Rendezvous
-from anabranch_runtime.source import decode_block
-from anabranch_runtime.worker import TaskReport, run_task
+from anabranch_runtime.sources.recorded import decode_block
+from anabranch_runtime.task.arrivals import Block
+from anabranch_runtime.task.rendezvous import Rendezvous
+from anabranch_runtime.task.worker import TaskReport, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,18 +21,18 @@ from redis.exceptions import RedisError
 
 from anabranch_planner.exchange import Mode
 from anabranch_planner.types import parse_type
-from anabranch_runtime.arrow_types import arrow_type
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.job import run_batch
-from anabranch_runtime.recording import Recording, batches_of, convert
-from anabranch_runtime.source import (
+from anabranch_runtime.sources.recorded import (
     FORMAT,
     SCHEMA,
     RecordedSource,
     block_row,
     source_options,
 )
+from anabranch_runtime.sources.recording import Recording, batches_of, convert
+from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ import yaml
 from anabranch_client.oracle import Active, compare
 from anabranch_client.tpch import QUERIES
 from anabranch_runtime.control import fetch_ruleset
-from anabranch_runtime.worker import run_task
+from anabranch_runtime.task.worker import run_task
 from tests.benchmarks.system_run import WrongResultError
 from tests.support.local_replay import LocalReplay
 from tests.support.redis import redis_url
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from anabranch_client.scenario import RecordedStream
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.recording import Recording
-    from anabranch_runtime.worker import TaskReport
+    from anabranch_runtime.sources.recording import Recording
+    from anabranch_runtime.task.worker import TaskReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from anabranch_planner.ruleset import (
     StoreId,
     TimeBound,
 )
-from anabranch_runtime.access import accesses, relation_tiles
-from anabranch_runtime.coverage import Tile
-from anabranch_runtime.state import State
+from anabranch_runtime.state.access import accesses, relation_tiles
+from anabranch_runtime.state.coverage import Tile
+from anabranch_runtime.state.manifest import State
 from tests.support.states import RS, base_store, mir_store, rules
 
 KEY = (KeyPart(AttrRef(Label("R"), "a"), AttrRef(Label("S"), "a"), "bigint"),)

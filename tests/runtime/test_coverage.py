@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.coverage import Interval, covered_since, subtract, tile
+from anabranch_runtime.state.coverage import Interval, covered_since, subtract, tile
 
 _INTERVAL = st.tuples(st.integers(0, 14), st.integers(0, 5)).map(lambda x: (x[0], x[0] + x[1]))
 

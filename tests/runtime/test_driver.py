@@ -18,11 +18,11 @@ import redis as redis_client
 
 from anabranch_planner import ruleset as rulesets
 from anabranch_planner.exchange import Boundary, Keys, Mode
-from anabranch_runtime.arrivals import Block
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.worker import run_task
+from anabranch_runtime.task.arrivals import Block
+from anabranch_runtime.task.worker import run_task
 from tests.support.redis import redis_url
 from tests.support.states import RS, ST, rules
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.driver import Job
-    from anabranch_runtime.worker import TaskReport
+    from anabranch_runtime.task.worker import TaskReport
 
 KEYS = Keys("test")
 

@@ -20,9 +20,9 @@ from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.typecheck import typed
 from anabranch_planner.types import DataType, TypeKind, parse_type
-from anabranch_runtime.arrow_types import arrow_type, spark_type
 from anabranch_runtime.errors import ArrowTypeError, ExpressionError
-from anabranch_runtime.expressions import evaluate, filter_mask
+from anabranch_runtime.vectors.arrow_types import arrow_type, spark_type
+from anabranch_runtime.vectors.expressions import evaluate, filter_mask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.index import (
+from anabranch_runtime.vectors.index import (
     build_index,
     distinct_sketch,
     estimate_distinct,
     merge_sketches,
 )
-from anabranch_runtime.keys import KeyVector, mix
+from anabranch_runtime.vectors.keys import KeyVector, mix
 
 _TOP = (1 << 64) - 1
 #: Hashes as they come, and ones that share buckets or low bits.

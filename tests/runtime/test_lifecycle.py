@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from anabranch_planner.exchange import Visibility
-from anabranch_runtime import lifecycle
-from anabranch_runtime.lifecycle import enter_epoch, serves
-from anabranch_runtime.state import UNPLANNED, State
+from anabranch_runtime.state import lifecycle
+from anabranch_runtime.state.lifecycle import enter_epoch, serves
+from anabranch_runtime.state.manifest import UNPLANNED, State
 from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 
 

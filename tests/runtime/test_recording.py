@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_runtime import recording
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.recording import batches_of, convert, read_rows
+from anabranch_runtime.sources import recording
+from anabranch_runtime.sources.recording import batches_of, convert, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime import rendezvous
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.rendezvous import Rendezvous
+from anabranch_runtime.task import rendezvous
+from anabranch_runtime.task.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from pathlib import Path

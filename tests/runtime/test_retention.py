@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch_runtime.access import accesses
-from anabranch_runtime.lifecycle import enter_epoch
-from anabranch_runtime.retention import FANOUT, drop_unused, expire, horizons, merges, watermarks
-from anabranch_runtime.state import State
+from anabranch_runtime.state.access import accesses
+from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.retention import (
+    FANOUT,
+    drop_unused,
+    expire,
+    horizons,
+    merges,
+    watermarks,
+)
 from tests.support.states import (
     MINUTE,
     RS,

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index import build_index
-from anabranch_runtime.keys import key_vector
-from anabranch_runtime.segment import (
+from anabranch_runtime.state.segment import (
     ALIGNMENT,
     MAGIC,
     OFFSET_BITS,
@@ -23,6 +21,8 @@ from anabranch_runtime.segment import (
     Segment,
     open_segment,
 )
+from anabranch_runtime.vectors.index import build_index
+from anabranch_runtime.vectors.keys import key_vector
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_runtime import sinks
-from anabranch_runtime.sinks import STAGING, ResultWriter, clear_staging, publish, write_empty
+from anabranch_runtime.sinks import parquet as sinks
+from anabranch_runtime.sinks.parquet import (
+    STAGING,
+    ResultWriter,
+    clear_staging,
+    publish,
+    write_empty,
+)
 from tests.support.states import RS, rules
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from anabranch_planner.mir import MirId
 from anabranch_planner.model import Label
 from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.lifecycle import enter_epoch
-from anabranch_runtime.state import KEPT, Manifests, Sketch, State, read_manifest
+from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.state.manifest import KEPT, Manifests, Sketch, State, read_manifest
 from tests.support.states import RS, base_store, mir_store, rules, segment
 
 if TYPE_CHECKING:

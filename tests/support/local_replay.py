@@ -22,8 +22,6 @@ from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Optimizer, Plan
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics, Statistics
-from anabranch_runtime.arrivals import Block
-from anabranch_runtime.arrow_types import spark_type
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -32,8 +30,10 @@ from anabranch_runtime.control import (
     fetch_ruleset,
 )
 from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.recording import Recording, batches_of, convert, read_rows
-from anabranch_runtime.worker import TaskReport, run_task
+from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
+from anabranch_runtime.task.arrivals import Block
+from anabranch_runtime.task.worker import TaskReport, run_task
+from anabranch_runtime.vectors.arrow_types import spark_type
 from tests.support.scenario_file import Scenario, read_scenario
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
 from anabranch_planner.types import parse_type
-from anabranch_runtime.segment import Segment
-from anabranch_runtime.state import StoreState
+from anabranch_runtime.state.manifest import StoreState
+from anabranch_runtime.state.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_planner.ruleset import Ruleset
-    from anabranch_runtime.coverage import Interval
+    from anabranch_runtime.state.coverage import Interval
 
 MINUTE = 60_000_000
 RS = "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a"

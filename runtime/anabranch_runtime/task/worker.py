@@ -21,15 +21,15 @@ import numpy as np
 
 from anabranch_planner.model import AttrRef, Label
 from anabranch_planner.ruleset import StoreId, arrival_edge
-from anabranch_runtime.arrivals import take_in
-from anabranch_runtime.index import distinct_sketch
-from anabranch_runtime.keys import key_vector
-from anabranch_runtime.layout import Layout, base_layout
-from anabranch_runtime.partial import Partial, RowSet, concat_partials
-from anabranch_runtime.probe import Prober, check
-from anabranch_runtime.segment import PackWriter, Segment, SegmentReader, open_segment
-from anabranch_runtime.sinks import ResultWriter, output_schema, project
-from anabranch_runtime.stores import combination_rows, insert, merge
+from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
+from anabranch_runtime.state.layout import Layout, base_layout
+from anabranch_runtime.state.segment import PackWriter, Segment, SegmentReader, open_segment
+from anabranch_runtime.state.stores import combination_rows, insert, merge
+from anabranch_runtime.task.arrivals import take_in
+from anabranch_runtime.task.partial import Partial, RowSet, concat_partials
+from anabranch_runtime.task.probe import Prober, check
+from anabranch_runtime.vectors.index import distinct_sketch
+from anabranch_runtime.vectors.keys import key_vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from anabranch_planner.model import RelationId
     from anabranch_planner.ruleset import OutputRule, ProbeRule, Ruleset
-    from anabranch_runtime.arrivals import Arrivals, BatchTable, Block
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.coverage import Interval
-    from anabranch_runtime.state import EdgeCounts
-    from anabranch_runtime.stores import KeyCache
+    from anabranch_runtime.state.coverage import Interval
+    from anabranch_runtime.state.manifest import EdgeCounts
+    from anabranch_runtime.state.stores import KeyCache
+    from anabranch_runtime.task.arrivals import Arrivals, BatchTable, Block
 
     Exchange = Callable[[str], list[str]]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.arrivals import BatchTable
-from anabranch_runtime.index import build_index
-from anabranch_runtime.keys import KeyVector, key_vector, partition_of
-from anabranch_runtime.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
+from anabranch_runtime.state.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
+from anabranch_runtime.task.arrivals import BatchTable
+from anabranch_runtime.vectors.index import build_index
+from anabranch_runtime.vectors.keys import KeyVector, key_vector, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from anabranch_planner.model import AttrRef
     from anabranch_planner.ruleset import IndexSpec, StoreSpec
-    from anabranch_runtime.layout import Layout, StoreLayout
-    from anabranch_runtime.partial import Partial
+    from anabranch_runtime.state.layout import Layout, StoreLayout
+    from anabranch_runtime.task.partial import Partial
 
     KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
     #: Key vectors already computed for a table: (attributes, types) -> vector.

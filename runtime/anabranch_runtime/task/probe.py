@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_planner.model import Label
-from anabranch_runtime.expressions import evaluate, filter_mask
-from anabranch_runtime.keys import key_vector, partition_of, values_equal
-from anabranch_runtime.partial import Partial, RowSet, concat_partials, concat_rows
-from anabranch_runtime.segment import OFFSET_BITS, SIGMA
+from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA
+from anabranch_runtime.task.partial import Partial, RowSet, concat_partials, concat_rows
+from anabranch_runtime.vectors.expressions import evaluate, filter_mask
+from anabranch_runtime.vectors.keys import key_vector, partition_of, values_equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from anabranch_planner.model import AttrRef
     from anabranch_planner.ruleset import KeyPart, ProbeRule, TimeBound
     from anabranch_runtime.context import Access
-    from anabranch_runtime.coverage import Interval, Tile
-    from anabranch_runtime.layout import Layout, StoreLayout
-    from anabranch_runtime.segment import SegmentReader
+    from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.layout import Layout, StoreLayout
+    from anabranch_runtime.state.segment import SegmentReader
 
     Ints = NDArray[np.int64]
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from anabranch_runtime.control import gate
-from anabranch_runtime.recording import Recording, read_rows
+from anabranch_runtime.sources.recording import Recording, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

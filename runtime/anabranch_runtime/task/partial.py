@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.segment import OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,8 +33,8 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index import HashIndex, build_index
-from anabranch_runtime.keys import key_vector
+from anabranch_runtime.vectors.index import HashIndex, build_index
+from anabranch_runtime.vectors.keys import key_vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ n / d END`` is safe. Conjuncts of a filter have no order in SQL: those that can'
 and the others see only the rows that are left.
 
 **Where Arrow differs.** NaN equals NaN and is greater than any number; ``-0.0 = 0.0``; decimals
-follow the call's type (:mod:`anabranch_runtime.arithmetic`); casts are Spark's
-(:mod:`anabranch_runtime.casts`, which names the few that are refused).
+follow the call's type (:mod:`anabranch_runtime.vectors.arithmetic`); casts are Spark's
+(:mod:`anabranch_runtime.vectors.casts`, which names the few that are refused).
 
 >>> from anabranch_planner.types import parse_type
 >>> price = Column("", "price", parse_type("int"))
@@ -22,7 +22,7 @@ follow the call's type (:mod:`anabranch_runtime.arithmetic`); casts are Spark's
 [True, False, False]
 
 **Refused rather than answered wrongly**: LIKE with a pattern that is no literal; comparison of
-values that have no common exact type; and what :mod:`anabranch_runtime.casts` lists.
+values that have no common exact type; and what :mod:`anabranch_runtime.vectors.casts` lists.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ import pyarrow.compute as pc
 from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, columns
 from anabranch_planner.sql.coercion import common_type
 from anabranch_planner.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
-from anabranch_runtime import arithmetic, text
-from anabranch_runtime.arrays import (
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors import arithmetic, text
+from anabranch_runtime.vectors.arrays import (
     Bools,
     Ints,
     assemble,
@@ -50,9 +51,8 @@ from anabranch_runtime.arrays import (
     truths,
     with_nulls,
 )
-from anabranch_runtime.arrow_types import arrow_type
-from anabranch_runtime.casts import cast
-from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.casts import cast
 
 Fetch = Callable[[Column], pa.Array]
 

@@ -5,7 +5,7 @@ holds the hashes whose top ``k`` bits are ``b``, and ``starts[b]`` is where it b
 as many buckets as entries a probe finds its lower bound after half a step on average. All three
 arrays are plain and position independent, so a segment maps them from its file.
 
->>> from anabranch_runtime.keys import key_vector
+>>> from anabranch_runtime.vectors.keys import key_vector
 >>> import pyarrow as pa
 >>> stored = build_index(key_vector([pa.array([5, 6, 5, None])], ["bigint"]))
 >>> probes = key_vector([pa.array([6, 7, 5])], ["bigint"]).hashes
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from anabranch_runtime.keys import U64, KeyVector
+from anabranch_runtime.vectors.keys import U64, KeyVector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_runtime.arrays import Ints
+    from anabranch_runtime.vectors.arrays import Ints
 
 U32 = npt.NDArray[np.uint32]
 

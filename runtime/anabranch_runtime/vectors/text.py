@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_runtime.arrays import by_value
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors.arrays import by_value
 
 
 def like(text: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:

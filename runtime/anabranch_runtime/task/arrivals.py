@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.expressions import filter_mask
-from anabranch_runtime.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.vectors.expressions import filter_mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.model import Relation, RelationId
-    from anabranch_runtime.layout import Layout
+    from anabranch_runtime.state.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

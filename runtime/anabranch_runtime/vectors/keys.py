@@ -32,8 +32,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_runtime.arrays import Bools, Ints, both, fixed, plain, present
 from anabranch_runtime.errors import KeyTypeError
+from anabranch_runtime.vectors.arrays import Bools, Ints, both, fixed, plain, present
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from anabranch_planner.model import AttrRef, Label, RelationId
-from anabranch_runtime.expressions import evaluate
-from anabranch_runtime.segment import IndexKey
+from anabranch_runtime.state.segment import IndexKey
+from anabranch_runtime.vectors.expressions import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         StoreSpec,
         StreamSpec,
     )
-    from anabranch_runtime.partial import Table
+    from anabranch_runtime.task.partial import Table
 
 
 @dataclass(frozen=True, slots=True)

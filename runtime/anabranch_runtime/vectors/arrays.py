@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch_planner.types import DataType, TypeKind
-from anabranch_runtime.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

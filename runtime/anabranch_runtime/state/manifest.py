@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_planner.exchange import Activation
 from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.segment import Segment
+from anabranch_runtime.state.segment import Segment
 
 if TYPE_CHECKING:
     from pathlib import Path

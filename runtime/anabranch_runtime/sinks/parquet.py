@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_runtime.arrow_types import arrow_type
-from anabranch_runtime.expressions import evaluate
-from anabranch_runtime.probe import fetcher
+from anabranch_runtime.task.probe import fetcher
+from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.expressions import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from anabranch_planner.ruleset import QuerySpec
-    from anabranch_runtime.partial import Partial
+    from anabranch_runtime.task.partial import Partial
 
 STAGING = ".staging"
 #: Rows per row group at most.

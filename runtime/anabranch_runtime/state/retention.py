@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.access import relation_tiles
 from anabranch_runtime.context import Merge
-from anabranch_runtime.lifecycle import serves
+from anabranch_runtime.state.access import relation_tiles
+from anabranch_runtime.state.lifecycle import serves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_planner.ruleset import QuerySpec, Ruleset
     from anabranch_runtime.context import Access
-    from anabranch_runtime.segment import Segment
-    from anabranch_runtime.state import State, StoreState
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.state.segment import Segment
 
 #: Segments of one level that become one of the next.
 FANOUT = 6

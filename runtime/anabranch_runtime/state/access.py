@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.model import RelationId
 from anabranch_runtime.context import Access
-from anabranch_runtime.coverage import tile
-from anabranch_runtime.lifecycle import serves
+from anabranch_runtime.state.coverage import tile
+from anabranch_runtime.state.lifecycle import serves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import KeyPart, ProbeRule, Ruleset
-    from anabranch_runtime.coverage import Interval, Tile
-    from anabranch_runtime.state import State, StoreState
+    from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.manifest import State, StoreState
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner import ruleset as rulesets
 from anabranch_planner.exchange import Activation, Visibility
-from anabranch_runtime.coverage import covered_since
-from anabranch_runtime.state import StoreState, StreamState
+from anabranch_runtime.state.coverage import covered_since
+from anabranch_runtime.state.manifest import StoreState, StreamState
 
 if TYPE_CHECKING:
     from typing import Any
 
     from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import QuerySpec, Ruleset
-    from anabranch_runtime.state import State
+    from anabranch_runtime.state.manifest import State
 
 
 #: Epochs whose first batch is kept.

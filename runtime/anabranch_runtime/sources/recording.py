@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_planner.types import parse_type
-from anabranch_runtime.arrow_types import arrow_type
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

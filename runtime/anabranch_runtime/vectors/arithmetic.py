@@ -13,9 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_planner.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
-from anabranch_runtime.arrays import both, decimals, fixed, overflow, present, unscaled, with_nulls
-from anabranch_runtime.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors.arrays import (
+    both,
+    decimals,
+    fixed,
+    overflow,
+    present,
+    unscaled,
+    with_nulls,
+)
+from anabranch_runtime.vectors.arrow_types import arrow_type
 
 _CHECKED = {
     "add": pc.add_checked,

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_planner.types import EXACT, FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
-from anabranch_runtime.arithmetic import rounded
-from anabranch_runtime.arrays import (
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors.arithmetic import rounded
+from anabranch_runtime.vectors.arrays import (
     MICROS_PER_DAY,
     by_value,
     fixed,
@@ -32,8 +33,7 @@ from anabranch_runtime.arrays import (
     unscaled,
     with_nulls,
 )
-from anabranch_runtime.arrow_types import arrow_type
-from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,1 @@
+"""What is stored: segments, the manifest, and which generation of a store answers a probe."""

@@ -1,0 +1,1 @@
+"""One task of one batch: take in, store, probe, write."""

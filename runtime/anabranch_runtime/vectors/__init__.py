@@ -1,0 +1,1 @@
+"""Columns: types, expressions, keys and their indexes, a whole vector at a time."""
