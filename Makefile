@@ -9,7 +9,7 @@ ARGS   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites test test-full check format demo bench bench-planner clean
+.PHONY: help setup prerequisites test test-full check format demo bench bench-planner bench-runtime clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,13 +24,17 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
+	@echo "Compiling the runtime's kernels"
+	@$(BIN)/python -m anabranch_runtime.vectors.kernels
 	@touch $@
 
 test: setup ## run the tests, but for the slow ones
-	@$(BIN)/python -m pytest -m "not slow and not bench" $(ARGS) </dev/null
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS) </dev/null
 
-test-full: setup ## run every test, with many more random examples
-	@$(BIN)/python -m pytest -m "not bench" --hypothesis-profile deep $(ARGS) </dev/null
+# Hours; CONTRIBUTING.md has the parts. ARGS="tests/runtime", ARGS="-k many_runs" run some of it.
+test-full: setup ## run every test, with many more random examples (hours)
+	@$(BIN)/python -m pytest --hypothesis-profile deep -o console_output_style=count \
+		--durations=30 $(ARGS) </dev/null
 
 check: setup ## lint, formatting, types and import contracts
 	@$(BIN)/ruff check .
@@ -57,6 +61,13 @@ bench-planner: setup ## measure planning only, rewrite docs/benchmarks.md (ARGS:
 	@mkdir -p docs/benchmarks
 	@$(BIN)/python -m tests.benchmarks.planner --json $(ARGS) >> docs/benchmarks/planner.jsonl
 	@$(BIN)/python -m tests.benchmarks.report
+
+# An hour on a small machine; ARGS="--only sharing latency" takes some of it. For the options of one,
+# run its module: python -m tests.benchmarks.runtime.sharing --help
+bench-runtime: setup ## measure the runtime, write docs/benchmarks-runtime.md (ARGS: --only NAMES)
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m tests.benchmarks.runtime --json $(ARGS) >> docs/benchmarks/runtime.jsonl
+	@$(BIN)/python -m tests.benchmarks.runtime.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

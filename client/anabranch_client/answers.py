@@ -25,16 +25,92 @@ class Column(Answer):
 
 
 class StreamInfo(Answer):
-    """A registered stream; ``lateness`` is a duration or ``unbounded``."""
+    """A registered stream; ``lateness`` is a duration or ``unbounded``.
+
+    ``idle_timeout`` is a duration, or None where the stream may be silent for ever.
+    """
 
     name: str
     columns: list[Column]
     event_time: str | None = None
     lateness: str | None = None
+    idle_timeout: str | None = None
+    keep_late: bool = False
     source: dict[str, Any] = Field(default_factory=dict)
+    waiting_tuples: int | None = None
+    waiting_seconds: float | None = None
+    lost_entries: int | None = None
+    source_error: str | None = None
     input_tuples: int | None = None
     late_tuples: int | None = None
     invalid_tuples: int | None = None
+
+
+class StreamStatistics(Answer):
+    """What a stream did in one epoch; rates per second of wall time and of event time."""
+
+    tuples: int
+    late: int = 0
+    invalid: int = 0
+    tuples_per_second: float | None = None
+    tuples_per_event_second: float | None = None
+    delay_us: dict[str, int] = Field(default_factory=dict)
+
+
+class StoreStatistics(Answer):
+    """A store at the end of an epoch; ``keys``: key -> distinct values, at most."""
+
+    tuples: int
+    bytes: int
+    segments: int
+    keys: dict[str, float] = Field(default_factory=dict)
+
+
+class EdgeStatistics(Answer):
+    """An edge during one epoch."""
+
+    probes: int
+    hits: int
+    matches: int
+    pairs: int = 0
+    nanoseconds: int
+
+
+class EpochStatistics(Answer):
+    """What was measured in one epoch."""
+
+    epoch: int
+    batches: int
+    streams: dict[str, StreamStatistics] = Field(default_factory=dict)
+    stores: dict[str, StoreStatistics] = Field(default_factory=dict)
+    edges: dict[str, EdgeStatistics] = Field(default_factory=dict)
+    distinct: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+
+class TopValue(Answer):
+    """A value, and the share of a stream's tuples that have it."""
+
+    value: Any = None
+    share: float
+
+
+class ColumnSample(Answer):
+    """A column in a sample; ``quantiles`` are the least value, the quartiles, the greatest."""
+
+    type: str
+    nulls: float = 0.0
+    distinct: int = 0
+    top: list[TopValue] = Field(default_factory=list)
+    quantiles: list[Any] = Field(default_factory=list)
+
+
+class StreamSample(Answer):
+    """``size`` tuples drawn from the ``seen`` that a stream has brought."""
+
+    stream: str
+    seen: int
+    size: int
+    columns: dict[str, ColumnSample] = Field(default_factory=dict)
 
 
 class ProblemInfo(Answer):
@@ -43,6 +119,16 @@ class ProblemInfo(Answer):
     code: str = ""
     message: str = ""
     field: str = ""
+    remedy: str = ""
+
+
+class FailureInfo(Answer):
+    """Why a query has failed while it ran, and in which batch."""
+
+    code: str = ""
+    message: str = ""
+    expression: str = ""
+    batch: int
     remedy: str = ""
 
 
@@ -67,7 +153,10 @@ class QueryInfo(Answer):
     complete_from: str | None = None
     complete: str | None = None
     results: int = 0
+    sink: dict[str, Any] = Field(default_factory=dict)
+    sink_problem: str | None = None
     problem: ProblemInfo | None = None
+    failure: FailureInfo | None = None
 
 
 class EpochSummary(Answer):
@@ -217,6 +306,8 @@ class PlanningSettings(Answer):
     memory: float | None = None
     copies: int | None = None
     solver: str = ""
+    backfill: str = ""
+    backfill_horizon: float | None = None
     mode: str = ""
     epoch_batches: int | None = None
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -17,12 +19,15 @@ from anabranch_client.answers import (
     CurrentEpoch,
     DryRun,
     EpochInfo,
+    EpochStatistics,
     EpochSummary,
     PlanningSettings,
     QueryInfo,
     StreamInfo,
+    StreamSample,
 )
 from anabranch_client.calls import Call, JsonObject
+from anabranch_client.tail import Follower, TailEvent
 
 T = TypeVar("T")
 
@@ -66,9 +71,15 @@ class Client:
         event_time: str | None = None,
         lateness: str | None = None,
         source: JsonObject | None = None,
+        idle_timeout: str | None = None,
+        keep_late: bool | None = None,
     ) -> StreamInfo:
         """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``."""
-        return self._send(calls.create_stream(name, columns, event_time, lateness, source))
+        return self._send(
+            calls.create_stream(
+                name, columns, event_time, lateness, source, idle_timeout, keep_late
+            )
+        )
 
     def streams(self) -> list[StreamInfo]:
         """All streams, by name."""
@@ -77,6 +88,14 @@ class Client:
     def stream(self, name: str) -> StreamInfo:
         """One stream."""
         return self._send(calls.get_stream(name))
+
+    def update_stream(self, name: str, **changes: Any) -> StreamInfo:
+        """Change ``idle_timeout`` (None: never idle) or ``keep_late``."""
+        return self._send(calls.patch_stream(name, changes))
+
+    def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
+        return self._send(calls.push_rows(name, rows))
 
     def delete_stream(self, name: str) -> None:
         """Forget a stream that no query reads."""
@@ -91,11 +110,14 @@ class Client:
         window: str | Mapping[str, str] | None = None,
         ttl: str | None = None,
         expires_at: str | None = None,
-        sink: str | None = None,
+        sink: str | Mapping[str, Any] | None = None,
         priority: int | None = None,
         idempotency_key: str | None = None,
     ) -> QueryInfo:
-        """Register a query: SQL, or a structured ``query``."""
+        """Register a query: SQL, or a structured ``query``.
+
+        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``.
+        """
         body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority)
         return self._send(calls.create_query(body, idempotency_key))
 
@@ -120,6 +142,31 @@ class Client:
         """Let a query end with the current epoch."""
         self._send(calls.delete_query(name))
 
+    def tail(
+        self, name: str, *, from_start: bool = False, limit: int | None = None
+    ) -> Iterator[TailEvent]:
+        """Follow a query's committed results, until ``limit`` rows or the query's end.
+
+        A lost connection is made again, and what has come meanwhile is sent first; a ``gap`` says
+        how many rows are missing.
+        """
+        follower = Follower(name, from_start, limit)
+        while not follower.over:
+            try:
+                response = self._http.send(follower.request(self._http), stream=True)
+                try:
+                    if not response.is_success:
+                        response.read()
+                    follower.connected(response)
+                    for part in response.iter_bytes():
+                        yield from follower.feed(part)
+                finally:
+                    response.close()
+            except (httpx.HTTPError, httpx.InvalidURL) as cause:
+                time.sleep(follower.pause(self.base_url, cause))
+            else:
+                time.sleep(follower.rest())
+
     def epochs(self) -> Iterator[EpochSummary]:
         """All published epochs, newest first, page by page."""
         cursor: str | None = None
@@ -132,6 +179,14 @@ class Client:
     def epoch(self, number: int) -> EpochInfo:
         """One published epoch, plan and all."""
         return self._send(calls.get_epoch(number))
+
+    def epoch_statistics(self, number: int) -> EpochStatistics:
+        """What was measured in an epoch that has ended."""
+        return self._send(calls.epoch_statistics(number))
+
+    def stream_sample(self, name: str) -> StreamSample:
+        """What a sample of a stream tells about its columns."""
+        return self._send(calls.stream_sample(name))
 
     def current_epoch(self) -> CurrentEpoch:
         """The epoch that the runtime is in."""
@@ -191,6 +246,8 @@ class Client:
         memory: float | Literal["none"] | None = None,
         copies: int | Literal["none"] | None = None,
         solver: str | None = None,
+        backfill: str | None = None,
+        backfill_horizon: float | None = None,
     ) -> PlanningSettings:
         """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
         given = {
@@ -201,6 +258,8 @@ class Client:
             "memory": memory,
             "copies": copies,
             "solver": solver,
+            "backfill": backfill,
+            "backfill_horizon": backfill_horizon,
         }
         return self._send(calls.put_settings(given))
 
@@ -246,9 +305,15 @@ class AsyncClient:
         event_time: str | None = None,
         lateness: str | None = None,
         source: JsonObject | None = None,
+        idle_timeout: str | None = None,
+        keep_late: bool | None = None,
     ) -> StreamInfo:
         """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``."""
-        return await self._send(calls.create_stream(name, columns, event_time, lateness, source))
+        return await self._send(
+            calls.create_stream(
+                name, columns, event_time, lateness, source, idle_timeout, keep_late
+            )
+        )
 
     async def streams(self) -> list[StreamInfo]:
         """All streams, by name."""
@@ -257,6 +322,14 @@ class AsyncClient:
     async def stream(self, name: str) -> StreamInfo:
         """One stream."""
         return await self._send(calls.get_stream(name))
+
+    async def update_stream(self, name: str, **changes: Any) -> StreamInfo:
+        """Change ``idle_timeout`` (None: never idle) or ``keep_late``."""
+        return await self._send(calls.patch_stream(name, changes))
+
+    async def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
+        return await self._send(calls.push_rows(name, rows))
 
     async def delete_stream(self, name: str) -> None:
         """Forget a stream that no query reads."""
@@ -271,11 +344,14 @@ class AsyncClient:
         window: str | Mapping[str, str] | None = None,
         ttl: str | None = None,
         expires_at: str | None = None,
-        sink: str | None = None,
+        sink: str | Mapping[str, Any] | None = None,
         priority: int | None = None,
         idempotency_key: str | None = None,
     ) -> QueryInfo:
-        """Register a query: SQL, or a structured ``query``."""
+        """Register a query: SQL, or a structured ``query``.
+
+        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``.
+        """
         body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority)
         return await self._send(calls.create_query(body, idempotency_key))
 
@@ -301,6 +377,32 @@ class AsyncClient:
         """Let a query end with the current epoch."""
         await self._send(calls.delete_query(name))
 
+    async def tail(
+        self, name: str, *, from_start: bool = False, limit: int | None = None
+    ) -> AsyncIterator[TailEvent]:
+        """Follow a query's committed results, until ``limit`` rows or the query's end.
+
+        A lost connection is made again, and what has come meanwhile is sent first; a ``gap`` says
+        how many rows are missing.
+        """
+        follower = Follower(name, from_start, limit)
+        while not follower.over:
+            try:
+                response = await self._http.send(follower.request(self._http), stream=True)
+                try:
+                    if not response.is_success:
+                        await response.aread()
+                    follower.connected(response)
+                    async for part in response.aiter_bytes():
+                        for event in follower.feed(part):
+                            yield event
+                finally:
+                    await response.aclose()
+            except (httpx.HTTPError, httpx.InvalidURL) as cause:
+                await asyncio.sleep(follower.pause(self.base_url, cause))
+            else:
+                await asyncio.sleep(follower.rest())
+
     async def epochs(self) -> AsyncIterator[EpochSummary]:
         """All published epochs, newest first, page by page."""
         cursor: str | None = None
@@ -314,6 +416,14 @@ class AsyncClient:
     async def epoch(self, number: int) -> EpochInfo:
         """One published epoch, plan and all."""
         return await self._send(calls.get_epoch(number))
+
+    async def epoch_statistics(self, number: int) -> EpochStatistics:
+        """What was measured in an epoch that has ended."""
+        return await self._send(calls.epoch_statistics(number))
+
+    async def stream_sample(self, name: str) -> StreamSample:
+        """What a sample of a stream tells about its columns."""
+        return await self._send(calls.stream_sample(name))
 
     async def current_epoch(self) -> CurrentEpoch:
         """The epoch that the runtime is in."""
@@ -373,6 +483,8 @@ class AsyncClient:
         memory: float | Literal["none"] | None = None,
         copies: int | Literal["none"] | None = None,
         solver: str | None = None,
+        backfill: str | None = None,
+        backfill_horizon: float | None = None,
     ) -> PlanningSettings:
         """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
         given = {
@@ -383,6 +495,8 @@ class AsyncClient:
             "memory": memory,
             "copies": copies,
             "solver": solver,
+            "backfill": backfill,
+            "backfill_horizon": backfill_horizon,
         }
         return await self._send(calls.put_settings(given))
 

@@ -18,12 +18,15 @@ from anabranch_client.answers import (
     CurrentEpoch,
     DryRun,
     EpochInfo,
+    EpochStatistics,
     EpochSummary,
     PlanningSettings,
     QueryInfo,
     StreamInfo,
+    StreamSample,
 )
 from anabranch_client.errors import ApiError
+from anabranch_client.push import json_row
 
 T = TypeVar("T")
 
@@ -115,9 +118,18 @@ def create_stream(
     event_time: str | None,
     lateness: str | None,
     source: JsonObject | None,
+    idle_timeout: str | None = None,
+    keep_late: bool | None = None,
 ) -> Call[StreamInfo]:
     """Register a stream."""
-    body = _given(name=name, event_time=event_time, lateness=lateness, source=source)
+    body = _given(
+        name=name,
+        event_time=event_time,
+        lateness=lateness,
+        idle_timeout=idle_timeout,
+        keep_late=keep_late,
+        source=source,
+    )
     body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
     return Call("POST", "/v1/streams", StreamInfo.model_validate, body)
 
@@ -132,6 +144,18 @@ def get_stream(name: str) -> Call[StreamInfo]:
     return Call("GET", f"/v1/streams/{quote(name, safe='')}", StreamInfo.model_validate)
 
 
+def push_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
+    """Send rows to a stream."""
+    path = f"/v1/streams/{quote(name, safe='')}/rows"
+    return Call("POST", path, lambda doc: int(doc["rows"]), {"rows": [json_row(r) for r in rows]})
+
+
+def patch_stream(name: str, changes: JsonObject) -> Call[StreamInfo]:
+    """Change a stream's idle time-out, or whether its late tuples are kept."""
+    path = f"/v1/streams/{quote(name, safe='')}"
+    return Call("PATCH", path, StreamInfo.model_validate, changes)
+
+
 def delete_stream(name: str) -> Call[None]:
     """Forget a stream that no query reads."""
     return Call("DELETE", f"/v1/streams/{quote(name, safe='')}", _nothing)
@@ -144,7 +168,7 @@ def query_body(
     window: str | Mapping[str, str] | None,
     ttl: str | None,
     expires_at: str | None,
-    sink: str | None,
+    sink: str | Mapping[str, Any] | None,
     priority: int | None,
 ) -> JsonObject:
     """The document that describes a query, in ``POST /v1/queries`` and in dry runs."""
@@ -155,7 +179,7 @@ def query_body(
         window=dict(window) if isinstance(window, Mapping) else window,
         ttl=ttl,
         expires_at=expires_at,
-        sink=None if sink is None else {"type": sink},
+        sink={"format": sink} if isinstance(sink, str) else sink,
         priority=priority,
     )
 
@@ -195,6 +219,17 @@ def list_epochs(cursor: str | None) -> Call[tuple[list[EpochSummary], str | None
 def get_epoch(epoch: int) -> Call[EpochInfo]:
     """One published epoch, plan and all."""
     return Call("GET", f"/v1/epochs/{epoch}", EpochInfo.model_validate)
+
+
+def epoch_statistics(epoch: int) -> Call[EpochStatistics]:
+    """What was measured in an epoch that has ended."""
+    return Call("GET", f"/v1/epochs/{epoch}/statistics", EpochStatistics.model_validate)
+
+
+def stream_sample(name: str) -> Call[StreamSample]:
+    """What a sample of a stream tells about its columns."""
+    path = f"/v1/streams/{quote(name, safe='')}/sample"
+    return Call("GET", path, StreamSample.model_validate)
 
 
 def current_epoch() -> Call[CurrentEpoch]:

@@ -52,6 +52,16 @@ class Visibility(Document):
     event_time: int | None
 
 
+class Failure(Document):
+    """Why a query has failed while it ran."""
+
+    code: str
+    message: str
+    expression: str
+    batch: int
+    remedy: str = ""
+
+
 class Activation(Document):
     """What the runtime fixed when it activated a query."""
 
@@ -61,6 +71,7 @@ class Activation(Document):
     complete: str = "always"
     expired_batch: int | None = None
     results: int = 0
+    failure: Failure | None = None
 
 
 class Channel:

@@ -1,7 +1,7 @@
 """The ``anabranch`` command line.
 
 Exit codes: 0 done; 1 something failed; 2 an argument or input file that can't be used; 3 a replay
-went through, but the service had refused a query; 130 interrupted.
+went through, but the service had refused a query or one had failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client import cli_remote, render
+from anabranch_client import cli_remote, cli_results, render
 from anabranch_client.cli_context import Guarded, Json, interruptible, stderr
 from anabranch_client.demo import MIN_BATCHES, check, demo_scenario, demo_summary
 from anabranch_client.errors import ClientError
@@ -33,6 +33,7 @@ app = typer.Typer(
     help="Continuous multi-way joins over shared streams, planned together, run on Spark.",
 )
 app.add_typer(cli_remote.streams, name="stream")
+cli_remote.queries.command("tail")(cli_results.query_tail)
 app.add_typer(cli_remote.queries, name="query")
 app.add_typer(cli_remote.epochs, name="epochs")
 app.add_typer(cli_remote.plans, name="plan")
@@ -52,7 +53,10 @@ def up(
     optimizer: Annotated[OptimizerName, typer.Option(help="How queries are planned.")] = (
         OptimizerName.CLASH
     ),
-    parallelism: Annotated[int, typer.Option(min=1, help="Partitions per store.")] = 4,
+    parallelism: Annotated[
+        int,
+        typer.Option(min=1, help="Partitions per store; on one host more than 1 only costs time."),
+    ] = 1,
     epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
     namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
     master: Master = None,
@@ -117,7 +121,7 @@ def replay(
                 _hold(pipeline)
     finally:
         remove_working_data(folder)
-    if any(query["status"] == "rejected" for query in report["queries"].values()):
+    if any(query["status"] in ("rejected", "failed") for query in report["queries"].values()):
         raise typer.Exit(REFUSED)
 
 

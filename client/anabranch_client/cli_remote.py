@@ -15,7 +15,10 @@ from anabranch_client import render
 from anabranch_client.api import DEFAULT_URL
 from anabranch_client.calls import query_body
 from anabranch_client.cli_context import Json, Url, connect
+from anabranch_client.cli_results import sink_document
 from anabranch_client.errors import UsageError
+from anabranch_client.push import rows_of
+from anabranch_client.render_statistics import sample_detail, statistics_detail
 from anabranch_client.scenario import parquet_columns
 from anabranch_client.what_if import assumptions, dry_run_detail, named_number
 
@@ -62,15 +65,33 @@ def stream_add(
         typer.Option("--path", help="Parquet file to replay, or folder to watch for such files."),
     ] = None,
     rows_per_batch: Annotated[int, typer.Option(min=1, help="For a file in --path.")] = 10_000,
+    format: Annotated[
+        str | None,
+        typer.Option(help="redis-stream, files, or a streaming format of Spark's."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="name=value, for --format (repeat).")
+    ] = None,
     event_time: Annotated[str | None, typer.Option(help="The event-time column.")] = None,
     lateness: Annotated[str | None, typer.Option(help="A duration, or 'unbounded'.")] = None,
+    idle_timeout: Annotated[
+        str | None, typer.Option(help="Silence after which its watermark moves with the others'.")
+    ] = None,
+    keep_late: Annotated[
+        bool, typer.Option("--keep-late", help="Keep late and invalid tuples, in files.")
+    ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Register a stream; columns come from --column, or from the file in --path."""
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
-    if path is not None and path.is_dir():
+    if format is not None:
+        where = None if path is None else str(path.resolve())
+        source = {"format": format, "path": where, "options": _options(option or [])}
+    elif option:
+        raise UsageError("--option needs a format", field="--option", remedy="give --format")
+    elif path is not None and path.is_dir():
         source = {"format": "parquet", "path": str(path.resolve())}
         examples = sorted(path.glob("*.parquet"))
         columns = columns or list(parquet_columns(examples[0], "--path")[0] if examples else ())
@@ -85,9 +106,22 @@ def stream_add(
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
     with connect(url) as client:
         stream = client.create_stream(
-            name, columns, event_time=event_time, lateness=lateness, source=source
+            name,
+            columns,
+            event_time=event_time,
+            lateness=lateness,
+            source=source,
+            idle_timeout=idle_timeout,
+            keep_late=keep_late or None,
         )
     _show(as_json, stream.document(), render.stream_detail(stream))
+
+
+def _options(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise UsageError(f"{text!r} is no option", field="--option", remedy="write name=value")
+    return dict(text.split("=", 1) for text in texts)
 
 
 @streams.command("list")
@@ -104,6 +138,67 @@ def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> No
     with connect(url) as client:
         stream = client.stream(name)
     _show(as_json, stream.document(), render.stream_detail(stream))
+
+
+@streams.command("set")
+def stream_set(
+    name: Name,
+    idle_timeout: Annotated[
+        str | None, typer.Option(help="A duration, or 'none': it may be silent for ever.")
+    ] = None,
+    keep_late: Annotated[
+        bool | None,
+        typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
+    ] = None,
+    on_loss: Annotated[
+        str | None,
+        typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Change how a stream's silence and its late tuples are dealt with."""
+    changes: dict[str, Any] = {}
+    if idle_timeout is not None:
+        changes["idle_timeout"] = None if idle_timeout == "none" else idle_timeout
+    if keep_late is not None:
+        changes["keep_late"] = keep_late
+    if on_loss is not None:
+        changes["on_loss"] = on_loss
+    if not changes:
+        raise UsageError(
+            "nothing to change",
+            field="stream set",
+            remedy="give --idle-timeout, --keep-late or --on-loss",
+        )
+    with connect(url) as client:
+        stream = client.update_stream(name, **changes)
+    _show(as_json, stream.document(), render.stream_detail(stream))
+
+
+@streams.command("sample")
+def stream_sample(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show what a uniform sample of a stream tells about its columns."""
+    with connect(url) as client:
+        found = client.stream_sample(name)
+    _show(as_json, found.document(), sample_detail(found))
+
+
+@streams.command("push")
+def stream_push(
+    name: Name,
+    file: Annotated[
+        str, typer.Argument(help="A Parquet file, or JSON lines; - reads them from standard input.")
+    ] = "-",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Send rows to a stream of format redis-stream, 5,000 at a time."""
+    sent = 0
+    with connect(url) as client:
+        for rows in rows_of(file, sys.stdin):
+            sent += client.push(name, rows)
+    _show(as_json, {"rows": sent}, f"{sent:,} rows sent to {name}")
 
 
 @streams.command("rm")
@@ -123,7 +218,18 @@ def query_add(
     window: Windows = None,
     ttl: Annotated[str | None, typer.Option(help="How long it lives, a duration.")] = None,
     expires_at: Annotated[str | None, typer.Option(help="When it ends, ISO 8601.")] = None,
-    sink: Annotated[str | None, typer.Option(help="parquet or count.")] = None,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            "--sink-format",
+            "--sink",
+            help="parquet (default), count, redis-stream, or what Spark can write.",
+        ),
+    ] = None,
+    sink_option: Annotated[
+        list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
+    ] = None,
+    sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
     priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -138,7 +244,7 @@ def query_add(
             window=_window(window),
             ttl=ttl,
             expires_at=expires_at,
-            sink=sink,
+            sink=sink_document(sink, sink_option, sink_path),
             priority=priority,
         )
     _show(as_json, query.document(), render.query_detail(query))
@@ -218,6 +324,18 @@ def epoch_show(
     _show(as_json, epoch.document(), render.epoch_detail(epoch))
 
 
+@epochs.command("statistics")
+def epoch_statistics(
+    number: Annotated[int, typer.Argument(min=0, help="An epoch that has ended.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show what was measured in an epoch: streams, stores, edges."""
+    with connect(url) as client:
+        found = client.epoch_statistics(number)
+    _show(as_json, found.document(), statistics_detail(found))
+
+
 @epochs.command("current")
 def epoch_current(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Show the epoch that runs now."""
@@ -252,12 +370,20 @@ def settings_set(
     solver: Annotated[
         str | None, typer.Option(help="branch, highs, cp-sat, mathopt or cbc.")
     ] = None,
+    backfill: Annotated[
+        str | None,
+        typer.Option(help="Compute the past of new intermediate results: auto, always or never."),
+    ] = None,
+    backfill_horizon: Annotated[
+        float | None,
+        typer.Option(help="How long a plan uses them, as multiples of the history so far."),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Change some settings from the next planned epoch on; the others stay."""
     given = (optimizer, objective, parallelism, switching, memory, copies, solver)
-    if all(value is None for value in given):
+    if all(value is None for value in (*given, backfill, backfill_horizon)):
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")
     bytes_kept, most = _limit(memory, "--memory", float), _limit(copies, "--copies", int)
     with connect(url) as client:
@@ -269,6 +395,8 @@ def settings_set(
             memory=bytes_kept,
             copies=most,
             solver=solver,
+            backfill=backfill,
+            backfill_horizon=backfill_horizon,
         )
     _show(as_json, found.document(), render.settings_table(found))
 

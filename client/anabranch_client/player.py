@@ -182,6 +182,8 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
             stream.columns,
             event_time=stream.event_time,
             lateness=stream.lateness,
+            idle_timeout=stream.idle_timeout,
+            keep_late=stream.keep_late or None,
             source={
                 "format": "recorded",
                 "path": str(stream.path),

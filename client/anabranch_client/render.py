@@ -23,7 +23,8 @@ from anabranch_client.answers import (
 )
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red"}
+_STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red",
+           "failed": "red"}  # fmt: skip
 
 
 def print_json(document: Any) -> None:
@@ -122,7 +123,12 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "stream": stream.name,
         "event time": stream.event_time,
         "lateness": stream.lateness,
+        "idle after": stream.idle_timeout or "never",
+        "late tuples": "kept aside" if stream.keep_late else "counted only",
         "source": json.dumps({k: v for k, v in stream.source.items() if v}),
+        **({"waiting": number(stream.waiting_tuples)} if stream.waiting_tuples is not None else {}),
+        **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
+        **({"not read": stream.source_error} if stream.source_error else {}),
     }
     return Group(facts_table(facts), columns)
 
@@ -157,9 +163,15 @@ def query_detail(query: QueryInfo) -> RenderableType:
         "window": query.window,
         "sql": query.sql,
     }
+    if query.sink_problem is not None:
+        facts["sink"] = query.sink_problem
     if query.problem is not None:
         facts["problem"] = f"{query.problem.field}: {query.problem.message}"
         facts["remedy"] = query.problem.remedy
+    if query.failure is not None:
+        facts["failed"] = f"in batch {query.failure.batch}: {query.failure.message}"
+        facts["expression"] = query.failure.expression
+        facts["remedy"] = query.failure.remedy
     output = table_of("output column", "type")
     for column in query.normalised.output:
         output.add_row(escape(column.name), column.type)
@@ -212,6 +224,8 @@ def epoch_detail(epoch: EpochInfo) -> RenderableType:
         "gap": percent(epoch.gap),
         "solved in": f"{number(epoch.solve_ms)} ms",
     }
+    for past in epoch.explain.get("backfill", ()):
+        facts[f"past of {past['label']}"] = _past(past)
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
     rejected = [
@@ -219,6 +233,13 @@ def epoch_detail(epoch: EpochInfo) -> RenderableType:
         for name, problem in epoch.rejected.items()
     ]
     return Group(facts_table(facts), *rejected, *plan_trees(epoch.explain))
+
+
+def _past(past: Mapping[str, Any]) -> str:
+    """How the past of an intermediate result is answered."""
+    how = "computed in the background" if past["chosen"] else "answered by its parts"
+    costs = f"backfill {number(past['cost'])}, coverage {number(past['coverage'])}"
+    return f"{how} ({past['reason']}; {costs})"
 
 
 def current_detail(current: CurrentEpoch) -> RenderableType:
@@ -231,6 +252,7 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "batches": runtime.get("committed"),
         "input tuples": runtime.get("input_tuples"),
         "state": size(int(runtime.get("state_bytes", 0))),
+        **{f"backfill of {s}": percent(d) for s, d in runtime.get("backfill", {}).items()},
     }
     return Group(facts_table(facts), epoch_detail(current.epoch))
 

@@ -88,7 +88,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
         expired = None
     return {
         "status": _status(played, name, activation, expired),
-        "error": played.refused.get(name),
+        "error": played.refused.get(name) or _failure(activation),
         "results": results.get(name, 0),
         "activated_batch": None if activation is None else activation.activated_batch,
         "expired_batch": expired,
@@ -103,11 +103,29 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
     }
 
 
+def _failure(activation: Activation | None) -> dict[str, Any] | None:
+    """Why the query has failed, like the problem document of one that was refused."""
+    if activation is None or activation.failure is None:
+        return None
+    failure = activation.failure
+    return {
+        "type": f"urn:anabranch:problem:{failure.code}",
+        "title": "The query has failed",
+        "detail": failure.message,
+        "code": failure.code,
+        "expression": failure.expression,
+        "batch": failure.batch,
+        "remedy": failure.remedy,
+    }
+
+
 def _status(played: Played, name: str, activation: Activation | None, expired: int | None) -> str:
     if name in played.refused:
         return "rejected"
     if activation is None:
         return "pending"
+    if activation.failure is not None:
+        return "failed"
     return "active" if expired is None else "expired"
 
 

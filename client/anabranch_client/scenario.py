@@ -49,6 +49,8 @@ class RecordedStream:
     Attributes:
         columns: (name, Spark's simple type string), from the file's schema.
         lateness: a duration, or ``"unbounded"``.
+        idle_timeout: a duration, or None: it may be silent for ever.
+        keep_late: whether late and invalid tuples are kept aside.
     """
 
     name: str
@@ -58,6 +60,8 @@ class RecordedStream:
     columns: tuple[tuple[str, str], ...]
     event_time: str | None = None
     lateness: str = UNBOUNDED
+    idle_timeout: str | None = None
+    keep_late: bool = False
 
     @property
     def batches(self) -> int:
@@ -169,6 +173,8 @@ class StreamEntry(Entry):
     rows_per_batch: Count
     event_time: str | None = None
     lateness: Annotated[str, AfterValidator(_lateness)] = UNBOUNDED
+    idle_timeout: Annotated[str, AfterValidator(_duration)] | None = None
+    keep_late: Annotated[bool, Field(strict=True)] = False
 
 
 class QueryEntry(Entry):
@@ -359,6 +365,8 @@ def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
         columns=columns,
         event_time=entry.event_time,
         lateness=entry.lateness,
+        idle_timeout=entry.idle_timeout,
+        keep_late=entry.keep_late,
     )
 
 

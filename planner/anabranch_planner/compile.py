@@ -36,6 +36,7 @@ from anabranch_planner.model import (
     needed_columns,
 )
 from anabranch_planner.ruleset import (
+    BackfillRule,
     Edge,
     FillStep,
     IndexSpec,
@@ -51,10 +52,12 @@ from anabranch_planner.ruleset import (
     TimeBound,
     arrival_edge,
 )
+from anabranch_planner.sinks import SinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from anabranch_planner.optimiser.backfill import Backfill
     from anabranch_planner.plan import Plan, ProbeOrder, Step, StoreCopy
 
 _K = TypeVar("_K")
@@ -93,7 +96,8 @@ def compile_ruleset(
     *,
     epoch: int,
     parallelism: int,
-    sinks: Mapping[str, str],
+    sinks: Mapping[str, SinkSpec],
+    backfills: Sequence[Backfill] = (),
 ) -> Ruleset:
     """The ruleset by which ``epoch`` runs ``plan``.
 
@@ -103,12 +107,14 @@ def compile_ruleset(
         streams: every registered stream (all are read and counted, used or not).
         epoch: the epoch's number.
         parallelism: partitions per store.
-        sinks: query id -> ``"parquet"`` or ``"count"`` (parquet where missing).
+        sinks: query id -> where its results go (Parquet files where missing).
+        backfills: how the past of new MIRs is answered (``optimiser.backfill``): those that are
+            chosen become rules for every copy of the MIR.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
     """
-    return _Compiler(plan, queries, streams, epoch, parallelism, sinks).run()
+    return _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
 
 
 class _Compiler:
@@ -121,7 +127,7 @@ class _Compiler:
         streams: Sequence[Stream],
         epoch: int,
         parallelism: int,
-        sinks: Mapping[str, str],
+        sinks: Mapping[str, SinkSpec],
     ) -> None:
         self.plan = plan
         self.queries = sorted(queries, key=lambda q: q.id)
@@ -154,7 +160,7 @@ class _Compiler:
         self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
         self.joined: dict[tuple[int, frozenset[Label]], MirId] = {}
 
-    def run(self) -> Ruleset:
+    def run(self, backfills: Sequence[Backfill]) -> Ruleset:
         for copy in self.plan.copies:
             self.stores[copy.owner, copy] = self._store(copy)
         trees = self._trees()
@@ -172,7 +178,12 @@ class _Compiler:
             epoch=self.epoch,
             streams=tuple(
                 StreamSpec(
-                    s.name, tuple((c, str(t)) for c, t in s.columns), s.event_time, s.lateness
+                    s.name,
+                    tuple((c, str(t)) for c, t in s.columns),
+                    s.event_time,
+                    s.lateness,
+                    s.idle_timeout,
+                    s.keep_late,
                 )
                 for s in self.streams
             ),
@@ -187,6 +198,7 @@ class _Compiler:
             output_rules=tuple(sorted(outputs, key=lambda o: (o.query, o.edge))),
             derived=tuple((s, a, e) for (s, a), e in sorted(self.derived.items(), key=_first)),
             sketches=self._sketches(),
+            backfill_rules=self._backfills(backfills),
         )
         ruleset.validate()
         return ruleset
@@ -413,6 +425,36 @@ class _Compiler:
             left.remove(label)
         return tuple(steps)
 
+    def _backfills(self, backfills: Sequence[Backfill]) -> tuple[BackfillRule, ...]:
+        rules = [
+            BackfillRule(self.stores[b.owner, copy].id, b.order[0], self._unordered(b))
+            for b in backfills
+            if b.chosen
+            for copy in self.copies.get((b.owner, b.mir), ())
+        ]
+        return tuple(sorted(rules, key=lambda r: r.store))
+
+    def _unordered(self, backfill: Backfill) -> tuple[FillStep, ...]:
+        """Base probes from the first member to all others. No index is kept for them: they read
+        what is stored already, once.
+        """
+        mir = self.mirs[backfill.mir]
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        bounds = self._mir_bounds(backfill.owner, mir)
+        done, steps = frozenset(backfill.order[:1]), []
+        for label in backfill.order[1:]:
+            relation = relation_of[label]
+            keys = join_keys(mir.classes, done, frozenset({label}))
+            key = tuple(
+                KeyPart(probe, AttrRef(Label(relation), build.attribute), kind)
+                for probe, build, kind in keys
+            )
+            done |= {label}
+            fresh = {p: d for p, d in bounds.items() if label in p and set(p) <= done}
+            store = self._best_base(backfill.owner, relation, key)
+            steps.append(FillStep(relation, store.id, label, key, (), _time_bounds(fresh)))
+        return tuple(steps)
+
     # --- stores --------------------------------------------------------------------------------
 
     def _preferred(self, owner: str, step: Step) -> StoreSpec:
@@ -490,7 +532,7 @@ class _Compiler:
             tuple((m.alias, m.label, m.relation) for m in query.members),
             query.bounds,
             query.projection,
-            self.sinks.get(query.id, "parquet"),
+            self.sinks.get(query.id, SinkSpec()),
         )
 
     def _sketches(self) -> tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...]:

@@ -15,6 +15,10 @@ Protocol:
 * ``Keys.gate`` holds the number of batches that may start (absent: no limit).
 * ``Keys.stop`` set to anything asks the runtime to finish its batch and leave.
 * ``Keys.runtime`` is the heartbeat: a JSON :class:`Progress`, rewritten after every batch.
+* While somebody follows a query's results, the service keeps it in ``Keys.listeners``, and the
+  runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`): the newest few
+  thousand, never waiting for a reader. An entry's field ``rows`` holds JSON objects, one a line;
+  without it the entry says how many results there are (``count``) and that what follows is new.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from anabranch_planner.plain import plain
 from anabranch_planner.statistics import JoinSample
 
 if TYPE_CHECKING:
@@ -109,13 +114,77 @@ class Keys:
         return self._key("runtime")
 
     @property
+    def pipeline(self) -> str:
+        """String: the id of the pipeline that the namespace belongs to; its state has the same
+        (runtime).
+        """
+        return self._key("pipeline")
+
+    @property
     def activations(self) -> str:
         """Hash: query id -> JSON :class:`Activation` (runtime)."""
         return self._key("activations")
 
+    @property
+    def samples(self) -> str:
+        """Hash: stream -> the newest sample as in :class:`anabranch_planner.sampling.StreamSample`
+        (runtime).
+        """
+        return self._key("samples")
+
+    @property
+    def listeners(self) -> str:
+        """Sorted set: query id -> until when its results are followed, Redis's time (service)."""
+        return self._key("listeners")
+
+    def tail(self, query: str) -> str:
+        """Stream: a query's newest results, while somebody follows them (runtime)."""
+        return self._key("tail", query)
+
+    @property
+    def limit(self) -> str:
+        """String int: rows that the next batch may bring of Redis Streams and files; absent means
+        no limit (runtime: the driver writes, its sources read).
+        """
+        return self._key("limit")
+
+    @property
+    def intake(self) -> str:
+        """String: JSON :class:`Intake` (runtime: its sources write, the driver reads)."""
+        return self._key("intake")
+
+    def stream(self, name: str) -> str:
+        """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
+        return self._key("stream", name)
+
     def statistics(self, epoch: int) -> str:
         """String: the statistics of ``epoch`` as in :class:`Snapshot` (runtime)."""
         return self._key("statistics", epoch)
+
+
+#: Seconds that a query counts as followed after the service last said so.
+LISTENING_SECONDS = 15
+#: Seconds that a tail outlives the last sign of a reader.
+TAIL_SECONDS = 60
+
+
+def tail_entry(batch: int, ordinal: int) -> str:
+    """The id of a tail's entry.
+
+    ``ordinal`` is the number of its first row among all of the query's results, ``batch`` the batch
+    that the row belongs to. An entry without rows has the number of the first batch that it does
+    not include, less one.
+
+    >>> tail_entry(7, 1200), read_tail_entry("9-1200"), tail_entry(-1, 0)
+    ('9-1200', (7, 1200), '1-0')
+    """
+    return f"{batch + 2}-{ordinal}"
+
+
+def read_tail_entry(entry: str) -> tuple[int, int]:
+    """Batch and ordinal of an entry's id."""
+    batch, _, ordinal = entry.partition("-")
+    return int(batch) - 2, int(ordinal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +207,77 @@ class EdgeStatistics:
     pairs: int = 0
     hits: int = 0
 
+    @property
+    def nanoseconds(self) -> int:
+        """``seconds`` in whole nanoseconds."""
+        return round(self.seconds * 1e9)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """One store at the end of an epoch."""
+    """One store at the end of an epoch.
+
+    Attributes:
+        keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
+            (of what has been stored since the store began, and never more than ``rows``).
+            Empty in documents of earlier releases.
+    """
 
     rows: int
     bytes: int
     segments: int
+    keys: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """One stream during one epoch.
+
+    Attributes:
+        input, late, invalid: tuples.
+        seconds: wall time from the epoch's first batch to the end of its last.
+        event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
+            time between the least and the greatest); None without event time.
+        delays: valid tuples by how far they were behind the greatest event time of earlier batches:
+            entry 0 counts those that were not, entry ``n`` those that were by at least
+            ``2**(n-1)`` and less than ``2**n`` microseconds. Empty without event time.
+    """
+
+    input: int
+    late: int = 0
+    invalid: int = 0
+    seconds: float = 0.0
+    event_seconds: float | None = None
+    delays: tuple[int, ...] = ()
+
+    @property
+    def arrival_rate(self) -> float | None:
+        """Tuples per second of wall time."""
+        return self.input / self.seconds if self.seconds > 0 else None
+
+    @property
+    def event_rate(self) -> float | None:
+        """Valid tuples per second of event time."""
+        if not self.event_seconds or self.event_seconds < 0:
+            return None
+        return (self.input - self.invalid) / self.event_seconds
+
+    def delay(self, share: float) -> int | None:
+        """A delay in microseconds that at least ``share`` of the tuples did not exceed.
+
+        It is the upper end of a class of ``delays``, so up to twice the least such delay.
+
+        >>> StreamStatistics(10, delays=(8, 0, 1, 1)).delay(0.9)
+        3
+        """
+        total, seen = sum(self.delays), 0
+        if not total:
+            return None
+        for position, count in enumerate(self.delays):
+            seen += count
+            if seen >= share * total:
+                return (1 << position) - 1
+        return (1 << len(self.delays)) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +294,7 @@ class Snapshot:
         spans: stream -> microseconds between the least and the greatest event time so far.
         steps: what edges have told about sub-joins, this epoch's and what is remembered of
             earlier ones (``optimiser.measured``).
+        measured: stream -> what it did in this epoch; absent from documents of earlier releases.
     """
 
     epoch: int
@@ -174,6 +307,7 @@ class Snapshot:
     stores: dict[str, StoreStatistics] = field(default_factory=dict)
     spans: dict[str, int] = field(default_factory=dict)
     steps: tuple[JoinSample, ...] = ()
+    measured: dict[str, StreamStatistics] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Tuples of ``relation`` seen so far; None if the runtime has not met it.
@@ -217,6 +351,10 @@ class Snapshot:
                 "edges": {k: EdgeStatistics(**v) for k, v in doc.get("edges", {}).items()},
                 "stores": {k: StoreStatistics(**v) for k, v in doc.get("stores", {}).items()},
                 "steps": tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
+                "measured": {
+                    k: StreamStatistics(**{**v, "delays": tuple(v.get("delays", ()))})
+                    for k, v in doc.get("measured", {}).items()
+                },
             }
         )
 
@@ -231,7 +369,7 @@ class Boundary:
 
     def dumps(self) -> str:
         """JSON text."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(self, default=plain, sort_keys=True)
 
     @staticmethod
     def loads(text: str | bytes) -> Boundary:
@@ -248,6 +386,23 @@ class Visibility:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a query has failed at run time: an expression of its own that can't be evaluated.
+
+    Attributes:
+        code, message, remedy: as the error had them.
+        expression: the text of what failed; empty where it is unknown.
+        batch: the batch in which it did; of it the query has no results.
+    """
+
+    code: str
+    message: str
+    expression: str
+    batch: int
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Activation:
     """What the runtime fixed when it activated a query, and what it has done since.
 
@@ -258,6 +413,8 @@ class Activation:
         complete_from: microseconds; None: complete from the first answer (``complete``
             ``"always"``) or never over full history that was missed (``"never"``).
         results: results emitted so far.
+        failure: why it has failed, with ``expired_batch`` the batch in which it did; None as long
+            as it has not, and in documents of earlier releases.
     """
 
     activated_batch: int
@@ -266,17 +423,60 @@ class Activation:
     complete: str = "always"
     expired_batch: int | None = None
     results: int = 0
+    failure: Failure | None = None
 
     def dumps(self) -> str:
         """JSON text."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(self, default=plain, sort_keys=True)
 
     @staticmethod
     def loads(text: str | bytes) -> Activation:
         """The activation that :meth:`dumps` wrote."""
         doc = json.loads(text)
         seen = {a: Visibility(**v) for a, v in doc.pop("visible_from").items()}
-        return Activation(visible_from=seen, **doc)
+        failure = doc.pop("failure", None)
+        return Activation(
+            visible_from=seen, failure=None if failure is None else Failure(**failure), **doc
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIntake:
+    """How the input of one stream stands.
+
+    Attributes:
+        waiting: rows that have arrived and were not read yet (an estimate).
+        seconds: how long the oldest of them has been waiting.
+        lost: entries that were removed before they were read, where the stream allows that.
+        error: why the stream is not read at present; None: it is.
+    """
+
+    waiting: int = 0
+    seconds: float = 0.0
+    lost: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How the input of the streams stands that the runtime reads itself.
+
+    ``planned`` is the Unix time at which the last batch was planned that brings rows of theirs.
+    """
+
+    streams: dict[str, StreamIntake] = field(default_factory=dict)
+    planned: float = 0.0
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Intake:
+        """What :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        streams = {name: StreamIntake(**s) for name, s in doc["streams"].items()}
+        return Intake(streams, doc["planned"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +493,14 @@ class Progress:
         results: query -> results so far.
         probes: epoch -> tuples probed so far in it.
         exhausted: whether every recorded source has been read to its end.
+        intake: stream -> how its input stands, for streams that the runtime reads itself or that
+            can't be read; none in documents of the release before.
+        row_limit: rows that the next batch may bring of such streams; None: any number, and in
+            documents of the release before.
+        sinks: query -> why its sink does not take its results; none in documents of the release
+            before.
+        backfill: store whose past is being computed -> the part that is done; none in documents
+            of the release before.
     """
 
     state: str
@@ -308,12 +516,18 @@ class Progress:
     processing_seconds: float = 0.0
     exhausted: bool = False
     error: str | None = None
+    sinks: dict[str, str] = field(default_factory=dict)
+    intake: dict[str, StreamIntake] = field(default_factory=dict)
+    row_limit: int | None = None
+    backfill: dict[str, float] = field(default_factory=dict)
 
     def dumps(self) -> str:
         """JSON text."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(self, default=plain, sort_keys=True)
 
     @staticmethod
     def loads(text: str | bytes) -> Progress:
         """The progress that :meth:`dumps` wrote."""
-        return Progress(**json.loads(text))
+        doc = json.loads(text)
+        intake = {name: StreamIntake(**s) for name, s in doc.pop("intake", {}).items()}
+        return Progress(intake=intake, **doc)

@@ -37,12 +37,17 @@ class Stream:
         columns: (name, type) in order.
         event_time: the event-time column (a timestamp), or None.
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
+        idle_timeout: microseconds of silence after which its watermark moves with the others';
+            None: never.
+        keep_late: whether late and invalid tuples are kept aside.
     """
 
     name: StreamName
     columns: tuple[tuple[str, DataType], ...]
     event_time: str | None = None
     lateness: Micros | None = None
+    idle_timeout: Micros | None = None
+    keep_late: bool = False
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]

@@ -27,6 +27,7 @@ from anabranch_planner.model import (
     RelationId,
     StreamName,
 )
+from anabranch_planner.sinks import SinkSpec
 
 if TYPE_CHECKING:
     from anabranch_planner.expr import Expr
@@ -141,6 +142,22 @@ class FillStep:
 
 
 @dataclass(frozen=True, slots=True)
+class BackfillRule:
+    """Compute what the MIR store ``store`` lacks of the past, beside the normal work of batches.
+
+    Attributes:
+        start: the member whose stored rows the work begins with.
+        steps: base probes of all other members; together with ``start``'s rows they give every
+            combination that satisfies the store's bounds. Arrival order does not matter, so
+            ``inclusive`` is empty.
+    """
+
+    store: StoreId
+    start: Label
+    steps: tuple[FillStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OutputRule:
     """Emit what arrives on ``edge`` as results of ``query``, after the query's own checks."""
 
@@ -158,24 +175,30 @@ class QuerySpec:
         members: (alias, label, relation) in FROM order.
         retention: per member, microseconds that a tuple must be kept relative to each other
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
-        sink: ``"parquet"`` or ``"count"``.
+        sink: where its results go. Documents of earlier releases name the format only.
     """
 
     id: QueryId
     members: tuple[tuple[str, Label, RelationId], ...]
     retention: tuple[tuple[int | None, ...], ...]
     projection: tuple[Output, ...]
-    sink: str = "parquet"
+    sink: SinkSpec = SinkSpec()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """A stream as workers see it; ``lateness`` in microseconds, None: unbounded."""
+    """A stream as workers see it; ``lateness`` in microseconds, None: unbounded.
+
+    ``idle_timeout`` (microseconds, None: never) and ``keep_late`` are absent from documents of
+    earlier releases.
+    """
 
     name: StreamName
     columns: tuple[tuple[str, str], ...]
     event_time: str | None
     lateness: int | None
+    idle_timeout: int | None = None
+    keep_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +208,7 @@ class Ruleset:
     Attributes:
         derived: key expressions that are not plain columns: (stream, text, expression).
         sketches: attribute combinations per relation whose distinct counts are to be measured.
+        backfill_rules: at most one per MIR store; absent in documents of earlier releases.
     """
 
     epoch: int
@@ -197,6 +221,7 @@ class Ruleset:
     output_rules: tuple[OutputRule, ...]
     derived: tuple[tuple[StreamName, str, Expr], ...] = ()
     sketches: tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...] = ()
+    backfill_rules: tuple[BackfillRule, ...] = ()
     version: int = VERSION
 
     @property
@@ -225,6 +250,14 @@ class Ruleset:
             _require(bool(probe.key), f"cross product on edge {probe.out}")
         for output in self.output_rules:
             _require(output.query in queries and output.edge in edges, f"dangling {output}")
+        for backfill in self.backfill_rules:
+            _require(backfill.store in stores, f"dangling {backfill}")
+            _require(
+                all(
+                    s.key and s.store in stores and s.relation in relations for s in backfill.steps
+                ),
+                f"dangling {backfill}",
+            )
 
 
 def arrival_edge(relation: RelationId) -> Edge:
@@ -268,6 +301,40 @@ def _labels(doc: list[str]) -> tuple[Label, ...]:
     return tuple(Label(x) for x in doc)
 
 
+def _fill(step: FillStep) -> dict[str, Any]:
+    return {
+        "relation": step.relation,
+        "store": step.store,
+        "label": step.label,
+        "key": _key(step.key),
+        "inclusive": list(step.inclusive),
+        "bounds": _bounds(step.bounds),
+    }
+
+
+def _unfill(doc: dict[str, Any]) -> FillStep:
+    return FillStep(
+        RelationId(doc["relation"]),
+        StoreId(doc["store"]),
+        Label(doc["label"]),
+        _unkey(doc["key"]),
+        _labels(doc["inclusive"]),
+        _unbounds(doc["bounds"]),
+    )
+
+
+def backfill_to_json(rule: BackfillRule) -> dict[str, Any]:
+    """One backfill rule of a wire document."""
+    return {"store": rule.store, "start": rule.start, "steps": [_fill(s) for s in rule.steps]}
+
+
+def backfill_from_json(doc: dict[str, Any]) -> BackfillRule:
+    """The rule that :func:`backfill_to_json` wrote."""
+    return BackfillRule(
+        StoreId(doc["store"]), Label(doc["start"]), tuple(_unfill(s) for s in doc["steps"])
+    )
+
+
 def to_json(ruleset: Ruleset) -> dict[str, Any]:
     """The wire document; equal rulesets give equal documents, byte for byte once dumped."""
     encode = expressions.to_json
@@ -280,6 +347,8 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 "columns": [list(c) for c in s.columns],
                 "event_time": s.event_time,
                 "lateness": s.lateness,
+                "idle_timeout": s.idle_timeout,
+                "keep_late": s.keep_late,
             }
             for s in ruleset.streams
         ],
@@ -293,7 +362,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 "members": [list(m) for m in q.members],
                 "retention": [list(row) for row in q.retention],
                 "projection": [[o.name, encode(o.expr)] for o in q.projection],
-                "sink": q.sink,
+                "sink": q.sink.to_json(),
             }
             for q in ruleset.queries
         ],
@@ -327,17 +396,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                     "bounds": _bounds(p.bounds),
                     "residuals": [encode(e) for e in p.residuals],
                     "level": p.level,
-                    "fill": [
-                        {
-                            "relation": f.relation,
-                            "store": f.store,
-                            "label": f.label,
-                            "key": _key(f.key),
-                            "inclusive": list(f.inclusive),
-                            "bounds": _bounds(f.bounds),
-                        }
-                        for f in p.fill
-                    ],
+                    "fill": [_fill(f) for f in p.fill],
                 }
                 for p in ruleset.probe_rules
             ],
@@ -350,6 +409,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 }
                 for o in ruleset.output_rules
             ],
+            "backfill": [backfill_to_json(b) for b in ruleset.backfill_rules],
         },
         "derived": [[s, a, encode(e)] for s, a, e in ruleset.derived],
         "sketches": [[r, [list(a) for a in attrs]] for r, attrs in ruleset.sketches],
@@ -404,6 +464,8 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
                 tuple((c, t) for c, t in s["columns"]),
                 s["event_time"],
                 s["lateness"],
+                s.get("idle_timeout"),
+                s.get("keep_late", False),
             )
             for s in doc["streams"]
         ),
@@ -421,7 +483,7 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
                 tuple((a, Label(x), RelationId(r)) for a, x, r in q["members"]),
                 tuple(tuple(row) for row in q["retention"]),
                 tuple(Output(n, decode(e)) for n, e in q["projection"]),
-                q["sink"],
+                SinkSpec.from_json(q["sink"]),
             )
             for q in doc["queries"]
         ),
@@ -440,17 +502,7 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
                 bounds=_unbounds(p["bounds"]),
                 residuals=tuple(decode(e) for e in p["residuals"]),
                 level=p["level"],
-                fill=tuple(
-                    FillStep(
-                        RelationId(f["relation"]),
-                        StoreId(f["store"]),
-                        Label(f["label"]),
-                        _unkey(f["key"]),
-                        _labels(f["inclusive"]),
-                        _unbounds(f["bounds"]),
-                    )
-                    for f in p["fill"]
-                ),
+                fill=tuple(_unfill(f) for f in p["fill"]),
             )
             for p in rules["probe"]
         ),
@@ -467,4 +519,5 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
         sketches=tuple(
             (RelationId(r), tuple((a, t) for a, t in attrs)) for r, attrs in doc["sketches"]
         ),
+        backfill_rules=tuple(backfill_from_json(b) for b in rules.get("backfill", ())),
     )

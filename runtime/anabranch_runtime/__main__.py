@@ -15,6 +15,7 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.driver import Settings
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.pipeline import Pipeline
+from anabranch_runtime.state.verify import Verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,6 +32,19 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--epoch-seconds", type=float, default=5.0)
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
+    parser.add_argument(
+        "--verify",
+        type=Verify,
+        choices=list(Verify),
+        default=environ.get("ANABRANCH_VERIFY", Verify.FULL),
+        help="what is read of the state at a start to see whether it is whole",
+    )
+    parser.add_argument(
+        "--target-latency",
+        type=float,
+        default=float(environ.get("ANABRANCH_TARGET_LATENCY", "1")),
+        help="seconds that a batch should take at most, where there is more input; 0: any time",
+    )
     options = parser.parse_args(arguments)
     if not options.redis_url:
         parser.error("--redis-url (or ANABRANCH_REDIS_URL) is missing")
@@ -42,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         epoch_batches=options.epoch_batches,
         epoch_seconds=options.epoch_seconds,
         mode=options.mode,
+        verify=options.verify,
+        target_latency=options.target_latency if options.target_latency > 0 else None,
     )
     structlog.configure(
         processors=[

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.state.measures import Bounds
+
 if TYPE_CHECKING:
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.layout import StoreLayout
     from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.state.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,12 @@ class BatchContext:
             limited; others see everything.
         activated: query -> activation batch.
         stores: every live store's layout.
+        clock: microseconds that the pipeline had been running when the batch started; None:
+            event time is the clock (``state.idleness``).
+        failed: active queries of the ruleset that have failed in an earlier batch.
         merges: compaction work; task ``i`` of ``n`` takes every ``n``-th.
+        backfill: background work on an MIR's past, if there is any.
+        bounds: what has been measured so far, as far as tasks need to know it.
     """
 
     batch: int
@@ -67,6 +75,10 @@ class BatchContext:
     activated: dict[str, int] = field(default_factory=dict)
     stores: dict[str, StoreLayout] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
+    bounds: Bounds = field(default_factory=Bounds)
+    clock: int | None = None
+    failed: frozenset[str] = frozenset()
+    backfill: Slice | None = None
 
 
 def exchange_directory(context: BatchContext) -> Path:

@@ -10,19 +10,27 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import redis
+import redis.exceptions
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
 
 from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Boundary, Keys, Progress
+from anabranch_planner.exchange import Activation, Boundary, Intake, Keys, Progress
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.faults import Point, reach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis.typing import EncodableT
 
     from anabranch_planner.ruleset import Ruleset
 
 #: Seconds between two looks at a key that is waited for.
 POLL = 0.01
+#: A command that finds no Redis is tried again after growing pauses, about four seconds in all.
+RETRIES, RETRY_CAP = 14, 0.5
 
 
 class _Wire(BaseModel):
@@ -66,7 +74,21 @@ class Control:
     def __init__(self, url: str, namespace: str) -> None:
         self.url = url
         self.keys = Keys(namespace)
-        self._redis = redis.Redis.from_url(url)
+        self._redis = connection(url)
+
+    @property
+    def where(self) -> str:
+        """Redis and namespace, for messages."""
+        return f"Redis at {self.url}, namespace {self.keys.namespace!r},"
+
+    def pipeline(self) -> str | None:
+        """The id of the pipeline that this namespace belongs to."""
+        found = cast("bytes | None", self._redis.get(self.keys.pipeline))
+        return None if found is None else found.decode()
+
+    def claim(self, pipeline: str) -> None:
+        """Give the namespace to ``pipeline``, unless it belongs to one."""
+        self._redis.set(self.keys.pipeline, pipeline, nx=True)
 
     def streams(self) -> list[StreamRecord]:
         """Every registered stream, by name."""
@@ -79,8 +101,8 @@ class Control:
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
         return int(cast("bytes", found[0])) if found else None
 
-    def wait_for_epoch(self, epoch: int, seconds: float) -> int:
-        """Wait until ``epoch`` is published.
+    def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
+        """Wait until ``epoch`` is published; ``look`` is called now and then meanwhile.
 
         Raises:
             PipelineError: it isn't within ``seconds``, or the runtime is asked to stop.
@@ -95,12 +117,29 @@ class Control:
                     f"the ruleset of epoch {epoch} was not published within {seconds:.0f} s",
                     remedy="check that the service runs, in the same namespace and mode",
                 )
+            reach(Point.WAITING)
+            look()
             time.sleep(POLL)
         return epoch
 
     def ruleset(self, epoch: int) -> Ruleset:
         """The ruleset published for exactly ``epoch``."""
         return fetch_ruleset(self.url, self.keys.namespace, epoch)
+
+    def ruleset_text(self, epoch: int) -> bytes:
+        """The document of the ruleset published for exactly ``epoch``.
+
+        Raises:
+            PipelineError: ``no-ruleset``: there is none.
+        """
+        return _ruleset_text(self.url, self.keys.namespace, epoch)
+
+    def publish(self, epoch: int, text: str) -> str | bytes:
+        """Publish ``text`` as the ruleset of ``epoch`` where none is; returns what is there now."""
+        key = self.keys.ruleset(epoch)
+        self._redis.set(key, text, nx=True)
+        self._redis.zadd(self.keys.published, {str(epoch): epoch})
+        return cast("bytes | None", self._redis.get(key)) or text
 
     def last_boundary(self) -> Boundary | None:
         """The last boundary that was reported."""
@@ -115,6 +154,12 @@ class Control:
             )
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
+    def report_samples(self, samples: dict[str, str]) -> None:
+        """Publish streams' samples (:class:`anabranch_planner.sampling.StreamSample`)."""
+        if samples:
+            documents: dict[EncodableT, EncodableT] = dict(samples.items())
+            self._redis.hset(self.keys.samples, mapping=documents)
+
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
         """Write the heartbeat and what is known of each query, together."""
         with self._redis.pipeline() as pipe:
@@ -125,6 +170,23 @@ class Control:
                 pipe.hset(self.keys.activations, mapping=documents)
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
+
+    def limit(self) -> int | None:
+        """Rows that a batch may bring of the sources that the runtime reads itself."""
+        value = self._redis.get(self.keys.limit)
+        return None if value is None else int(value)
+
+    def set_limit(self, rows: int | None) -> None:
+        """Say how many; None: any number."""
+        if rows is None:
+            self._redis.delete(self.keys.limit)
+        else:
+            self._redis.set(self.keys.limit, rows)
+
+    def intake(self) -> Intake:
+        """How these sources stand, as they last said."""
+        text = self._redis.get(self.keys.intake)
+        return Intake() if text is None else Intake.loads(text)
 
     def registry_digest(self) -> int:
         """Changes whenever a stream, a query or a setting does, or a query's time is up."""
@@ -143,7 +205,7 @@ class Control:
 
 def gate(url: str, namespace: str) -> int | None:
     """How many batches may start; None: no limit."""
-    value = _connection(url).get(Keys(namespace).gate)
+    value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
 
 
@@ -154,12 +216,26 @@ def fetch_ruleset(url: str, namespace: str, epoch: int) -> Ruleset:
     Raises:
         PipelineError: there is none.
     """
-    text = _connection(url).get(Keys(namespace).ruleset(epoch))
+    return rulesets.from_json(json.loads(_ruleset_text(url, namespace, epoch)))
+
+
+def _ruleset_text(url: str, namespace: str, epoch: int) -> bytes:
+    text = connection(url).get(Keys(namespace).ruleset(epoch))
     if text is None:
-        raise PipelineError("no-ruleset", f"no ruleset is published for epoch {epoch}")
-    return rulesets.from_json(json.loads(text))
+        raise PipelineError(
+            "no-ruleset",
+            f"no ruleset is published for epoch {epoch}",
+            remedy="check that Redis has kept its data and that the service runs",
+        )
+    return cast("bytes", text)
 
 
 @lru_cache(maxsize=4)
-def _connection(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url)
+def connection(url: str) -> redis.Redis:
+    """This process's connection to the control plane's Redis.
+
+    A server that is away for a moment is waited for: every command is tried for some seconds.
+    """
+    waits = ExponentialBackoff(cap=RETRY_CAP, base=POLL)
+    failures = [redis.exceptions.ConnectionError, redis.exceptions.TimeoutError]
+    return redis.Redis.from_url(url, retry=Retry(waits, RETRIES), retry_on_error=failures)

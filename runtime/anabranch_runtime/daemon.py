@@ -25,8 +25,11 @@ def main() -> None:
     import pyspark.worker
 
     import anabranch_runtime.job
-    import anabranch_runtime.sources.recorded  # noqa: F401
+    import anabranch_runtime.sources.recorded
+    import anabranch_runtime.sources.recording  # noqa: F401
+    from anabranch_runtime.vectors import kernels
 
+    kernels.warm()
     gc.collect()
     gc.freeze()
     tasks = 0

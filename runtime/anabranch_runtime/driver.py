@@ -9,12 +9,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,24 +20,45 @@ import structlog
 
 from anabranch_planner.exchange import Boundary, Mode, Progress
 from anabranch_planner.ruleset import store_from_json
+from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.failed_queries import failed, take_out, withdraw
+from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.fold import fold, snapshot, steps_seen, stream_counts
-from anabranch_runtime.sinks.parquet import STAGING, clear_staging, publish, write_empty
+from anabranch_runtime.ownership import without
+from anabranch_runtime.sinks.durable import sync_filesystem
+from anabranch_runtime.sinks.late import publish_late
+from anabranch_runtime.sinks.parquet import STAGING, clear_staging, write_empty
+from anabranch_runtime.sinks.publisher import Publisher, local_writers
+from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.sources.valve import Valve
+from anabranch_runtime.state import backfill
 from anabranch_runtime.state.access import accesses
+from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
+from anabranch_runtime.state.choices import Choice, Choices
+from anabranch_runtime.state.claim import identify, lost
 from anabranch_runtime.state.layout import StoreLayout
 from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
-from anabranch_runtime.state.retention import drop_unused, expire, merges, watermarks
+from anabranch_runtime.state.recovery import recover
+from anabranch_runtime.state.retention import FANOUT, drop_unused, expire, merges, watermarks
+from anabranch_runtime.state.rulesets import Rulesets
+from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.state.verify import Verify
+from anabranch_runtime.statistics import Samples, bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from anabranch_planner.exchange import Activation
     from anabranch_planner.ruleset import Ruleset
     from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
+    from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.state.checkpoint import Repair
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.task.worker import TaskReport
 
@@ -64,6 +83,12 @@ class Settings:
             registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
         patience: seconds to wait for a ruleset that must come.
         attempts: how often a batch's job is tried before the pipeline fails.
+        verify: how much of the state is read at a start to see whether it is whole.
+        fanout: segments of one store partition that are merged into one.
+        throttle: how much of a backfill a batch does.
+        target_latency: seconds that a batch should take, from its planning to its commit: the
+            sources that the runtime reads itself bring as many rows; None: whatever there is.
+            Not in step mode, where batches don't depend on how fast they run.
     """
 
     state: Path
@@ -72,7 +97,11 @@ class Settings:
     epoch_seconds: float = 5.0
     mode: Mode = Mode.LIVE
     patience: float = 300.0
-    attempts: int = 2
+    attempts: int = 4
+    verify: Verify = Verify.FULL
+    fanout: int = FANOUT
+    throttle: Throttle = field(default_factory=Throttle)
+    target_latency: float | None = 1.0
 
 
 @dataclass(slots=True)
@@ -82,43 +111,128 @@ class Driver:
     settings: Settings
     control: Control
     total_batches: int | None = None
+    #: Stream -> why its source can't be opened.
+    left_out: dict[str, str] = field(default_factory=dict)
     state: State = field(init=False)
     manifests: Manifests = field(init=False)
+    choices: Choices = field(init=False)
+    rulesets: Rulesets = field(init=False)
+    #: A batch came otherwise than it had been begun: the query must be started again.
+    rewound: bool = field(init=False, default=False)
+    #: Why the last batch failed, where this package says so.
+    failure: AnabranchRuntimeError | None = field(init=False, default=None)
+    _identity: str = field(init=False, default="")
+    #: Spark's text of the offsets of the batch that runs.
+    _offsets: str | None = field(init=False, default=None)
+    #: The last epoch whose end has been reported.
+    _reported: int = field(init=False, default=-1)
+    #: Who may add writers that this module knows nothing of (``pipeline``).
+    publisher: Publisher = field(init=False)
+    _tails: Tails = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
+    _valve: Valve = field(init=False)
     #: The epoch that the next batch belongs to, and since when it has been.
     _epoch: int = field(init=False, default=0)
     _since: float = field(init=False, default_factory=time.monotonic)
     _digest: int = field(init=False, default=0)
     _eager: int = field(init=False, default=0)
+    _samples: Samples = field(init=False, default_factory=Samples)
+    #: When this driver began, and what the pipeline's clock showed then (``state.idleness``).
+    _started: float = field(init=False, default_factory=time.monotonic)
+    _clock: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.manifests = Manifests(self.settings.state)
-        self.state = self.manifests.load()
+        self.choices = Choices(self.settings.state)
+        self.rulesets = Rulesets(self.settings.state, self.control)
+        self.state = recover(
+            self.settings.state, self.manifests, self.choices, self.settings.verify
+        )
+        # What is refused is refused before anything is deleted.
+        check_logs(self.settings.state, self.choices.logs)
+        # A driver may run without Spark.
+        if self.state.offsets is not None or self._checkpoint.exists():
+            self._repair()
         self._epoch = max(self.state.epoch, 0)
+        self._clock = self.state.clock or 0
         self._collect_garbage()
         clear_staging(self.settings.results)
+        url, keys, results = self.control.url, self.control.keys, self.settings.results
+        writers = local_writers(url=url, namespace=keys.namespace, state=self.settings.state)
+        self.publisher = Publisher(results, self.state.next_batch, writers)
+        self._tails = Tails(url, keys, results)
+        live = self.settings.mode is Mode.LIVE
+        self._valve = Valve(self.control, self.settings.target_latency if live else None)
 
     # --- life ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Tell the control plane where this pipeline stands, so that it can plan."""
+        """Tell the control plane where this pipeline stands, so that it can plan.
+
+        Raises:
+            StateError: state and Redis are not those of one pipeline (``state.claim``).
+        """
+        fresh = self.state.next_batch == 0 and self.state.epoch < 0
+        self._identity = identify(self.settings.state, self.control, fresh=fresh)
+        self.rulesets.restore()
+        self._valve.open()
         last = self.control.last_boundary()
         if last is None:
             self.control.report_boundary(Boundary(-1, self.state.next_batch))
-        elif last.epoch >= self._epoch:
-            self._begin(last.epoch + 1)
+        else:
+            self._reported = last.epoch
+            self._begin(max(last.epoch + 1, self._epoch))
         if self.state.epoch == self._epoch and self._is_full():
             self._end_epoch()
         self.report("starting")
 
-    def tick(self) -> None:
-        """Between batches, live: enter an epoch that has a new ruleset, and end one that has lasted
-        long enough, so that what has been registered becomes active although nothing arrives.
+    def belong(self) -> None:
+        """See to it that Redis still knows this pipeline.
+
+        Raises:
+            StateError: ``redis-lost``: it came back without its data.
         """
+        if self._identity and self.control.pipeline() != self._identity:
+            raise lost(self.control)
+
+    def align(self) -> None:
+        """Make Spark's checkpoint agree with the state; before a query starts.
+
+        Raises:
+            StateError: it can't be (``state.checkpoint``).
+        """
+        self.rewound = False
+        repair = self._repair()
+        if repair.write or repair.remove:
+            _LOG.info("checkpoint aligned", wrote=list(repair.write), removed=list(repair.remove))
+        perform(self._checkpoint, repair)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.settings.state / "checkpoint"
+
+    def _repair(self) -> Repair:
+        replay = self.settings.mode is Mode.STEP
+        state, seen = self.state, look(self._checkpoint)
+        return decide(seen, state.next_batch, state.offsets, self.choices, replay=replay)
+
+    def tick(self) -> None:
+        """Between batches: begin the tails that somebody waits for, deliver what waits for a sink.
+
+        Live also: enter an epoch that has a new ruleset, and end one that has lasted long enough,
+        so that what has been registered becomes active although nothing arrives.
+        """
+        results = {query: a.results for query, a in self.state.queries.items()}
+        self._tails.open(self.state.next_batch, results)
+        waiting = self.publisher.problems()
+        self.publisher.retry()
+        if self.publisher.problems() != waiting:
+            self.report("running")
         if self.settings.mode is Mode.STEP:
             return
-        if self._recorded_choice(self.state.next_batch) is not None:
+        self.belong()
+        if self.choices.get(self.state.next_batch) is not None:
             # An interrupted batch will be repeated, in the epoch that was chosen for it.
             return
         published = self.control.newest_epoch(self._epoch)
@@ -134,18 +248,24 @@ class Driver:
             # Planned at the end of this epoch, active after the next.
             self._digest, self._eager = digest, 2
         # A ruleset that came after its epoch's first batch waits for the next epoch.
-        waiting = published != self.state.ruleset_epoch
-        if self._eager or waiting or elapsed >= IDLE_EPOCHS * self.settings.epoch_seconds:
+        unused = published != self.state.ruleset_epoch
+        if self._eager or unused or elapsed >= IDLE_EPOCHS * self.settings.epoch_seconds:
             self._eager = max(self._eager - 1, 0)
             self._end_epoch()
 
     def _enter_idle(self, published: int) -> None:
-        ruleset = self.control.ruleset(published)
+        ruleset = without(self.rulesets.get(published), failed(self.state))
         state = self._entered(ruleset, self._epoch)
         state = drop_unused(state, ruleset, accesses(state, ruleset))
         self.manifests.commit(state)
         self.state = state
+        self._forget(())
         self.report("running")
+
+    def watch_sources(self) -> None:
+        """Between batches: report a source that can't be read any more, or can again."""
+        if self._valve.intake(self.left_out) != self._valve.told:
+            self.report("idle" if self.exhausted else "running")
 
     def report(self, state: str, error: str | None = None) -> None:
         """Write the heartbeat."""
@@ -165,6 +285,10 @@ class Driver:
                 processing_seconds=current.processing_seconds,
                 exhausted=self.exhausted,
                 error=error,
+                sinks=self.publisher.problems(),
+                intake=self._valve.tell(self.left_out),
+                row_limit=self._valve.limit,
+                backfill=backfill.progress(current),
             ),
             current.queries,
         )
@@ -175,15 +299,22 @@ class Driver:
         return self.total_batches is not None and self.state.next_batch >= self.total_batches
 
     def finish(self) -> None:
-        """After a replay: an empty result file for each query that was active and found nothing."""
+        """After a replay: deliver what waits for a sink, and make an empty result file for each
+        query that was active and found nothing.
+
+        Raises:
+            SinkError: a sink does not take what waits for it, which is kept.
+        """
+        self._tails.close()
         if self.settings.mode is not Mode.STEP:
             return
+        self.publisher.finish()
         for epoch in sorted({e for e, _ in self.state.epoch_starts}):
             published = self.control.newest_epoch(epoch)
             if published is None:
                 continue
             for query in self.control.ruleset(published).queries:
-                if query.sink == "parquet":
+                if query.sink.kind is SinkKind.PARQUET:
                     write_empty(self.settings.results, query)
 
     # --- one batch -----------------------------------------------------------------------------
@@ -193,6 +324,8 @@ class Driver:
 
         Raises:
             StateError: the batch is not the next one: checkpoint and state do not belong together.
+            PipelineError: ``rewound``: it is not the batch that was begun under this number;
+                the query must be started again (:meth:`align`).
         """
         if batch < self.state.next_batch:
             return
@@ -204,6 +337,7 @@ class Driver:
             )
         started = time.perf_counter()
         state, ruleset, fresh = self._enter(batch)
+        state = backfill.begin(state, ruleset, self.settings.throttle)
         access = accesses(state, ruleset)
         if fresh:
             state = drop_unused(state, ruleset, access)
@@ -211,32 +345,55 @@ class Driver:
         entered = time.perf_counter()
         context, reports = self._attempt(context, job)
         done = time.perf_counter()
+        failures = withdraw(reports, batch)
         staged = [
             (query, task, Path(file))
             for task, report in enumerate(reports)
             for query, file in report.files.items()
         ]
-        publish(self.settings.results, batch, staged)
-        before = state
-        state = fold(state, context, reports, time.perf_counter() - started)
+        reach(Point.STAGED)
+        located = self.publisher.publish(batch, ruleset.queries, staged)
+        late = [(s, task, Path(f)) for task, r in enumerate(reports) for s, f in r.late.items()]
+        publish_late(self.settings.results, batch, late)
+        if located or late:
+            sync_filesystem(self.settings.results)
+        reach(Point.PUBLISHED)
+        state = fold(state, context, reports, time.perf_counter() - started, time.time())
+        spent = time.perf_counter() - started
+        state = backfill.advance(state, context.backfill, reports, spent, self.settings.throttle)
+        if failures:
+            state = take_out(state, ruleset, failures)
+            ruleset = without(ruleset, frozenset(failures))
+            state = drop_unused(state, ruleset, accesses(state, ruleset))
         state = expire(state, ruleset)
+        state = replace(state, offsets=self._offsets)
         self.manifests.commit(state)
-        self._forget_segments(before, state)
+        reach(Point.COMMITTED)
         self.state = state
+        self._samples.add(reports)
+        self._forget(reports)
         self._last_seconds = time.perf_counter() - started
+        tuples = sum(m["input"] for r in reports for m in r.streams.values())
+        self._valve.done(tuples, self._last_seconds)
+        self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
         clear_staging(self.settings.results)
-        if self._is_full():
+        for query, failure in failures.items():
+            _LOG.error("query failed", query=query, **asdict(failure))
+            # Planned without it at the end of this epoch, active after the next.
+            self._eager = 2
+        if self._is_full() or self._epoch <= self._reported:
             self._end_epoch()
         self.report("running")
         _LOG.info(
             "batch committed",
             batch=batch,
             epoch=state.epoch,
-            tuples=sum(m["input"] for r in reports for m in r.streams.values()),
+            ruleset=state.ruleset_epoch,
+            tuples=tuples,
             results=sum(sum(r.results.values()) for r in reports),
             task_ms={
                 phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports))
-                for phase in ("read", "store", "wait", "probe", "write")
+                for phase in ("read", "store", "wait", "probe", "write", "backfill")
             },
             enter_ms=round(1e3 * (entered - started)),
             job_ms=round(1e3 * (done - entered)),
@@ -261,18 +418,28 @@ class Driver:
 
     def _enter(self, batch: int) -> tuple[State, Ruleset, bool]:
         """The state in which the batch starts, its ruleset, and whether an epoch begins."""
-        choice = self._recorded_choice(batch)
+        offsets = offsets_of(self._checkpoint, batch)
+        choice = self.choices.get(batch)
         if choice is None:
             running = self._epoch == self.state.epoch
             published = self.state.ruleset_epoch if running else self._published(self._epoch)
-            choice = (self._epoch, published)
-            self._record_choice(batch, choice)
-        epoch, published = choice
-        self._epoch = epoch
-        ruleset = self.control.ruleset(published)
-        if epoch == self.state.epoch:
+            ruleset = self.rulesets.get(published)
+            reach(Point.CHOOSING)
+            logs = prefixes(self.settings.state, self.choices.logs)
+            choice = Choice(self._epoch, published, offsets, logs)
+            self.choices.record(batch, choice)
+            reach(Point.CHOSEN)
+        else:
+            if choice.offsets not in (None, offsets):
+                self.rewound = True
+                raise PipelineError("rewound", f"batch {batch} was begun with other offsets")
+            ruleset = self.rulesets.get(choice.ruleset)
+        self._epoch = choice.epoch
+        self._offsets = offsets
+        ruleset = without(ruleset, failed(self.state))
+        if choice.epoch == self.state.epoch:
             return self.state, ruleset, False
-        return self._entered(ruleset, epoch), ruleset, True
+        return self._entered(ruleset, choice.epoch), ruleset, True
 
     def _entered(self, ruleset: Ruleset, epoch: int) -> State:
         """The state in which ``epoch`` begins to go by ``ruleset``."""
@@ -286,7 +453,7 @@ class Driver:
         if self.state.ruleset_epoch < 0:
             return ()
         try:
-            ruleset = self.control.ruleset(self.state.ruleset_epoch)
+            ruleset = self.rulesets.get(self.state.ruleset_epoch)
         except PipelineError as error:
             _LOG.warning("edges of the last epoch not evaluated", error=str(error))
             return self.state.steps
@@ -296,26 +463,10 @@ class Driver:
         """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""
         if self.settings.mode is Mode.STEP or self.state.ruleset_epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
-            self.control.wait_for_epoch(wanted, self.settings.patience)
+            self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
+        self.belong()
         newest = self.control.newest_epoch(epoch)
         return self.state.ruleset_epoch if newest is None else newest
-
-    def _record_choice(self, batch: int, choice: tuple[int, int]) -> None:
-        """Make the batch's (epoch, ruleset) durable, so that a repeat goes by the same."""
-        path = self.settings.state / "choice.json"
-        partial = path.with_suffix(".partial")
-        with partial.open("w") as file:
-            json.dump({"batch": batch, "epoch": choice[0], "ruleset": choice[1]}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-
-    def _recorded_choice(self, batch: int) -> tuple[int, int] | None:
-        path = self.settings.state / "choice.json"
-        if not path.exists():
-            return None
-        choice = json.loads(path.read_text())
-        return (choice["epoch"], choice["ruleset"]) if choice["batch"] == batch else None
 
     def _context(self, state: State, ruleset: Ruleset, access: dict[str, Access]) -> BatchContext:
         return BatchContext(
@@ -328,13 +479,25 @@ class Driver:
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
             watermarks=watermarks(state),
+            clock=self._running(),
+            failed=failed(state),
             segments={name: s.segments for name, s in state.stores.items() if s.segments},
             access=access,
             visible={q.id: _limits(state.queries[q.id], q.members) for q in ruleset.queries},
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
             stores={name: _layout(name, store) for name, store in state.stores.items()},
-            merges=merges(state, ruleset),
+            merges=merges(state, ruleset, self.settings.fanout),
+            bounds=bounds(state, self._samples),
+            backfill=backfill.next_slice(state, ruleset),
         )
+
+    def _running(self) -> int | None:
+        """Microseconds that the pipeline has been running, interruptions left out; None in step
+        mode, where nothing may depend on how fast it runs.
+        """
+        if self.settings.mode is Mode.STEP:
+            return None
+        return self._clock + int((time.monotonic() - self._started) * 1e6)
 
     # --- after a batch -------------------------------------------------------------------------
 
@@ -346,34 +509,49 @@ class Driver:
         return self.state.next_batch - self.state.epoch_starts[-1][1] >= every
 
     def _end_epoch(self) -> None:
-        """Report the end of the current epoch with its statistics, and begin the next."""
-        statistics = replace(snapshot(self.state, self._steps()), epoch=self._epoch).to_json()
-        self.control.report_boundary(Boundary(self._epoch, self.state.next_batch, statistics))
+        """Report the end of the current epoch with its statistics, and begin the next.
+
+        Whoever plans the next must know which queries have failed, so that is written before.
+        After a roll back the end may have been reported already, and that of later epochs too.
+        """
+        if self._epoch <= self._reported:
+            self._begin(self._reported + 1)
+            return
+        if failed(self.state):
+            self.report("running")
+        found = replace(snapshot(self.state, self._steps()), epoch=self._epoch)
+        if self._epoch != self.state.epoch:
+            # It had no batch: what was counted is an earlier epoch's.
+            found = replace(found, batches=0, edges={}, measured={})
+        changed = self._samples.changed()
+        self.control.report_samples({name: s.dumps() for name, s in changed.items()})
+        boundary = Boundary(self._epoch, self.state.next_batch, found.to_json())
+        reach(Point.BOUNDARY)
+        self.control.report_boundary(boundary)
+        self._reported = self._epoch
         self._begin(self._epoch + 1)
 
     def _begin(self, epoch: int) -> None:
         self._epoch, self._since = epoch, time.monotonic()
 
-    def _forget_segments(self, before: State, after: State) -> None:
-        """Delete packs that the new manifest no longer names."""
-        for path in (_packs(before) | _packs(self.state)) - _packs(after):
+    def _forget(self, reports: Sequence[TaskReport]) -> None:
+        """Delete what no manifest that is kept names (any more) or goes by."""
+        written = {str(d["path"]) for r in reports for d in (*r.segments, *r.backfilled)}
+        for path in self.manifests.dropped() | (written - self.manifests.named):
             (self.settings.state / path).unlink(missing_ok=True)
+        self.rulesets.forget(self.manifests.rulesets | self.choices.rulesets)
 
     def _collect_garbage(self) -> None:
-        """Delete what an interrupted batch has left: packs that the manifest does not name, and
-        messages between tasks.
+        """Delete what an interrupted batch has left: packs that no manifest names, and messages
+        between tasks.
         """
         shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
-        alive = _packs(self.state)
+        alive = self.manifests.named
         directory = self.settings.state / "segments"
         if directory.exists():
             for file in directory.iterdir():
                 if f"segments/{file.name}" not in alive:
                     file.unlink()
-
-
-def _packs(state: State) -> set[str]:
-    return {segment.path for store in state.stores.values() for segment in store.segments}
 
 
 def _limits(

@@ -27,3 +27,11 @@ class StateError(AnabranchRuntimeError):
 
 class PipelineError(AnabranchRuntimeError):
     """A pipeline that can't start or go on: no source, no ruleset, a task that failed."""
+
+
+class SinkError(AnabranchRuntimeError):
+    """A sink that can't be written to; the results wait."""
+
+
+class SourceError(AnabranchRuntimeError):
+    """A stream's source that can't be read, at all or for now; other streams are not concerned."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics
+from anabranch_planner.exchange import EdgeStatistics, Snapshot
 from anabranch_planner.optimiser.measured import remember, step_samples
-from anabranch_runtime.state.manifest import UNPLANNED, Sketch
+from anabranch_runtime.state.idleness import clock_reading, pass_time
+from anabranch_runtime.state.manifest import UNPLANNED
 from anabranch_runtime.state.segment import Segment
-from anabranch_runtime.vectors.index import estimate_distinct, merge_sketches
+from anabranch_runtime.statistics import (
+    distincts,
+    measured,
+    store_statistics,
+    stream_statistics,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,20 +28,28 @@ if TYPE_CHECKING:
 
 
 def fold(
-    state: State, context: BatchContext, reports: Sequence[TaskReport], seconds: float
+    state: State,
+    context: BatchContext,
+    reports: Sequence[TaskReport],
+    seconds: float,
+    now: float | None = None,
 ) -> State:
-    """The state after the batch of ``context``, which took ``seconds``."""
-    return replace(
+    """The state after the batch of ``context``, which took ``seconds`` and ended ``now``
+    (seconds since 1970; None leaves out the rates by the wall clock).
+    """
+    streams = _streams(state, reports)
+    clock = clock_reading(streams, context.clock, state.clock)
+    state = replace(
         state,
         next_batch=context.batch + 1,
-        streams=_streams(state, reports),
+        streams=pass_time(state.streams, streams, clock),
+        clock=clock,
         stores=_stores(state, context, reports),
         queries={
             name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
             for name, q in state.queries.items()
         },
         arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
-        sketches=_sketches(state, reports),
         edges=_edges(state, reports),
         probes=_sum(
             [
@@ -47,6 +59,7 @@ def fold(
         ),
         processing_seconds=state.processing_seconds + seconds,
     )
+    return measured(state, reports, seconds, now)
 
 
 def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
@@ -60,28 +73,17 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         batches=state.next_batch - started,
         total_batches=state.next_batch,
         arrivals=state.arrivals,
-        distincts={
-            relation: {
-                key: estimate_distinct(np.array(s.hashes, np.uint64)) for key, s in keys.items()
-            }
-            for relation, keys in state.sketches.items()
-        },
+        distincts=distincts(state),
         streams=stream_counts(state),
         edges=_edge_statistics(state),
-        stores={
-            name: StoreStatistics(
-                sum(s.rows for s in store.segments),
-                sum(s.bytes for s in store.segments),
-                len(store.segments),
-            )
-            for name, store in state.stores.items()
-        },
+        stores=store_statistics(state),
         spans={
             name: s.max_tau - s.min_tau
             for name, s in state.streams.items()
             if s.max_tau is not None and s.min_tau is not None
         },
         steps=steps,
+        measured=stream_statistics(state),
     )
 
 
@@ -142,19 +144,6 @@ def _stores(
         kept = [s for s in store.segments if s not in gone] if gone else list(store.segments)
         stores[name] = replace(store, segments=(*kept, *fresh.get(name, ())))
     return stores
-
-
-def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, Sketch]]:
-    merged = {relation: dict(keys) for relation, keys in state.sketches.items()}
-    for report in reports:
-        for relation, keys in report.sketches.items():
-            known = merged.setdefault(relation, {})
-            for key, hashes in keys.items():
-                parts = [np.array(hashes, np.uint64)]
-                if key in known:
-                    parts.append(np.array(known[key].hashes, np.uint64))
-                known[key] = Sketch(tuple(merge_sketches(parts).tolist()))
-    return merged
 
 
 def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeCounts]:

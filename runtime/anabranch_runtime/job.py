@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from anabranch_runtime.context import exchange_directory
-from anabranch_runtime.control import fetch_ruleset
-from anabranch_runtime.sources.recorded import decode_block
-from anabranch_runtime.task.arrivals import Block
+from anabranch_runtime.sources.blocks import read_blocks
+from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import TaskReport, run_task
 
@@ -45,22 +44,16 @@ def _task(
         task, tasks = here.partitionId(), len(here.getTaskInfos())
         report = run_task(
             context,
-            fetch_ruleset(context.redis_url, context.namespace, context.ruleset),
-            _blocks(batches),
+            task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
+            read_blocks(batches),
             task=task,
             tasks=tasks,
             exchange=Rendezvous(exchange_directory(context), task, tasks),
         )
-        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(report))])], names=["report"])
+        text = json.dumps({f.name: getattr(report, f.name) for f in fields(report)}, default=asdict)
+        yield pa.RecordBatch.from_arrays([pa.array([text])], names=["report"])
 
     return task
-
-
-def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
-    for batch in batches:
-        streams, blocks = batch.columns
-        for i in range(batch.num_rows):
-            yield Block(streams[i].as_py(), decode_block(blocks[i].as_buffer()))
 
 
 def _report(document: dict[str, object]) -> TaskReport:

@@ -1,8 +1,11 @@
 """The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
 
-Recorded streams share one source (``source``). Every other stream is a ``readStream`` of its own
-format under its own name; its rows become blocks in one ``mapInArrow`` pass, so that what is
-unioned, and all that ever crosses a shuffle, is blocks.
+Recorded streams share one source, Redis Streams and directories of files another (``sources``).
+Every other stream is a ``readStream`` of its own format under its own name; its rows become blocks
+in one ``mapInArrow`` pass, so that what is unioned, and all that ever crosses a shuffle, is blocks.
+
+Live, a stream whose source can't be opened is left out and reported; the others go on, and it is
+tried again from time to time.
 """
 
 from __future__ import annotations
@@ -12,31 +15,29 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import structlog
+from py4j.protocol import Py4JError
 from redis.exceptions import RedisError
 
-from anabranch_planner.exchange import Mode
-from anabranch_planner.types import parse_type
+from anabranch_planner.errors import StructuredError
+from anabranch_planner.exchange import Keys, Mode
+from anabranch_planner.feeds import FEEDS
+from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.driver import Driver
-from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError
 from anabranch_runtime.job import run_batch
-from anabranch_runtime.sources.recorded import (
-    FORMAT,
-    SCHEMA,
-    RecordedSource,
-    block_row,
-    source_options,
-)
+from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
-from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.sources.spark_stream import spark_blocks
+from anabranch_runtime.state.claim import exclusive, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Tuples per block of a source that is not a recording.
-BLOCK_ROWS = 1 << 16
+#: Seconds between two trials to open the sources of streams that were left out.
+TRIAL = 10.0
+#: How often Spark may fail to start a source before the pipeline does.
+TRIES = 5
 #: Seconds between two looks at the query and the stop key.
 WATCH = 0.05
 #: Seconds between two looks at the registry.
@@ -108,12 +111,36 @@ def warm_up(session: SparkSession) -> None:
 
 
 @dataclass(slots=True)
+class Opened:
+    """The sources that could be opened, and why others could not.
+
+    Attributes:
+        frames: streaming frames of blocks. ``foreign``: whether one is of a source of Spark's.
+        errors: stream -> why its source can't be read.
+        total_batches: how many batches there will be, if that is known.
+    """
+
+    frames: list[DataFrame] = field(default_factory=list)
+    foreign: bool = False
+    errors: dict[str, str] = field(default_factory=dict)
+    total_batches: int | None = None
+
+    def union(self, tasks: int) -> DataFrame:
+        """One frame for ``tasks`` tasks. Sources of ours have as many partitions by themselves."""
+        frame = self.frames[0]
+        for other in self.frames[1:]:
+            frame = frame.union(other)
+        return frame.repartition(tasks) if len(self.frames) > 1 or self.foreign else frame
+
+
+@dataclass(slots=True)
 class Pipeline:
     """One pipeline: all registered streams, one Spark query, one driver."""
 
     settings: Settings
     control: Control
     master: str
+    _tries: int = 0
 
     def run(self) -> None:
         """Run until asked to stop, or until the Spark query fails.
@@ -123,45 +150,80 @@ class Pipeline:
         """
         self.settings.state.mkdir(parents=True, exist_ok=True)
         (self.settings.state / "recordings").mkdir(exist_ok=True)
+        with exclusive(self.settings.state):
+            try:
+                self._run()
+            except (Py4JError, ConnectionError) as error:
+                raise PipelineError(
+                    "spark-lost",
+                    f"Spark's JVM does not answer any more: {error}",
+                    remedy="see the log above for why; start the runtime again, nothing is lost",
+                ) from error
+
+    def _run(self) -> None:
         driver = Driver(self.settings, self.control)
         driver.announce()
         session = spark_session(self.master)
         warm_up(session)
+        self._add_writers(session, driver)
         try:
             while not self.control.stop_requested():
                 records = self.control.streams()
+                driver.belong()
                 if records:
                     self._stream(session, driver, records)
                 else:
                     driver.report("idle")
                     time.sleep(WATCH)
+            driver.publisher.retry(now=True)
+            driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
                 driver.report("failed", str(error))
             raise
         finally:
-            session.stop()
-        driver.finish()
+            # A JVM that has gone can't be stopped, and what it took along is the error to tell.
+            with contextlib.suppress(Py4JError, ConnectionError):
+                session.stop()
         driver.report("stopped")
+
+    def _add_writers(self, session: SparkSession, driver: Driver) -> None:
+        """Let ``session`` write the sinks that only Spark can."""
+        from anabranch_runtime.sinks.spark import spark_writer
+
+        write = spark_writer(
+            session,
+            results=self.settings.results,
+            namespace=self.control.keys.namespace,
+            identity=lambda: identity(self.settings.state),
+        )
+        driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
 
     def _stream(self, session: SparkSession, driver: Driver, records: list[StreamRecord]) -> None:
         """Run the Spark query over ``records`` until asked to stop or they change."""
-        recorded = [r for r in records if r.source.format == "recorded"]
-        others = [r for r in records if r.source.format != "recorded"]
-        recordings = [r for r in map(self._recording, recorded) if r is not None]
-        if not recordings and not others:
+        opened = self._open(session, records)
+        driver.left_out = opened.errors
+        if not opened.frames:
+            driver.report("idle")
             time.sleep(LOOK)
             return
-        driver.total_batches = None if others else batches_of(recordings)
+        driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
 
         def apply(frame: DataFrame, batch: int) -> None:
             with busy:
                 if leaving.is_set():
                     raise PipelineError("stopped", "asked to stop before the batch began")
-                driver.run(batch, lambda context: run_batch(frame, context))
+                try:
+                    driver.run(batch, lambda context: run_batch(frame, context))
+                    self._tries = 0
+                except AnabranchRuntimeError as error:
+                    # Spark would only hand on its text.
+                    driver.failure = error
+                    raise
 
-        frame = self._blocks(session, recordings, others)
+        frame = opened.union(session.sparkContext.defaultParallelism)
+        driver.align()
         query = (
             frame.writeStream.foreachBatch(apply)
             .option("checkpointLocation", str(self.settings.state / "checkpoint"))
@@ -169,56 +231,55 @@ class Pipeline:
         )
         driver.report("running")
         try:
-            self._watch(query, driver, records, busy)
+            self._watch(session, query, driver, records, busy)
         finally:
             with busy:
                 leaving.set()
             # Not under the lock: Spark waits for a batch that waits for it, to be refused.
             query.stop()
 
-    def _recording(self, record: StreamRecord) -> Recording | None:
-        """A stream's recording; live, one that can't be read is left out and the others go on."""
-        try:
-            return convert(record, self.settings.state / "recordings")
-        except PipelineError as error:
-            if self.settings.mode is Mode.STEP:
-                raise
-            _LOG.error("stream left out", stream=record.name, error=str(error))
-            return None
-
-    def _blocks(
-        self,
-        session: SparkSession,
-        recordings: list[Recording],
-        others: list[StreamRecord],
-    ) -> DataFrame:
-        """One streaming frame of blocks over all sources."""
+    def _open(self, session: SparkSession, records: list[StreamRecord]) -> Opened:
+        """The sources of all streams; in step mode one that can't be opened ends the pipeline."""
+        opened = Opened()
         tasks = session.sparkContext.defaultParallelism
-        frames = []
+        url, namespace = self.control.url, self.control.keys.namespace
+        state = str(self.settings.state)
+        recordings: list[Recording] = []
+        fed: list[StreamRecord] = []
+        others: list[DataFrame] = []
+        for record in records:
+            try:
+                if record.source.format == "recorded":
+                    recordings.append(convert(record, self.settings.state / "recordings"))
+                elif record.source.format in FEEDS:
+                    feeds.make_feed(record, url, Keys(namespace), state)
+                    fed.append(record)
+                else:
+                    others.append(spark_blocks(session, record))
+            except StructuredError as error:
+                if self.settings.mode is Mode.STEP:
+                    raise
+                _LOG.error("stream left out", stream=record.name, error=str(error))
+                opened.errors[record.name] = str(error)
         if recordings:
-            session.dataSource.register(RecordedSource)
-            options = source_options(
-                recordings, tasks, self.control.url, self.control.keys.namespace
-            )
-            reader = session.readStream.format(FORMAT).options(**options)
-            frames.append(reader.name("recorded").load())
-        for record in others:
-            columns = ", ".join(f"`{c.name}` {c.type}" for c in record.columns)
-            reader = session.readStream.format(record.source.format).options(
-                **record.source.options
-            )
-            if record.source.format in ("parquet", "json", "csv", "orc"):
-                reader = reader.schema(columns)
-            named = reader.name(record.name).load(record.source.path)
-            casts = [f"cast(`{c.name}` as {c.type}) as `{c.name}`" for c in record.columns]
-            frames.append(named.selectExpr(*casts).mapInArrow(_to_blocks(record), SCHEMA))
-        frame = frames[0]
-        for other in frames[1:]:
-            frame = frame.union(other)
-        return frame if not others else frame.repartition(tasks)
+            session.dataSource.register(recorded.RecordedSource)
+            options = recorded.source_options(recordings, tasks, url, namespace)
+            reader = session.readStream.format(recorded.FORMAT).options(**options)
+            opened.frames.append(reader.name("recorded").load())
+        if fed:
+            session.dataSource.register(feeds.FeedsSource)
+            options = feeds.source_options(fed, tasks, url, namespace, state)
+            reader = session.readStream.format(feeds.FORMAT).options(**options)
+            opened.frames.append(reader.name("feeds").load())
+        opened.frames += others
+        opened.foreign = bool(others)
+        if recordings and not fed and not others:
+            opened.total_batches = batches_of(recordings)
+        return opened
 
     def _watch(
         self,
+        session: SparkSession,
         query: StreamingQuery,
         driver: Driver,
         records: list[StreamRecord],
@@ -226,9 +287,19 @@ class Pipeline:
     ) -> None:
         """Wait for a stop request, a change of the streams, or a failure of the query."""
         idle, looked = False, time.monotonic()
+        tried = looked
         while not self.control.stop_requested():
             if not query.isActive:
+                if driver.rewound:
+                    return
+                if driver.failure is not None:
+                    raise driver.failure
                 cause = query.exception()
+                if "Python worker failed to connect back" in str(cause) and self._tries < TRIES:
+                    # A machine too busy to start a process within Spark's ten seconds.
+                    self._tries += 1
+                    _LOG.warning("a source could not be started", tries=self._tries)
+                    return
                 raise PipelineError("query-failed", f"the Spark query has ended: {cause}")
             if driver.exhausted and not idle:
                 driver.report("idle")
@@ -237,9 +308,14 @@ class Pipeline:
                 looked = time.monotonic()
                 if self.settings.mode is Mode.LIVE and self.control.streams() != records:
                     return
+                if driver.left_out and time.monotonic() - tried > TRIAL:
+                    if self._open(session, records).errors.keys() != driver.left_out.keys():
+                        return
+                    tried = time.monotonic()
                 if busy.acquire(blocking=False):
                     try:
                         driver.tick()
+                        driver.watch_sources()
                     finally:
                         busy.release()
             time.sleep(WATCH)
@@ -250,20 +326,3 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
     yield from ()
-
-
-def _to_blocks(
-    record: StreamRecord,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Rows of one source to blocks of its stream."""
-    name = record.name
-    schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
-
-    def convert_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for first in range(0, batch.num_rows, BLOCK_ROWS):
-                part = batch.slice(first, BLOCK_ROWS)
-                columns = [c.cast(f.type) for c, f in zip(part.columns, schema, strict=True)]
-                yield block_row(name, pa.RecordBatch.from_arrays(columns, schema=schema))
-
-    return convert_rows

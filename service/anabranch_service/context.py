@@ -12,6 +12,7 @@ from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store
+from anabranch_service.tail import Tails
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Context:
     loop: EpochLoop
     metrics: Metrics
     clock: Clock
+    tails: Tails
 
 
 def _context(request: Request) -> Context:

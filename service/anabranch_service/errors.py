@@ -33,6 +33,12 @@ class Conflict(ServiceError):
     status = 409
 
 
+class Busy(ServiceError):
+    """More is asked for than this process serves at a time."""
+
+    status = 503
+
+
 class CorruptRecord(ServiceError):
     """Redis holds something that this service can't read."""
 

@@ -10,13 +10,16 @@ from anabranch_service.records import QueryRecord
 
 
 class Status(StrEnum):
-    """``pending`` → ``active`` → ``expiring`` → ``expired``; or ``rejected``."""
+    """``pending`` → ``active`` → ``expiring`` → ``expired``; ``rejected`` by the planner, or
+    ``failed`` while it ran.
+    """
 
     PENDING = "pending"
     ACTIVE = "active"
     EXPIRING = "expiring"
     EXPIRED = "expired"
     REJECTED = "rejected"
+    FAILED = "failed"
 
 
 #: Queries in these states keep their streams from being deleted.
@@ -31,12 +34,15 @@ def status_of(
 ) -> Status:
     """The state of a query.
 
+    * It has failed once the runtime says so: an expression of its own can't be evaluated.
     * It has ended once the runtime says so, or once the runtime is in an epoch after the last
       one that includes it, or where it was withdrawn before any epoch included it.
     * It is ending from the moment it was withdrawn (or its time was up, or an epoch without it
       was published) until then.
     * It is active from its activation by the runtime on.
     """
+    if activation is not None and activation.failure is not None:
+        return Status.FAILED
     if record.rejected is not None and record.first_epoch is None:
         return Status.REJECTED
     if _ended(record, activation, progress):
@@ -44,6 +50,11 @@ def status_of(
     if not record.wanted(now):
         return Status.EXPIRED if record.first_epoch is None else Status.EXPIRING
     return Status.PENDING if activation is None else Status.ACTIVE
+
+
+def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime) -> bool:
+    """Whether the query should be part of an epoch that is planned now; one that failed is not."""
+    return record.wanted(now) and (activation is None or activation.failure is None)
 
 
 def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:

@@ -21,9 +21,11 @@ from redis.exceptions import RedisError
 from anabranch_planner import ruleset as wire
 from anabranch_planner.exchange import Boundary, Mode, Snapshot
 from anabranch_planner.model import JoinQuery
+from anabranch_planner.sampling import StreamSample, estimate
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
+from anabranch_service.lifecycle import is_wanted
 from anabranch_service.metrics import Metrics
 from anabranch_service.normalise import parse_record, usable_streams
 from anabranch_service.planning import (
@@ -42,7 +44,14 @@ from anabranch_service.records import (
 )
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store, read_boundary, read_snapshot
-from anabranch_service.what_if import Insight, Running, explain_choice, read_running, rewired_from
+from anabranch_service.what_if import (
+    Insight,
+    Running,
+    decided_in,
+    explain_choice,
+    read_running,
+    rewired_from,
+)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -128,6 +137,9 @@ class EpochLoop:
             _LOG.error("unreadable boundary skipped", index=cursor, reason=cause.message)
         else:
             await self._answer(boundary)
+            found = _snapshot(boundary)
+            if found is not None:
+                self.metrics.observe(found)
         await self.store.advance(cursor + 1)
         return True
 
@@ -173,7 +185,10 @@ class EpochLoop:
 
     async def _plan(self, epoch: int, boundary: Boundary) -> tuple[EpochRecord, str]:
         now = self.clock()
-        wanted = [q for q in await self.store.queries() if q.wanted(now)]
+        activations = await self.store.activations()
+        wanted = [
+            q for q in await self.store.queries() if is_wanted(q, activations.get(q.id), now)
+        ]
         streams = await self.store.streams()
         options = await self.store.planning() or default_planning(self.settings)
         snapshot = _snapshot(boundary)
@@ -182,12 +197,15 @@ class EpochLoop:
             statistics=NoStatistics() if snapshot is None else snapshot,
             options=options,
             epoch=epoch,
-            sinks={record.id: record.sink.type for record in wanted},
+            sinks={record.id: record.sink.to_sink() for record in wanted},
             seconds=self.settings.solve_seconds,
         )
         running = read_running(await self._newest(epoch), await self.store.queries(), task.streams)
-        task = replace(task, running=rewired_from(running))
-        planned, rejected, insight = await asyncio.to_thread(_parse_and_plan, wanted, task, running)
+        task = replace(task, running=rewired_from(running), backfills=decided_in(running))
+        samples = {} if snapshot is None else await self.store.samples()
+        planned, rejected, insight = await asyncio.to_thread(
+            _parse_and_plan, wanted, task, running, samples
+        )
         text, digest = dump_ruleset(planned.ruleset)
         plan = planned.plan
         record = EpochRecord(
@@ -209,6 +227,7 @@ class EpochLoop:
             constraints=plan.constraints,
             statistics_epoch=None if snapshot is None else snapshot.epoch,
             assumed=planned.assumed,
+            estimated=planned.estimated,
             fallback=planned.fallback,
             rejected=rejected,
             explain=planned.explain,
@@ -296,7 +315,10 @@ def settled(
 
 
 def _parse_and_plan(
-    wanted: list[QueryRecord], task: Task, running: Running | None
+    wanted: list[QueryRecord],
+    task: Task,
+    running: Running | None,
+    samples: Mapping[str, StreamSample],
 ) -> tuple[Planned, dict[str, ProblemRecord], Insight]:
     """Parse, plan and explain what is wanted; runs in a thread and touches nothing shared."""
     rejected: dict[str, ProblemRecord] = {}
@@ -307,6 +329,7 @@ def _parse_and_plan(
         except Exception as cause:  # noqa: BLE001 - the query's owner is told, the others run
             _LOG.warning("query can't be read", query=record.id, error=repr(cause))
             rejected[record.id] = problem_of(cause)
+    task = replace(task, statistics=estimate(task.statistics, queries, samples))
     planned = plan_queries(queries, task)
     insight = explain_choice(planned, task, running)
     return planned, {**rejected, **planned.rejected}, insight

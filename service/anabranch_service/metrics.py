@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from anabranch_planner.exchange import Progress, Snapshot
+
 
 class Metrics:
     """The instruments; one set per application."""
@@ -53,8 +55,107 @@ class Metrics:
             "Queries that could not be planned.",
             registry=self.registry,
         )
+        self.rates = Gauge(
+            "anabranch_stream_tuples_per_second",
+            "Tuples per second of wall time in the last epoch that ended.",
+            ("stream",),
+            registry=self.registry,
+        )
+        self.event_rates = Gauge(
+            "anabranch_stream_tuples_per_event_second",
+            "Tuples per second of event time in the last epoch that ended.",
+            ("stream",),
+            registry=self.registry,
+        )
+        self.delays = Gauge(
+            "anabranch_stream_delay_seconds",
+            "How far tuples were behind their stream in the last epoch, at most.",
+            ("stream", "quantile"),
+            registry=self.registry,
+        )
+        self.store_tuples = Gauge(
+            "anabranch_store_tuples",
+            "Tuples in a store when the last epoch ended.",
+            ("store",),
+            registry=self.registry,
+        )
+        self.store_bytes = Gauge(
+            "anabranch_store_bytes",
+            "Size of a store when the last epoch ended.",
+            ("store",),
+            registry=self.registry,
+        )
+        self.probes = Counter(
+            "anabranch_probes",
+            "Tuples that probed, in the epochs whose end this process has seen.",
+            registry=self.registry,
+        )
+        self.matches = Counter(
+            "anabranch_matches", "Matches that those probes found.", registry=self.registry
+        )
+        self.probe_seconds = Counter(
+            "anabranch_probe_seconds", "CPU time of those probes.", registry=self.registry
+        )
+        self.waiting = Gauge(
+            "anabranch_stream_waiting_tuples",
+            "Tuples that have arrived and were not read yet (an estimate).",
+            ("stream",),
+            registry=self.registry,
+        )
+        self.waiting_seconds = Gauge(
+            "anabranch_stream_waiting_seconds",
+            "How long the oldest of them has been waiting.",
+            ("stream",),
+            registry=self.registry,
+        )
+        self.unreadable = Gauge(
+            "anabranch_stream_unreadable",
+            "1 where a stream's source can't be read at present.",
+            ("stream",),
+            registry=self.registry,
+        )
+        self.row_limit = Gauge(
+            "anabranch_batch_row_limit",
+            "Rows that the next batch may bring; 0: any number.",
+            registry=self.registry,
+        )
         self.loop_errors = Counter(
             "anabranch_epoch_loop_errors",
             "Times the epoch loop failed and tried again.",
             registry=self.registry,
         )
+
+    def observe(self, found: Snapshot) -> None:
+        """Take over what was measured in an epoch that has ended."""
+        for gauge in (self.rates, self.event_rates, self.delays):
+            gauge.clear()
+        for name, stream in found.measured.items():
+            if stream.arrival_rate is not None:
+                self.rates.labels(name).set(stream.arrival_rate)
+            if stream.event_rate is not None:
+                self.event_rates.labels(name).set(stream.event_rate)
+            for share in (0.5, 0.9, 0.99):
+                delay = stream.delay(share)
+                if delay is not None:
+                    self.delays.labels(name, str(share)).set(delay / 1e6)
+        self.store_tuples.clear()
+        self.store_bytes.clear()
+        for name, store in found.stores.items():
+            self.store_tuples.labels(name).set(store.rows)
+            self.store_bytes.labels(name).set(store.bytes)
+        for edge in found.edges.values():
+            self.probes.inc(edge.probes)
+            self.matches.inc(edge.matches)
+            self.probe_seconds.inc(max(edge.seconds, 0.0))
+
+    def show(self, progress: Progress | None) -> None:
+        """Take over what the runtime says of its sources."""
+        for gauge in (self.waiting, self.waiting_seconds, self.unreadable):
+            gauge.clear()
+        if progress is None:
+            return
+        for stream, intake in progress.intake.items():
+            self.waiting.labels(stream).set(intake.waiting)
+            self.waiting_seconds.labels(stream).set(intake.seconds)
+            self.unreadable.labels(stream).set(intake.error is not None)
+        self.row_limit.set(progress.row_limit or 0)

@@ -23,14 +23,19 @@ from anabranch_planner import ruleset as wire
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
+from anabranch_planner.optimiser.backfill import Backfill, Backfilling, decide, document
+from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.demands import Limits, Switching
 from anabranch_planner.optimiser.explain import explain
 from anabranch_planner.optimiser.footprint import Footprint
 from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Formulation, Optimizer, Plan
 from anabranch_planner.ruleset import Ruleset
-from anabranch_planner.statistics import JoinSample, Statistics
+from anabranch_planner.sampling import SampledStatistics
+from anabranch_planner.sinks import SinkSpec
+from anabranch_planner.statistics import JoinSample, NoStatistics, Statistics
 from anabranch_service.records import PlanningRecord, ProblemRecord
 from anabranch_service.widths import relation_widths
 
@@ -48,6 +53,7 @@ class Planned:
         individual: the plan behind ``individual_cost``.
         fallback: empty, or why this is not what the chosen optimiser would have given.
         assumed: relations whose cardinality the statistics don't know.
+        estimated: relations whose cardinality is their share of a sample -> that share.
     """
 
     plan: Plan
@@ -59,6 +65,7 @@ class Planned:
     solve_ms: float
     fallback: str
     assumed: tuple[str, ...]
+    estimated: dict[str, float]
     explain: dict[str, Any]
 
     @property
@@ -106,22 +113,24 @@ class Task:
     Attributes:
         streams: every usable stream.
         epoch: the epoch to plan for.
-        sinks: query id -> sink.
+        sinks: query id -> where its results go.
         seconds: time limit of one solve; 0: what is found without solving anything.
         formulation: how the joint plan is solved.
         running: what the running epoch has, which the plan is charged for changing.
         widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
+        backfills: what the running epoch has decided on the past of its intermediate results.
     """
 
     streams: Mapping[str, Stream]
     statistics: Statistics
     options: PlanningRecord
     epoch: int
-    sinks: Mapping[str, str]
+    sinks: Mapping[str, SinkSpec]
     seconds: float
     formulation: Formulation = Formulation.TIGHT
     running: Footprint | None = None
     widths: Mapping[str, float] = field(default_factory=dict)
+    backfills: tuple[Backfill, ...] = ()
 
 
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
@@ -145,32 +154,39 @@ def _plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
     chosen, rejected, fallback = list(queries), dict[str, ProblemRecord](), ""
     optimizer = task.options.optimizer
     try:
-        plan, ruleset, solve_ms = _attempt(chosen, task, optimizer)
+        attempt = _attempt(chosen, task, optimizer)
     except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
         _raise_budget(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
         chosen, rejected = _isolate(chosen, task)
         try:
-            plan, ruleset, solve_ms = _attempt(chosen, task, optimizer)
+            attempt = _attempt(chosen, task, optimizer)
         except Exception as again:  # noqa: BLE001 - the fallback is reported in the record
             _raise_budget(again)
             _LOG.error("joint plan failed again", error=repr(again))
-            plan, ruleset, solve_ms = _attempt(chosen, task, Optimizer.INDIVIDUAL)
+            attempt = _attempt(chosen, task, Optimizer.INDIVIDUAL)
             fallback = f"{optimizer} failed ({again!r}); planned individually"
+    plan = attempt.plan
     relations = sorted({r.id for q in chosen for r in q.relations})
     shared = _other_plan(plan, chosen, task, Optimizer.SHARED)
     return Planned(
         plan=plan,
-        ruleset=ruleset,
+        ruleset=attempt.ruleset,
         queries=tuple(chosen),
         rejected=rejected,
         individual=_other_plan(plan, chosen, task, Optimizer.INDIVIDUAL),
         shared_cost=None if shared is None else finite(shared.cost),
-        solve_ms=solve_ms,
+        solve_ms=attempt.solve_ms,
         fallback=fallback,
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
-        explain=explain(plan, chosen),
+        estimated=_estimated(task.statistics),
+        explain={**explain(plan, chosen), "backfill": [document(b) for b in attempt.backfills]},
     )
+
+
+def _estimated(statistics: Statistics) -> dict[str, float]:
+    shares = statistics.shares if isinstance(statistics, SampledStatistics) else {}
+    return {str(name): share for name, share in sorted(shares.items())}
 
 
 def _raise_budget(cause: Exception) -> None:
@@ -240,13 +256,21 @@ def _switching(task: Task) -> Switching | None:
     return Switching(task.running, task.options.switching)
 
 
-def _attempt(
-    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer
-) -> tuple[Plan, Ruleset, float]:
-    """Plan, checked ruleset, and the milliseconds that the solve took."""
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """Plan, checked ruleset, the milliseconds that the solve took, and what becomes of the past."""
+
+    plan: Plan
+    ruleset: Ruleset
+    solve_ms: float
+    backfills: tuple[Backfill, ...]
+
+
+def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> _Attempt:
     started = time.perf_counter()
     plan = _solve(queries, task, optimizer)
     solve_ms = (time.perf_counter() - started) * 1000
+    backfills = _backfills(plan, queries, task)
     ruleset = compile_ruleset(
         plan,
         queries,
@@ -254,8 +278,31 @@ def _attempt(
         epoch=task.epoch,
         parallelism=task.options.parallelism,
         sinks=task.sinks,
+        backfills=backfills,
     )
-    return plan, ruleset, solve_ms
+    return _Attempt(plan, ruleset, solve_ms, backfills)
+
+
+def _backfills(plan: Plan, queries: Sequence[JoinQuery], task: Task) -> tuple[Backfill, ...]:
+    options = task.options
+    if options.backfill is Backfilling.AUTO and isinstance(task.statistics, NoStatistics):
+        # Nothing has arrived, so nothing has a past.
+        return ()
+    model = CostModel(
+        task.statistics,
+        objective=options.objective,
+        parallelism=options.parallelism,
+        bounds=loosest_bounds(queries),
+    )
+    return decide(
+        plan,
+        queries,
+        model,
+        setting=options.backfill,
+        horizon=options.backfill_horizon,
+        running=task.running,
+        earlier=task.backfills,
+    )
 
 
 def _isolate(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.optimiser.backfill import DEFAULT_HORIZON, Backfilling
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.plan import Objective, Optimizer
+from anabranch_planner.sinks import SinkSpec
 from anabranch_planner.types import parse_type
+
+SinkOption = Annotated[str, Field(max_length=10_000)]
 
 
 class Record(BaseModel):
@@ -36,12 +40,20 @@ class SourceRecord(Record):
 
 
 class StreamRecord(Record):
-    """A registered stream; ``lateness`` in microseconds, None: unbounded."""
+    """A registered stream; ``lateness`` in microseconds, None: unbounded.
+
+    Attributes:
+        idle_timeout: microseconds of silence after which the watermark moves with the others';
+            None: never.
+        keep_late: whether late and invalid tuples are kept aside.
+    """
 
     name: str
     columns: tuple[ColumnRecord, ...]
     event_time: str | None = None
     lateness: int | None = None
+    idle_timeout: int | None = None
+    keep_late: bool = False
     source: SourceRecord = SourceRecord()
 
     def to_stream(self) -> Stream:
@@ -55,13 +67,38 @@ class StreamRecord(Record):
             tuple((c.name, parse_type(c.type)) for c in self.columns),
             self.event_time,
             self.lateness,
+            self.idle_timeout,
+            self.keep_late,
         )
 
 
 class SinkRecord(Record):
-    """Where results go."""
+    """Where results go (``docs/sinks.md``).
 
-    type: Literal["parquet", "count"] = "parquet"
+    Records and requests of earlier releases call the format ``type``.
+    """
+
+    format: str = Field(
+        default="parquet",
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,127}$",
+        description="`parquet`, `count`, `redis-stream`, or a format that Spark can write.",
+        examples=["json"],
+    )
+    options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)
+    path: str | None = Field(default=None, min_length=1, max_length=4096)
+    mode: Literal["append"] = "append"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _type_is_format(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "type" in value and "format" not in value:
+            return {"format" if k == "type" else k: v for k, v in value.items()}
+        return value
+
+    def to_sink(self) -> SinkSpec:
+        """The planner's view of it."""
+        options = tuple(sorted(self.options.items()))
+        return SinkSpec(self.format, options, self.path, self.mode)
 
 
 class ProblemRecord(Record):
@@ -173,6 +210,9 @@ class PlanningRecord(Record):
         memory: bytes that all store copies together may take in per unit of time; None: any.
         copies: of any one store; None: any number.
         solver: of the joint plan.
+        backfill: who decides whether the past of a new intermediate result is computed.
+        backfill_horizon: for how long a plan is expected to use it, as multiples of the history
+            so far (``optimiser.backfill``).
     """
 
     optimizer: Optimizer
@@ -182,6 +222,8 @@ class PlanningRecord(Record):
     memory: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     copies: int | None = Field(default=None, ge=1, le=1024)
     solver: Solver = Solver.BRANCH
+    backfill: Backfilling = Backfilling.AUTO
+    backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)
 
 
 class ShareRecord(Record):
@@ -323,6 +365,8 @@ class EpochRecord(Record):
     Attributes:
         statistics_epoch: the epoch whose statistics were used; None: nothing was measured yet.
         assumed: relations whose cardinality was unknown, so that the cost model assumed one.
+        estimated: relations that were new, so that their share of a sample of their stream was
+            taken -> that share. Absent from records of earlier releases.
         fallback: empty, or why the plan is not what the chosen optimiser would have given.
         rejected: queries that could not be planned for this epoch.
         switching_cost: what changing to this plan from the epoch before was charged, beside
@@ -351,6 +395,7 @@ class EpochRecord(Record):
     constraints: int
     statistics_epoch: int | None
     assumed: tuple[str, ...]
+    estimated: dict[str, float] = Field(default_factory=dict)
     fallback: str = ""
     rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
     explain: dict[str, Any]

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
 from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot
+from anabranch_planner.sampling import StreamSample
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
 
@@ -28,6 +29,7 @@ _PROGRESS = TypeAdapter(Progress)
 _ACTIVATION = TypeAdapter(Activation)
 _BOUNDARY = TypeAdapter(Boundary)
 _SNAPSHOT = TypeAdapter(Snapshot)
+_SAMPLE = TypeAdapter(StreamSample)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -103,6 +105,26 @@ class Store:
         """Register a stream; False if the name is taken."""
         text = record.model_dump_json()
         return bool(await _answer(self.redis.hsetnx(self.keys.streams, record.name, text), int))
+
+    async def update_stream(
+        self, name: str, change: Callable[[StreamRecord], StreamRecord]
+    ) -> StreamRecord | None:
+        """Apply ``change`` to the newest version of a stream; None if there is none.
+
+        ``change`` may run several times, and may raise to leave the record alone.
+        """
+        while True:
+            old = await self._hget(self.keys.streams, name)
+            record = _strict(StreamRecord, name, old)
+            if record is None or old is None:
+                return None
+            changed = change(record)
+            if changed == record:
+                return record
+            if await self._swap(
+                keys=[self.keys.streams], args=[name, old, changed.model_dump_json()]
+            ):
+                return changed
 
     async def delete_stream(
         self, name: str, users: Callable[[list[QueryRecord]], list[str]]
@@ -259,6 +281,22 @@ class Store:
         except CorruptRecord:
             return None
 
+    async def statistics(self, epoch: int) -> Snapshot | None:
+        """What was measured in an epoch, or None if it has not ended (or nothing can be read)."""
+        text = await _text(self.redis.get(self.keys.statistics(epoch)))
+        return None if text is None else _lenient(_SNAPSHOT, f"statistics {epoch}", text)
+
+    async def samples(self) -> dict[str, StreamSample]:
+        """Stream -> the newest sample; unreadable ones are logged and left out."""
+        raw = await _answer(self.redis.hgetall(self.keys.samples), dict[str, str])
+        read = {name: _lenient(_SAMPLE, f"sample {name}", text) for name, text in raw.items()}
+        return {name: sample for name, sample in read.items() if sample is not None}
+
+    async def sample(self, stream: str) -> StreamSample | None:
+        """The newest sample of one stream."""
+        text = await self._hget(self.keys.samples, stream)
+        return None if text is None else _lenient(_SAMPLE, f"sample {stream}", text)
+
     async def progress(self) -> Progress | None:
         """The runtime's heartbeat, or None if it never started (or can't be read)."""
         text = await _text(self.redis.get(self.keys.runtime))
@@ -274,6 +312,13 @@ class Store:
         """What the runtime says of one query."""
         text = await self._hget(self.keys.activations, name)
         return None if text is None else _lenient(_ACTIVATION, name, text)
+
+    async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
+        """Append entries to a Redis Stream, all at once."""
+        async with self.redis.pipeline(transaction=True) as pipe:
+            for entry in entries:
+                pipe.xadd(key, entry)
+            await pipe.execute()
 
     async def _hget(self, key: str, field: str) -> str | None:
         return await _text(self.redis.hget(key, field))

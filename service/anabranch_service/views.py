@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 
-from anabranch_planner.exchange import Activation, Progress
+from anabranch_planner.exchange import Activation, Progress, Snapshot
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import results_of, status_of
+from anabranch_service.measured import stream_statistics_out
 from anabranch_service.records import EpochRecord, QueryRecord, StreamRecord
 from anabranch_service.wire import (
     ColumnOut,
     EpochOut,
     EpochSummary,
+    FailureOut,
     ProblemOut,
     QueryOut,
     RuntimeOut,
@@ -22,18 +25,31 @@ from anabranch_service.wire import (
 )
 
 
-def stream_out(record: StreamRecord, progress: Progress | None) -> StreamOut:
-    """A stream and what the runtime has counted on it."""
+def stream_out(
+    record: StreamRecord, progress: Progress | None, last: Snapshot | None = None
+) -> StreamOut:
+    """A stream, what the runtime has counted on it, and its figures in the ``last`` epoch."""
+    measured = None if last is None else last.measured.get(record.name)
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
+    intake = progress.intake.get(record.name) if progress is not None else None
     return StreamOut(
         name=record.name,
         columns=[ColumnOut(name=c.name, type=c.type) for c in record.columns],
         event_time=record.event_time,
         lateness="unbounded" if record.lateness is None else format_duration(record.lateness),
+        idle_timeout=None
+        if record.idle_timeout is None
+        else format_duration(record.idle_timeout),
+        keep_late=record.keep_late,
         source=SourceOut(**record.source.model_dump()),
+        waiting_tuples=None if intake is None else intake.waiting,
+        waiting_seconds=None if intake is None else intake.seconds,
+        lost_entries=None if intake is None else intake.lost,
+        source_error=None if intake is None else intake.error,
         input_tuples=counts.get("input"),
         late_tuples=counts.get("late"),
         invalid_tuples=counts.get("invalid"),
+        statistics=None if measured is None else stream_statistics_out(measured),
     )
 
 
@@ -51,6 +67,7 @@ def query_out(
         query=record.query,
         window=record.window,
         sink=record.sink,
+        sink_problem=None if progress is None else progress.sinks.get(record.id),
         priority=record.priority,
         created_at=record.created_at,
         expires_at=record.expires_at,
@@ -69,6 +86,9 @@ def query_out(
         complete=None if activation is None else activation.complete,
         results=results_of(record.id, activation, progress),
         problem=None if record.rejected is None else ProblemOut(**record.rejected.model_dump()),
+        failure=None
+        if activation is None or activation.failure is None
+        else FailureOut(**asdict(activation.failure)),
     )
 
 
@@ -107,4 +127,8 @@ def runtime_out(progress: Progress | None) -> RuntimeOut | None:
         late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
         exhausted=progress.exhausted,
         error=progress.error,
+        backfill=progress.backfill,
+        waiting_tuples=sum(i.waiting for i in progress.intake.values()),
+        row_limit=progress.row_limit,
+        source_errors={n: i.error for n, i in sorted(progress.intake.items()) if i.error},
     )

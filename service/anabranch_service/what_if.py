@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from anabranch_planner.model import JoinQuery, QueryId, Stream
+from anabranch_planner.optimiser.backfill import Backfill, from_document
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.diff import diff, diff_document
 from anabranch_planner.optimiser.footprint import (
@@ -157,6 +158,15 @@ def rewired_from(running: Running | None) -> Footprint | None:
     except FootprintError as cause:
         _LOG.warning("switching is not charged", epoch=running.record.epoch, error=str(cause))
         return None
+
+
+def decided_in(running: Running | None) -> tuple[Backfill, ...]:
+    """What a published epoch has decided on the past of its intermediate results; nothing where an
+    older version published it.
+    """
+    if running is None:
+        return ()
+    return tuple(from_document(doc) for doc in running.record.explain.get("backfill", ()))
 
 
 def _compare(

@@ -17,6 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from anabranch_planner.feeds import OnLoss
+from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.plan import Formulation, Objective, Optimizer
 from anabranch_service.records import (
@@ -79,6 +81,13 @@ class StreamIn(Body):
         default=None,
         description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
     )
+    idle_timeout: Duration | None = Field(
+        default=None,
+        description="After so long a silence the watermark moves with the other streams'.",
+    )
+    keep_late: bool = Field(
+        default=False, description="Whether late and invalid tuples are kept aside, in files."
+    )
     source: SourceIn = SourceIn()
 
     @model_validator(mode="after")
@@ -93,6 +102,30 @@ class StreamIn(Body):
                         {"field": field},
                     )
         return self
+
+
+class StreamPatch(Body):
+    """What may change of a registered stream. ``idle_timeout: null``: however long it is silent."""
+
+    idle_timeout: Duration | None = None
+    keep_late: bool | None = None
+    on_loss: OnLoss | None = Field(
+        default=None,
+        description="Of a stream of Redis Streams: whether it stops where entries were removed "
+        "before they were read, or goes on after them.",
+    )
+
+
+class RowsIn(Body):
+    """Rows for a stream: an object per row, checked against the stream's columns."""
+
+    rows: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=10_000)]
+
+
+class RowsOut(BaseModel):
+    """How many rows were written; all of a request or none."""
+
+    rows: int
 
 
 class QueryIn(Body):
@@ -138,6 +171,16 @@ Switching = Annotated[
 ]
 Memory = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Copies = Annotated[int, Field(ge=1, le=1024)]
+Horizon = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="For how long a plan is expected to use a new intermediate result, as "
+        "multiples of the history so far.",
+    ),
+]
 
 
 class SettingsIn(Body):
@@ -150,6 +193,8 @@ class SettingsIn(Body):
     memory: Memory | None = Field(default=None, description="Null: any amount.")
     copies: Copies | None = Field(default=None, description="Null: any number.")
     solver: Solver | None = None
+    backfill: Backfilling | None = None
+    backfill_horizon: Horizon | None = None
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -215,6 +260,31 @@ class SourceOut(BaseModel):
     rows_per_batch: int | None
 
 
+class DelayOut(BaseModel):
+    """Tuples by how far they were behind their stream: less than ``below_us`` microseconds (1: not
+    at all), and not less than the class before.
+    """
+
+    below_us: int
+    tuples: int
+
+
+class StreamStatisticsOut(BaseModel):
+    """One stream during one epoch. ``seconds`` is wall time, ``event_seconds`` event time that it
+    advanced by; ``delay_us`` has upper bounds, each at most twice what it stands for.
+    """
+
+    tuples: int
+    late: int
+    invalid: int
+    seconds: float
+    event_seconds: float | None
+    tuples_per_second: float | None
+    tuples_per_event_second: float | None
+    delays: list[DelayOut]
+    delay_us: dict[str, int]
+
+
 class StreamOut(BaseModel):
     """A registered stream. ``lateness`` is a duration or ``unbounded``."""
 
@@ -222,10 +292,19 @@ class StreamOut(BaseModel):
     columns: list[ColumnOut]
     event_time: str | None
     lateness: str
+    idle_timeout: str | None
+    keep_late: bool
     source: SourceOut
+    waiting_tuples: int | None
+    waiting_seconds: float | None
+    lost_entries: int | None
+    source_error: str | None
     input_tuples: int | None
     late_tuples: int | None
     invalid_tuples: int | None
+    statistics: StreamStatisticsOut | None = Field(
+        default=None, description="What it did in the last epoch that ended."
+    )
 
 
 class StreamList(BaseModel):
@@ -241,7 +320,7 @@ class VisibleFrom(BaseModel):
     event_time: str | None
 
 
-QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected"]
+QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected", "failed"]
 
 
 class ProblemOut(BaseModel):
@@ -250,6 +329,19 @@ class ProblemOut(BaseModel):
     code: str
     message: str
     field: str
+    remedy: str
+
+
+class FailureOut(BaseModel):
+    """Why a query has failed at run time: what could not be evaluated, and in which batch.
+
+    Results of earlier batches stand; of this batch there are none.
+    """
+
+    code: str
+    message: str
+    expression: str
+    batch: int
     remedy: str
 
 
@@ -262,6 +354,9 @@ class QueryOut(BaseModel):
     query: dict[str, JsonValue] | None
     window: str | dict[str, str] | None
     sink: SinkRecord
+    sink_problem: str | None = Field(
+        description="Why results wait for the sink; null while it takes them."
+    )
     priority: int
     created_at: AwareDatetime
     expires_at: AwareDatetime | None
@@ -275,6 +370,7 @@ class QueryOut(BaseModel):
     complete: str | None
     results: int
     problem: ProblemOut | None
+    failure: FailureOut | None
 
 
 class QueryList(BaseModel):
@@ -289,6 +385,66 @@ class EpochOut(EpochRecord):
 
     first_batch: int | None
     footprint: dict[str, Any] | None = Field(default=None, exclude=True)
+
+
+class StoreStatisticsOut(BaseModel):
+    """One store at the end of an epoch. ``keys``: key -> distinct values, at most."""
+
+    tuples: int
+    bytes: int
+    segments: int
+    keys: dict[str, float]
+
+
+class EdgeStatisticsOut(BaseModel):
+    """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
+    ``hits`` agree in their keys; ``matches`` are all that were found.
+    """
+
+    probes: int
+    hits: int
+    matches: int
+    pairs: int
+    nanoseconds: int
+
+
+class StatisticsOut(BaseModel):
+    """What was measured in one epoch; ``distinct``: relation -> key -> distinct values so far."""
+
+    epoch: int
+    batches: int
+    streams: dict[str, StreamStatisticsOut]
+    stores: dict[str, StoreStatisticsOut]
+    edges: dict[str, EdgeStatisticsOut]
+    distinct: dict[str, dict[str, float]]
+
+
+class TopValueOut(BaseModel):
+    """A value that occurs more than once in a sample, and the share of tuples that have it."""
+
+    value: JsonValue
+    share: float
+
+
+class ColumnSampleOut(BaseModel):
+    """A column in a sample. ``quantiles``: the least value, the quartiles, the greatest. Dates are
+    days, timestamps microseconds, decimals texts, binary is hexadecimal.
+    """
+
+    type: str
+    nulls: float
+    distinct: int
+    top: list[TopValueOut]
+    quantiles: list[JsonValue]
+
+
+class SampleOut(BaseModel):
+    """``size`` tuples drawn uniformly from the ``seen`` that a stream has brought."""
+
+    stream: str
+    seen: int
+    size: int
+    columns: dict[str, ColumnSampleOut]
 
 
 class EpochSummary(BaseModel):
@@ -320,7 +476,13 @@ class EpochList(BaseModel):
 
 
 class RuntimeOut(BaseModel):
-    """The runtime's heartbeat as far as the service relays it."""
+    """The runtime's heartbeat as far as the service relays it.
+
+    ``backfill`` maps stores whose past is being computed to the part that is done.
+    ``waiting_tuples`` (about) have arrived and were not read yet, of streams that the runtime reads
+    itself; of these the next batch brings ``row_limit`` (null: any number). ``source_errors`` maps
+    streams that can't be read at present to the reason.
+    """
 
     state: str
     committed: int
@@ -332,6 +494,10 @@ class RuntimeOut(BaseModel):
     late_tuples: int
     exhausted: bool
     error: str | None
+    backfill: dict[str, float]
+    waiting_tuples: int
+    row_limit: int | None
+    source_errors: dict[str, str]
 
 
 class CurrentEpoch(BaseModel):
@@ -352,6 +518,8 @@ class SettingsOut(BaseModel):
     memory: float | None
     copies: int | None
     solver: Solver
+    backfill: Backfilling
+    backfill_horizon: float
     mode: Literal["live", "step"]
     epoch_batches: int
 
@@ -367,7 +535,8 @@ class DryRunOut(BaseModel):
     """The plan that would be made, how it differs from the latest published epoch's, and why.
 
     ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
-    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only.
+    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
+    that nothing has been counted of yet -> their share of a sample of their stream.
     """
 
     optimizer: Optimizer
@@ -387,6 +556,7 @@ class DryRunOut(BaseModel):
     statistics_epoch: int | None
     cost_range: CostRangeOut
     assumed: list[str]
+    estimated: dict[str, float]
     rejected: dict[str, ProblemOut]
     explain: dict[str, JsonValue]
     text: str

@@ -22,6 +22,8 @@ _LEGEND = 24
 _WIDTH = _LABELS + _PLOT + 130
 #: Of a line chart: its plot's left edge, height, and about how many lines its grid has.
 _LEFT, _HEIGHT, _GRID = 90, 240, 5
+#: How many figures have room along a line chart's axis.
+_MARKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def lines(
             f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 20}" stroke="#ddd" fill="none"/>'
             + _text(_LEFT - 6, y + 4, f"{tick:,.10g}", "end")
         )
-    for x in sorted(set(xs)):
+    for x in _marks(xs):
         parts.append(_text(across_at(x), top + _HEIGHT + 18, f"{x:g}", "middle"))
     for number, one in enumerate(series):
         colour = _COLOURS[number % len(_COLOURS)]
@@ -109,14 +111,27 @@ def lines(
         if one.joined and at:
             path = "L".join(f"{left:.1f} {up:.1f}" for left, up, _, _ in at)
             parts.append(f'<path d="M{path}" stroke="{colour}" stroke-width="2" fill="none"/>')
+        radius = 5 if not one.joined else 3 if len(at) <= _MARKS else 1.5
         parts += [
-            f'<circle cx="{left:.1f}" cy="{up:.1f}" r="{3 if one.joined else 5}" fill="{colour}">'
+            f'<circle cx="{left:.1f}" cy="{up:.1f}" r="{radius}" fill="{colour}">'
             f"<title>{escape(one.name)}: {x:g}, {y:,.4g}</title></circle>"
             for left, up, x, y in at
         ]
     parts.append(_text(_WIDTH - 20, top + _HEIGHT + 36, across, "end"))
     parts.append(_text(12, top + _HEIGHT + 36, f"upward: {upward}"))
     return _document(parts, top + _HEIGHT + 46)
+
+
+def _marks(xs: Sequence[float]) -> list[float]:
+    """What is written along the axis: every figure, or round ones where these are many.
+
+    >>> _marks([1, 2, 5]), _marks([i / 2 for i in range(21)])
+    ([1, 2, 5], [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
+    """
+    found = sorted(set(xs))
+    if len(found) <= _MARKS:
+        return found
+    return [x for x in _steps(found[-1]) if found[0] <= x <= found[-1]]
 
 
 def _steps(most: float) -> list[float]:

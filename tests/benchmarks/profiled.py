@@ -1,6 +1,6 @@
 """The worker under a profiler: the real planner, driver and worker in this process, one task.
 
-What Spark, REST and processes add is left out (``tests.support.local_replay``), and the profiler
+What Spark, REST and processes add is left out (:mod:`tests.benchmarks.engine`), and the profiler
 makes every Python call dearer: good for finding out where the work is, not how long it takes.
 """
 
@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import cProfile
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import structlog
-import yaml
 
 from anabranch_client.oracle import Active, compare
 from anabranch_client.tpch import QUERIES
-from anabranch_runtime.control import fetch_ruleset
-from anabranch_runtime.task.worker import run_task
-from tests.benchmarks.system_run import WrongResultError
-from tests.support.local_replay import LocalReplay
+from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.types import parse_type
+from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
+from tests.benchmarks.engine import Engine
+from tests.benchmarks.session import WrongResultError
 from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from anabranch_client.scenario import RecordedStream
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.sources.recording import Recording
     from anabranch_runtime.task.worker import TaskReport
 
 
@@ -51,28 +50,6 @@ class Function:
         }
 
 
-@dataclass(slots=True)
-class ProfiledReplay(LocalReplay):
-    """Runs the one task of a batch in the calling thread, where a profiler sees it."""
-
-    profile: cProfile.Profile = field(default_factory=cProfile.Profile)
-    phases: dict[str, float] = field(default_factory=dict)
-
-    def _job(self, context: BatchContext, recordings: Sequence[Recording]) -> list[TaskReport]:
-        rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
-        blocks = self._blocks(context.batch, 0, recordings)
-        self.profile.enable()
-        try:
-            report = run_task(
-                context, rules, blocks, task=0, tasks=1, exchange=lambda message: [message]
-            )
-        finally:
-            self.profile.disable()
-        for phase, seconds in report.phases.items():
-            self.phases[phase] = self.phases.get(phase, 0.0) + seconds
-        return [report]
-
-
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Where the worker's time went over a whole replay, first batch included."""
@@ -91,42 +68,76 @@ def profile_worker(
     Raises:
         WrongResultError: the results are not the oracle's.
     """
-    home.mkdir(parents=True)
-    scenario = home / "scenario.yaml"
-    scenario.write_text(
-        yaml.safe_dump(
-            {
-                "streams": {
-                    s.name: {"path": str(s.path), "rows_per_batch": s.rows_per_batch}
-                    for s in streams
-                },
-                "queries": {q.name: {"sql": q.sql} for q in QUERIES},
-                "epochs": {"every": epoch_batches},
-                "parallelism": parallelism,
-            }
-        )
-    )
-    with redis_url() as url:
-        replay = ProfiledReplay(scenario, home / "out", url, tasks=1)
-        # The driver would log to standard output, which belongs to the figures.
-        structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    profile, phases = cProfile.Profile(), Counter[str]()
+
+    def profiled(work: Callable[[], TaskReport]) -> TaskReport:
+        profile.enable()
         try:
-            replay.run()
+            return work()
         finally:
-            structlog.reset_defaults()
+            profile.disable()
+
+    with redis_url() as url:
+        engine = Engine(
+            home / "out",
+            url,
+            [planner_stream(s) for s in streams],
+            QUERIES,
+            parallelism=parallelism,
+            every=epoch_batches,
+            around=profiled,
+        )
+        recordings = recorded(streams, home)
+        for batch in range(batches_of(recordings)):
+            engine.run(lambda task, tasks, b=batch: blocks_of(recordings, b, task, tasks))  # type: ignore[misc]
+            phases.update(engine.reports[0].phases)
+        engine.finish()
     always = Active(activated=0, expired=None, visible_from={})
     runs = [(query, always) for query in QUERIES]
     found = compare(streams, runs, home / "out" / "results")
     wrong = sorted(name for name, one in found.items() if not one.match)
     if wrong:
         raise WrongResultError(f"not the oracle's results: {', '.join(wrong)}")
-    functions = _functions(replay.profile)
+    functions = _functions(profile)
     return Profile(
         seconds=sum(one.own for one in functions),
         results={name: one.results for name, one in found.items()},
-        phases=dict(replay.phases),
+        phases=dict(phases),
         functions=tuple(functions[:top]),
     )
+
+
+def planner_stream(stream: RecordedStream) -> Stream:
+    """A recorded stream as the planner knows it, without lateness."""
+    columns = tuple((name, parse_type(kind)) for name, kind in stream.columns)
+    return Stream(StreamName(stream.name), columns, stream.event_time, None)
+
+
+def recorded(streams: Sequence[RecordedStream], folder: Path) -> list[Recording]:
+    """The streams' recordings, converted into ``folder``."""
+    return [
+        convert(
+            StreamRecord(
+                name=s.name,
+                columns=tuple(ColumnRecord(name=n, type=t) for n, t in s.columns),
+                source=SourceRecord(path=str(s.path), rows_per_batch=s.rows_per_batch),
+            ),
+            folder,
+        )
+        for s in streams
+    ]
+
+
+def blocks_of(
+    recordings: Sequence[Recording], batch: int, task: int, tasks: int
+) -> Iterator[Block]:
+    """What task ``task`` of ``tasks`` reads of a batch."""
+    for recording in recordings:
+        first, last = recording.slice_of(batch)
+        low = first + (last - first) * task // tasks
+        high = first + (last - first) * (task + 1) // tasks
+        for rows in read_rows(recording.path, low, high):
+            yield Block(recording.stream, rows)
 
 
 def _functions(profile: cProfile.Profile) -> list[Function]:
@@ -142,8 +153,8 @@ def _functions(profile: cProfile.Profile) -> list[Function]:
 def _name(function: str, file: str, number: int) -> str:
     """Where a function is, from its package on.
 
-    >>> _name("join", "/usr/lib/python3/site-packages/anabranch_runtime/probe.py", 12)
-    'anabranch_runtime/probe.py:12 join'
+    >>> _name("join", "/usr/lib/python3/site-packages/anabranch_runtime/task/probe.py", 12)
+    'anabranch_runtime/task/probe.py:12 join'
     >>> _name("<built-in method numpy.array>", "~", 0)
     'numpy.array'
     """
@@ -151,4 +162,5 @@ def _name(function: str, file: str, number: int) -> str:
         plain = re.sub(r" at 0x[0-9a-f]+", "", function)
         return re.sub(r"^<(?:built-in )?method (.*)>$", r"\1", plain)
     parts = file.replace("\\", "/").split("/")
-    return f"{'/'.join(parts[-2:])}:{number} {function}"
+    ours = next((i for i, p in enumerate(parts[:-1]) if p.startswith("anabranch_")), -2)
+    return f"{'/'.join(parts[ours:])}:{number} {function}"

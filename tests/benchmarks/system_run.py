@@ -7,45 +7,31 @@ commit. So everything that the later batches cost is in it, whatever happens bet
 
 from __future__ import annotations
 
-import json
+import itertools
 import time
-import uuid
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from anabranch_client.meter import ProcessMeter
-from anabranch_client.oracle import Active, compare
-from anabranch_client.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.tpch import QUERIES
+from tests.benchmarks.kinds import KindMeter
+from tests.benchmarks.session import TASK_PHASES, BatchLog, session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.api import Client
-    from anabranch_client.channel import Progress
-    from anabranch_client.oracle import Comparison
     from anabranch_client.scenario import RecordedStream
+    from anabranch_client.tpch import DemoQuery
 
-#: Phases of a task: the slowest task's, per batch.
-TASK_PHASES = ("read", "store", "wait", "probe", "write")
 #: All phases of a run, in order. ``spark``: of the job, what no phase of its tasks explains;
 #: ``between``: from a commit to the next batch.
 PHASES = ("between", "enter", *TASK_PHASES, "spark", "commit")
 
-#: Nothing lasts this long but a hanging run.
-_PATIENCE = 900.0
-#: Seconds between samples of the processes, and looks at the progress: the one who measures
-#: shares the cores with what is measured.
+#: Seconds between samples of the processes: the one who measures shares the cores with what is
+#: measured.
 _SAMPLING = 0.5
-_POLLING = 0.1
-
-
-class WrongResultError(Exception):
-    """The system did not give the oracle's results, so there is nothing to report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +47,12 @@ class Configuration:
     mode: str
     batches: int
     epoch_batches: int
+    optimizer: str = "clash"
 
     @property
     def name(self) -> str:
-        """For people: unique in an invocation."""
+        """For people: unique among configurations of one optimizer."""
         return f"{self.mode}, {self.batches} batches"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLog:
-    """What the runtime's log says about one batch; times in seconds."""
-
-    batch: int
-    epoch: int
-    tuples: int
-    results: int
-    committed_at: float
-    enter: float
-    job: float
-    commit: float
-    tasks: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +65,10 @@ class SystemRun:
             the work on the state. Without waiting it is only the work.
         total_seconds, total_tuples: of all batches, from the moment the first may start.
         cpu_seconds: of all processes of the system over the same time.
+        cpu_by_kind: of that, by kind of process (:class:`tests.benchmarks.kinds.Kind`).
         other_cpu_seconds: of everybody else on the machine meanwhile.
+        peak_rss_bytes, peak_pss_bytes: see :class:`tests.benchmarks.kinds.KindMeter`.
+        probes: tuples sent to stores.
         phases: phase -> seconds, of the batches after the first.
     """
 
@@ -104,9 +79,12 @@ class SystemRun:
     total_seconds: float
     total_tuples: int
     cpu_seconds: float
+    cpu_by_kind: dict[str, float]
     other_cpu_seconds: float
     peak_rss_bytes: int
+    peak_pss_bytes: int
     state_bytes: int
+    probes: int
     epochs: int
     results: dict[str, int]
     phases: dict[str, float]
@@ -122,9 +100,16 @@ class SystemRun:
         """The same without the time that entering epochs took."""
         return self.tuples / (self.seconds - self.enter_seconds)
 
+    @property
+    def cycles(self) -> list[float]:
+        """Seconds from commit to commit, of the batches after the first."""
+        ends = [b.committed_at for b in self.batches]
+        return [later - earlier for earlier, later in itertools.pairwise(ends)]
+
     def to_json(self) -> dict[str, Any]:
         """For the benchmark's line."""
         return {
+            "optimizer": self.configuration.optimizer,
             "mode": self.configuration.mode,
             "batches": self.configuration.batches,
             "epoch_batches": self.configuration.epoch_batches,
@@ -136,9 +121,12 @@ class SystemRun:
             "total_seconds": round(self.total_seconds, 3),
             "total_tuples": self.total_tuples,
             "cpu_seconds": round(self.cpu_seconds, 2),
+            "cpu_by_kind": {kind: round(s, 2) for kind, s in self.cpu_by_kind.items()},
             "other_cpu_seconds": round(self.other_cpu_seconds, 2),
             "peak_rss_bytes": self.peak_rss_bytes,
+            "peak_pss_bytes": self.peak_pss_bytes,
             "state_bytes": self.state_bytes,
+            "probes": self.probes,
             "results": self.results,
             "phases": {name: round(self.phases[name], 3) for name in PHASES},
             "per_batch": [
@@ -155,42 +143,38 @@ def run_system(
     *,
     master: str,
     parallelism: int,
+    queries: Sequence[DemoQuery] = QUERIES,
+    counted: Sequence[str] = (),
 ) -> SystemRun:
-    """Run all queries over ``streams`` below the folder ``home``.
+    """Run ``queries`` over ``streams`` below the folder ``home``; of those named in
+    ``counted`` the results are not written.
 
     Raises:
         WrongResultError: the results are not the oracle's.
         ClientError: a process failed.
     """
-    spec = PipelineSpec(
-        home=home,
-        results=home / "results",
+    with session(
+        home,
+        streams,
+        queries,
+        master=master,
         mode=configuration.mode,
-        namespace=f"bench-{uuid.uuid4().hex[:12]}",
-        optimizer="clash",
+        optimizer=configuration.optimizer,
         parallelism=parallelism,
         epoch_batches=configuration.epoch_batches,
-        master=master,
-    )
-    spec.results.mkdir(parents=True)
-    with running(spec) as pipeline:
-        with pipeline.start_service() as client:
-            _register(client, streams)
-        pipeline.channel.open_gate(0)
-        pipeline.start_runtime()
-        pipeline.wait_for_runtime()
-        meter, busy, began = ProcessMeter(pipeline.pids, _SAMPLING), _busy_seconds(), time.time()
+        counted=counted,
+    ) as system:
+        system.start()
+        meter, busy, began = KindMeter(system.roots, _SAMPLING), _busy_seconds(), time.time()
         meter.start()
         try:
-            pipeline.channel.open_gate(None)
-            _wait(pipeline, lambda p: p.committed >= configuration.batches)
+            system.gate(None)
+            system.wait_for_batches(configuration.batches)
         finally:
             meter.stop()
         busy = _busy_seconds() - busy
-        progress = _wait(pipeline, lambda p: p.exhausted)
-        pipeline.finish_runtime()
-    log = read_log(spec.logs / "runtime.log")
-    results = _checked(streams, spec.results, progress)
+        progress, results = system.finish(queries)
+        log = system.log()
     first, later = log[0], log[1:]
     seconds = log[-1].committed_at - first.committed_at
     return SystemRun(
@@ -201,38 +185,17 @@ def run_system(
         total_seconds=log[-1].committed_at - began,
         total_tuples=progress.input_tuples,
         cpu_seconds=meter.cpu_seconds,
+        cpu_by_kind=meter.cpu_by_kind,
         other_cpu_seconds=max(busy - meter.cpu_seconds, 0.0),
         peak_rss_bytes=meter.peak_rss_bytes,
+        peak_pss_bytes=meter.peak_pss_bytes,
         state_bytes=progress.state_bytes,
+        probes=sum(progress.probes.values()),
         epochs=len({b.epoch for b in log}),
         results={name: found.results for name, found in results.items()},
         phases=phases(later, seconds),
         batches=tuple(log),
     )
-
-
-def read_log(path: Path) -> list[BatchLog]:
-    """The committed batches that the runtime's log ``path`` speaks of, in order."""
-    found = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not text.startswith("{"):
-            continue
-        entry = json.loads(text)
-        if entry.get("event") == "batch committed":
-            found.append(
-                BatchLog(
-                    batch=entry["batch"],
-                    epoch=entry["epoch"],
-                    tuples=entry["tuples"],
-                    results=entry["results"],
-                    committed_at=datetime.fromisoformat(entry["timestamp"]).timestamp(),
-                    enter=entry["enter_ms"] / 1e3,
-                    job=entry["job_ms"] / 1e3,
-                    commit=entry["commit_ms"] / 1e3,
-                    tasks={name: ms / 1e3 for name, ms in entry["task_ms"].items()},
-                )
-            )
-    return found
 
 
 def phases(batches: Sequence[BatchLog], seconds: float) -> dict[str, float]:
@@ -248,51 +211,6 @@ def phases(batches: Sequence[BatchLog], seconds: float) -> dict[str, float]:
     known = sum(b.enter + b.job + b.commit for b in batches)
     found["between"] = max(seconds - known, 0.0)
     return {name: found[name] for name in PHASES}
-
-
-def _register(client: Client, streams: Sequence[RecordedStream]) -> None:
-    for stream in streams:
-        client.create_stream(
-            stream.name,
-            stream.columns,
-            lateness=stream.lateness,
-            source={
-                "format": "recorded",
-                "path": str(stream.path),
-                "rows_per_batch": stream.rows_per_batch,
-            },
-        )
-    for query in QUERIES:
-        client.create_query(query.sql, name=query.name)
-
-
-def _wait(pipeline: Pipeline, done: Callable[[Progress], bool]) -> Progress:
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        pipeline.check()
-        progress = pipeline.channel.progress()
-        if progress is not None and done(progress):
-            return progress
-        time.sleep(_POLLING)
-    raise TimeoutError(f"the run has not ended after {_PATIENCE:.0f} s")
-
-
-def _checked(
-    streams: Sequence[RecordedStream], results: Path, progress: Progress
-) -> dict[str, Comparison]:
-    """Compare the result files, row by row, with the oracle; and what was counted, with them."""
-    always = Active(activated=0, expired=None, visible_from={})
-    found = compare(streams, [(query, always) for query in QUERIES], results)
-    for name, one in found.items():
-        if not one.match:
-            raise WrongResultError(
-                f"{name}: {one.missing} of {one.expected} rows missing, {one.surplus} too many"
-            )
-        if progress.results.get(name) != one.results:
-            raise WrongResultError(
-                f"{name}: {progress.results.get(name)} rows reported, {one.results} written"
-            )
-    return found
 
 
 def _busy_seconds() -> float:

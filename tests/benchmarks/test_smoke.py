@@ -11,7 +11,8 @@ import pytest
 
 from anabranch_client import tpch
 from tests.benchmarks import report, throughput
-from tests.benchmarks.system_run import PHASES, BatchLog, phases, read_log
+from tests.benchmarks.session import BatchLog, read_log
+from tests.benchmarks.system_run import PHASES, phases
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,13 +24,8 @@ from anabranch_client import tpch
 from tests.benchmarks import duckdb_batch
 from tests.benchmarks.figures import Spread, document, line, show, tell
 from tests.benchmarks.profiled import profile_worker
-from tests.benchmarks.system_run import (
-    PHASES,
-    Configuration,
-    SystemRun,
-    WrongResultError,
-    run_system,
-)
+from tests.benchmarks.session import WrongResultError
+from tests.benchmarks.system_run import PHASES, Configuration, SystemRun, run_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +66,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=["step", "live"], default=["live", "step"])
     parser.add_argument("--runs", type=int, default=3, help="rounds")
     parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's and DuckDB's")
-    parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
+    parser.add_argument("--parallelism", type=int, default=1, help="partitions per store")
     parser.add_argument(
         "--epoch-batches", type=int, default=None, help="batches per epoch; a quarter of them"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from typing import TYPE_CHECKING
 
 import httpx
@@ -12,6 +13,13 @@ import pytest
 from anabranch_client.api import AsyncClient, Client
 from anabranch_client.calls import get_epoch, query_body
 from anabranch_client.errors import ApiError
+from anabranch_planner.exchange import (
+    EdgeStatistics,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+)
+from anabranch_planner.sampling import StreamSample
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 
 if TYPE_CHECKING:
@@ -167,3 +175,24 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
         }
 
     assert signatures(Client) == signatures(AsyncClient)
+
+
+def test_statistics_and_samples_are_read(shop: Client, service: Service) -> None:
+    measured = Snapshot(
+        0,
+        2,
+        2,
+        edges={"orders>customers": EdgeStatistics(10, 8, 0.001, 20, 8)},
+        stores={"orders/1": StoreStatistics(10, 2048, 1, {"customer_id": 4.0})},
+        measured={"orders": StreamStatistics(10, 1, 0, 5.0, 20.0, (9, 1))},
+    )
+    service.redis.set(service.keys.statistics(0), json.dumps(measured.to_json()))
+    found = shop.epoch_statistics(0)
+    assert found.streams["orders"].tuples_per_second == 2
+    assert found.streams["orders"].delay_us["p50"] == 0
+    assert found.stores["orders/1"].keys == {"customer_id": 4.0}
+    assert found.edges["orders>customers"].nanoseconds == 1_000_000
+    sample = StreamSample(10, 2, {"customer_id": ("bigint", [7, 7])})
+    service.redis.hset(service.keys.samples, "orders", sample.dumps())
+    column = shop.stream_sample("orders").columns["customer_id"]
+    assert [(t.value, t.share) for t in column.top] == [(7, 1.0)]

@@ -9,7 +9,7 @@ from redis import Redis
 
 from anabranch_client.channel import Channel
 from anabranch_client.errors import ProcessError
-from anabranch_planner.exchange import Activation, Keys, Progress, Visibility
+from anabranch_planner.exchange import Activation, Failure, Keys, Progress, Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +60,13 @@ def test_activations_are_what_the_runtime_wrote(server: Redis, channel: Channel)
     assert (read.activated_batch, read.complete_from, read.expired_batch) == (8, 17, None)
     assert (read.visible_from["a"].batch, read.visible_from["a"].event_time) == (0, 5)
     assert read.visible_from["b"].event_time is None
+    assert read.failure is None
+    failed = Activation(0, {}, expired_batch=3, failure=Failure("x", "y", "1 / a.v", 3))
+    server.hset(KEYS.activations, "q", failed.dumps())
+    assert Activation.loads(failed.dumps()) == failed
+    told = channel.activations()["q"].failure
+    assert told is not None
+    assert (told.code, told.expression, told.batch) == ("x", "1 / a.v", 3)
 
 
 def test_gate_and_stop_are_where_the_runtime_looks(server: Redis, channel: Channel) -> None:

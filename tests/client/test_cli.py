@@ -11,6 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli import app
+from anabranch_planner.exchange import (
+    Activation,
+    EdgeStatistics,
+    Failure,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+)
+from anabranch_planner.sampling import StreamSample
 from tests.client.conftest import JOIN
 
 if TYPE_CHECKING:
@@ -50,6 +59,31 @@ def test_streams_from_columns_and_from_a_file(url: str, client: Client, tmp_path
     assert [s.name for s in client.streams()] == ["b"]
 
 
+def test_silence_and_late_tuples_of_a_stream(url: str, client: Client) -> None:
+    made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
+                  "--idle-timeout", "PT5M", "--keep-late", url=url)  # fmt: skip
+    assert (made["idle_timeout"], made["keep_late"]) == ("5 minutes", True)
+    changed = answer("stream", "set", "a", "--idle-timeout", "none", "--drop-late", url=url)
+    assert (changed["idle_timeout"], changed["keep_late"]) == (None, False)
+    one_line(run("stream", "set", "a", url=url), 2, "nothing to change")
+    one_line(run("stream", "set", "a", "--idle-timeout", "soon", url=url), 1, "soon")
+    text = run("stream", "show", "a", url=url).stdout
+    assert "never" in text
+    assert client.update_stream("a", keep_late=True).keep_late
+
+
+def test_a_failed_query_says_why(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="bad")
+    why = Failure("divide-by-zero", "a divisor is zero", "(1 / o.total)", 5, "guard it")
+    service.activate("bad", Activation(0, {}, expired_batch=5, results=7, failure=why))
+    text = run("query", "show", "bad", url=url).stdout
+    for told in ("failed", "in batch 5: a divisor is zero", "(1 / o.total)", "guard it"):
+        assert told in text
+    failure = shop.query("bad").failure
+    assert failure is not None
+    assert (failure.batch, failure.code) == (5, "divide-by-zero")
+
+
 def test_queries_by_argument_file_and_standard_input(
     url: str, shop: Client, tmp_path: Path
 ) -> None:
@@ -75,6 +109,30 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
     plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
                   "individual", "--statistic", "orders=500", url=url)  # fmt: skip
     assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
+
+
+def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Client) -> None:
+    one_line(run("epochs", "statistics", "0", url=url), 1, "no statistics of epoch 0")
+    one_line(run("stream", "sample", "orders", url=url), 1, "sampled")
+    measured = Snapshot(
+        0,
+        2,
+        2,
+        edges={"orders>customers": EdgeStatistics(4000, 8, 0.002, 20, 8)},
+        stores={"orders/1": StoreStatistics(10, 2048, 1, {"customer_id": 4.0})},
+        measured={"orders": StreamStatistics(10, 1, 0, 5.0, 20.0, (9, *[0] * 19, 1))},
+    )
+    service.redis.set(service.keys.statistics(0), json.dumps(measured.to_json()))
+    sample = StreamSample(9_000, 3, {"total": ("decimal(12,2)", ["7.50", None, "7.50"])})
+    service.redis.hset(service.keys.samples, "orders", sample.dumps())
+    text = run("epochs", "statistics", "0", url=url).stdout
+    for words in ("orders", "1.05 s", "2.0 KiB", "customer_id: 4", "orders>customers", "500"):
+        assert words in text
+    assert answer("epochs", "statistics", "0", url=url)["streams"]["orders"]["late"] == 1
+    text = run("stream", "sample", "orders", url=url).stdout
+    for words in ("3 of 9,000 tuples", "total", "33.33%", "7.50", "66.67%"):
+        assert words in text
+    assert answer("stream", "sample", "orders", url=url)["size"] == 3
 
 
 def test_tables_are_for_people(url: str, shop: Client, service: Service) -> None:
@@ -166,8 +224,10 @@ def test_settings_are_shown_and_set(url: str, client: Client) -> None:
     assert before == client.settings().document()
     assert (before["optimizer"], before["switching"], before["memory"]) == ("clash", 0.1, None)
     after = answer("settings", "set", "--memory", "2e9", "--copies", "3", "--switching", "0",
-                   "--solver", "highs", "--optimizer", "shared", url=url)  # fmt: skip
+                   "--solver", "highs", "--optimizer", "shared", "--backfill", "always",
+                   "--backfill-horizon", "2", url=url)  # fmt: skip
     changed = {"memory": 2e9, "copies": 3, "switching": 0.0, "solver": "highs"}
+    changed |= {"backfill": "always", "backfill_horizon": 2.0}
     assert after == before | changed | {"optimizer": "shared"}
     lifted = answer("settings", "set", "--memory", "none", "--copies", "none", url=url)
     assert lifted == after | {"memory": None, "copies": None}
@@ -185,6 +245,7 @@ def test_settings_are_shown_and_set(url: str, client: Client) -> None:
         (["--copies", "0"], 1, "copies"),
         (["--optimizer", "magic"], 1, "optimizer"),
         (["--switching", "-1"], 1, "switching"),
+        (["--backfill", "maybe"], 1, "backfill"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, arguments: list[str], code: int, told: str) -> None:

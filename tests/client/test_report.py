@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_client.answers import EpochInfo, QueryInfo
-from anabranch_client.channel import Activation, Progress, Visibility
+from anabranch_client.channel import Activation, Failure, Progress, Visibility
 from anabranch_client.player import Calls, Played, schedule
 from anabranch_client.report import finish_results, make_report
 from anabranch_client.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
@@ -131,6 +131,16 @@ def test_queries_in_the_report(scenario: Scenario, played: Played) -> None:
     assert gone["complete_from"] == "1970-01-01T00:00:02.500000Z"
     assert queries["late"]["activated_batch"] is None
     assert queries["bad"]["error"]["code"] == "unknown-stream"
+
+
+def test_a_failed_query_in_the_report(scenario: Scenario, played: Played) -> None:
+    why = Failure(code="overflow", message="too large", expression="a * b", batch=4)
+    gone = played.activations["gone"].model_copy(update={"failure": why})
+    played.activations["gone"] = gone
+    said = make_report(scenario, played, {"gone": 1})["queries"]["gone"]
+    assert (said["status"], said["expired_batch"]) == ("failed", 4)
+    assert (said["error"]["code"], said["error"]["batch"]) == ("overflow", 4)
+    assert (said["error"]["detail"], said["error"]["expression"]) == ("too large", "a * b")
 
 
 def test_a_query_without_files_gets_an_empty_one(played: Played, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from anabranch_planner.model import RelationId
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS
 from anabranch_runtime.task import arrivals
-from anabranch_runtime.task.arrivals import Arrivals, Block, take_in
+from anabranch_runtime.task.arrivals import Arrivals, take_in
 from tests.support.states import RS, ST, R, S, T, rules, stream
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")

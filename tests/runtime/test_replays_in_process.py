@@ -1,27 +1,28 @@
-"""Random scenarios through planner, driver and workers without Spark, compared with DuckDB."""
+"""Random scenarios through planner, driver and workers without Spark, compared with DuckDB.
+
+Each has random plans and layouts in most epochs, tasks that fail, a driver that dies or is started
+anew, compaction, rulesets that come late or never (``tests.support.script``). ``python -m
+tests.support.run_scenarios --engine local --seeds 0-199`` runs as many as one likes.
+"""
 
 from __future__ import annotations
 
-from random import Random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.local_replay import CrashError, LocalReplay, plan_normally
-from tests.support.oracle import Oracle
-from tests.support.random_plans import random_plan
+from anabranch_planner.exchange import Mode
+from tests.support.features import WANTED_OF_MANY, WANTED_OF_RUNS
+from tests.support.folders import passing_folder
 from tests.support.redis import redis_url
-from tests.support.scenario_file import read_scenario
-from tests.support.scenarios import Generated, generate
+from tests.support.run_scenarios import local
+from tests.support.script import draw
+from tests.support.seeds import LOCAL_FEW, LOCAL_MANY, REGRESSIONS, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Optimizer, Plan
-    from anabranch_planner.statistics import Statistics
-    from tests.support.local_replay import Planner
 
 
 @pytest.fixture(scope="module")
@@ -30,78 +31,62 @@ def redis() -> Iterator[str]:
         yield url
 
 
-def odd_plans(seed: int) -> Planner:
-    """Plans chosen without regard to cost, another one in each epoch."""
-    rng = Random(seed)
-
-    def plan(
-        queries: Sequence[JoinQuery],
-        statistics: Statistics,
-        optimizer: Optimizer,
-        parallelism: int,
-        epoch: int,
-    ) -> Plan:
-        return random_plan(queries, rng, mirs=0.7)
-
-    return plan
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with passing_folder() as found:
+        yield found
 
 
-def assert_exact(generated: Generated, replay: LocalReplay) -> None:
-    activations = replay.run()
-    scenario = read_scenario(generated.path)
-    oracle = Oracle(scenario)
-    try:
-        for name, query in generated.queries.items():
-            if name in activations:
-                results = replay.out / "results" / name
-                found = oracle.compare(query, scenario.queries[name], activations[name], results)
-                assert not found.problems, f"{name}: {found.problems}"
-                assert found.got == activations[name].results
-    finally:
-        oracle.close()
+@pytest.fixture(scope="module")
+def covered() -> Counter[str]:
+    """What the many runs of this module have had in them; in how many of them."""
+    return Counter()
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_optimised_plans_are_exact(seed: int, redis: str, tmp_path: Path) -> None:
-    generated = generate(seed, tmp_path / "scenario")
-    assert_exact(generated, LocalReplay(generated.path, tmp_path / "out", redis))
+def assert_exact(seed: int, redis: str, folder: Path) -> set[str]:
+    """The scenario of ``seed`` is exact; returns what it covered."""
+    verdict, happened = local(seed, folder / str(seed), redis)
+    assert not verdict.problems, f"seed {seed}: {verdict}"
+    return set(happened)
 
 
-@pytest.mark.parametrize("seed", range(200, 212))
-def test_odd_plans_are_exact(seed: int, redis: str, tmp_path: Path) -> None:
-    generated = generate(seed, tmp_path / "scenario")
-    replay = LocalReplay(generated.path, tmp_path / "out", redis, planner=odd_plans(seed))
-    assert_exact(generated, replay)
+@pytest.mark.parametrize("seeds", [LOCAL_FEW], ids=["few"])
+def test_runs_are_exact(seeds: Sequence[int], redis: str, folder: Path) -> None:
+    found: set[str] = set()
+    for seed in seeds:
+        found |= assert_exact(seed, redis, folder)
+    assert found >= WANTED_OF_RUNS, sorted(WANTED_OF_RUNS - found)
 
 
-@pytest.mark.parametrize("seed", range(300, 304))
-def test_a_driver_that_dies_before_its_commit_loses_and_doubles_nothing(
-    seed: int, redis: str, tmp_path: Path
-) -> None:
-    generated = generate(seed, tmp_path / "scenario")
-    crashes = {1, 4, 7}
-
-    def crash(batch: int) -> None:
-        if batch in crashes:
-            crashes.remove(batch)
-            raise CrashError
-
-    replay = LocalReplay(
-        generated.path, tmp_path / "out", redis, planner=odd_plans(seed), crash=crash
-    )
-    assert_exact(generated, replay)
-    assert len(crashes) < 3
-
-
-@pytest.mark.parametrize("tasks", [1, 3])
-def test_the_number_of_tasks_does_not_matter(tasks: int, redis: str, tmp_path: Path) -> None:
-    generated = generate(5, tmp_path / "scenario")
-    assert_exact(generated, LocalReplay(generated.path, tmp_path / "out", redis, tasks=tasks))
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_what_has_failed_before_is_exact(seed: int, redis: str, folder: Path) -> None:
+    assert_exact(seed, redis, folder)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1150))
-def test_many_odd_plans_are_exact(seed: int, redis: str, tmp_path: Path) -> None:
-    generated = generate(seed, tmp_path / "scenario")
-    planner = plan_normally if seed % 3 == 0 else odd_plans(seed)
-    assert_exact(generated, LocalReplay(generated.path, tmp_path / "out", redis, planner=planner))
+@pytest.mark.parametrize("seeds", parts(LOCAL_MANY, 20), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_runs_are_exact(
+    seeds: Sequence[int], redis: str, covered: Counter[str], folder: Path
+) -> None:
+    wrong = {}
+    for seed in seeds:
+        verdict, happened = local(seed, folder / str(seed), redis)
+        covered.update(set(happened))
+        if verdict.problems:
+            wrong[seed] = str(verdict)
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_many_runs_have_everything_in_them(
+    request: pytest.FixtureRequest, covered: Counter[str]
+) -> None:
+    if not covered:
+        pytest.skip("the runs were deselected")
+    wanted = WANTED_OF_MANY | WANTED_OF_RUNS
+    assert set(covered) >= wanted, sorted(wanted - set(covered))
+
+
+def test_equal_seeds_give_equal_scripts() -> None:
+    assert draw(7, 9) == draw(7, 9)
+    assert {draw(seed, 9).mode for seed in range(20)} == set(Mode)

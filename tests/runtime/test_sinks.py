@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from anabranch_runtime.sinks import parquet as sinks
 from anabranch_runtime.sinks.parquet import (
     STAGING,
+    ParquetSink,
     ResultWriter,
     clear_staging,
-    publish,
     write_empty,
 )
 from tests.support.states import RS, rules
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -47,19 +46,26 @@ def test_what_is_staged_is_not_seen_before_it_is_published(tmp_path: Path) -> No
     staged = [stage(tmp_path, "one", "q", 0, 1, 2), stage(tmp_path, "one", "q", 3, 3)]
     assert seen(tmp_path) == {}
 
-    publish(tmp_path, 7, staged)
+    found = ParquetSink(tmp_path, 0).publish(7, staged)
 
     assert seen(tmp_path) == {
         "q/0000000007-00000.parquet": [1, 2],
         "q/0000000007-00003.parquet": [3],
     }
+    assert [file.name for file in found["q"]] == [
+        "0000000007-00000.parquet",
+        "0000000007-00003.parquet",
+    ]
 
 
-def test_a_later_attempt_replaces_all_that_an_earlier_one_left(tmp_path: Path) -> None:
-    publish(tmp_path, 6, [stage(tmp_path, "zero", "q", 0, 60)])
-    publish(tmp_path, 70, [stage(tmp_path, "zero", "q", 0, 700)])
-    publish(
-        tmp_path,
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_later_attempt_replaces_all_that_an_earlier_one_left(
+    tmp_path: Path, restarted: bool
+) -> None:
+    sink = ParquetSink(tmp_path, 0)
+    sink.publish(6, [stage(tmp_path, "zero", "q", 0, 60)])
+    sink.publish(70, [stage(tmp_path, "zero", "q", 0, 700)])
+    sink.publish(
         7,
         [
             stage(tmp_path, "one", "q", 0, 1),
@@ -67,7 +73,9 @@ def test_a_later_attempt_replaces_all_that_an_earlier_one_left(tmp_path: Path) -
             stage(tmp_path, "one", "p", 0, 3),
         ],
     )
-    publish(tmp_path, 7, [stage(tmp_path, "two", "q", 1, 9)])
+    if restarted:
+        sink = ParquetSink(tmp_path, 7)
+    sink.publish(7, [stage(tmp_path, "two", "q", 1, 9)])
 
     assert seen(tmp_path) == {
         "q/0000000006-00000.parquet": [60],
@@ -77,10 +85,11 @@ def test_a_later_attempt_replaces_all_that_an_earlier_one_left(tmp_path: Path) -
 
 
 def test_publishing_nothing_still_removes_what_an_earlier_attempt_left(tmp_path: Path) -> None:
-    publish(tmp_path, 7, [stage(tmp_path, "one", "q", 0, 1)])
-    publish(tmp_path, 7, [])
+    ParquetSink(tmp_path, 0).publish(7, [stage(tmp_path, "one", "q", 0, 1)])
+    sink = ParquetSink(tmp_path, 7)
+    assert sink.publish(7, []) == {}
     assert seen(tmp_path) == {}
-    publish(tmp_path / "new", 0, [])
+    assert ParquetSink(tmp_path / "new", 0).publish(0, []) == {}
 
 
 def test_staging_of_other_attempts_is_cleared(tmp_path: Path) -> None:
@@ -88,7 +97,7 @@ def test_staging_of_other_attempts_is_cleared(tmp_path: Path) -> None:
     kept = stage(tmp_path, "alive", "q", 0, 2)
     clear_staging(tmp_path, keep="alive")
     assert [p.name for p in (tmp_path / STAGING).iterdir()] == ["alive"]
-    publish(tmp_path, 1, [kept])
+    ParquetSink(tmp_path, 0).publish(1, [kept])
     assert list(seen(tmp_path).values()) == [[2]]
     clear_staging(tmp_path / "nowhere")
 
@@ -107,6 +116,6 @@ def test_a_query_without_results_gets_a_typed_empty_file_and_only_then(tmp_path:
     empty = pq.read_table(tmp_path / "q" / "empty.parquet")
     assert (empty.num_rows, empty.schema.names) == (0, ["a", "b"])
 
-    publish(tmp_path / "other", 0, [stage(tmp_path / "other", "one", "q", 0, 1)])
+    ParquetSink(tmp_path / "other", 0).publish(0, [stage(tmp_path / "other", "one", "q", 0, 1)])
     write_empty(tmp_path / "other", query)
     assert list(seen(tmp_path / "other")) == ["q/0000000000-00000.parquet"]

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from anabranch_planner.exchange import Activation, Visibility
@@ -15,7 +16,8 @@ from anabranch_planner.model import Label
 from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.lifecycle import enter_epoch
-from anabranch_runtime.state.manifest import KEPT, Manifests, Sketch, State, read_manifest
+from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
+from anabranch_runtime.state.measures import StreamMeter, pack
 from tests.support.states import RS, base_store, mir_store, rules, segment
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ def full_state() -> State:
             "old": Activation(0, {"R": Visibility(0, 12)}, 5, "from", expired_batch=2, results=3),
         },
         arrivals={"R": 3},
-        sketches={"R": {"a,b": Sketch((1, 1 << 63))}},
+        sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},
+        meters={"R": StreamMeter(7, 1, since=5, delays=(6, 0, 1))},
+        ran=(1.5, 2.5),
         edges={"R>S": (1, 2, 0.5, 9, 2)},
         probes={"0": 12},
         processing_seconds=1.25,
@@ -105,7 +109,7 @@ def test_what_is_no_manifest_is_said_to_be_none(text: str, tmp_path: Path) -> No
 
 def test_a_version_from_the_future_is_refused(tmp_path: Path) -> None:
     path = committed(tmp_path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": KIND.version + 1}))
     with pytest.raises(StateError) as caught:
         read_manifest(path)
     assert caught.value.code == "unknown-version"

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from anabranch_planner.exchange import Activation, Progress, Visibility
+from anabranch_planner.exchange import (
+    Activation,
+    EdgeStatistics,
+    Progress,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+    Visibility,
+)
+from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
+from tests.support.deliveries import sink, staged
+from tests.support.service import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +143,42 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         assert complaints == []
 
 
+def test_what_was_measured(browser: Browser, shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    found = Snapshot(
+        0,
+        4,
+        4,
+        stores={f"store {n}": StoreStatistics(10 * n, 1024 * n, 1) for n in range(1, 15)},
+        edges={"orders>customers": EdgeStatistics(4000, 8, 0.002, 20, 8)},
+        measured={
+            "orders": StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100)),
+            "customers": StreamStatistics(100, seconds=10.0),
+        },
+    )
+    shop.redis.set(shop.keys.statistics(0), json.dumps(found.to_json()))
+    shop.plan(0, snapshot=found)
+    shop.progress(Progress("running", committed=5, epoch=1, epoch_starts={"0": 0, "1": 4}))
+    with opened(browser, shop) as (page, complaints):
+        rows = page.locator("#measured tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("orders")
+        expect(rows.first).to_contain_text("500")
+        expect(rows.first).to_contain_text("4.2 s")
+        picture = page.get_by_role("img", name="in order: 80.0 %")
+        expect(picture).to_have_count(1)
+        heights = picture.locator("span").evaluate_all("x => x.map(e => e.offsetHeight)")
+        assert heights[0] > heights[-1] > heights[1]
+        expect(page.locator("#sizes li")).to_have_count(12)
+        expect(page.locator("#sizes li").first).to_contain_text("store 14")
+        expect(page.locator("#measured-note")).to_contain_text("2 smaller stores not shown")
+        expect(page.locator("#dearest li")).to_contain_text("4,000 probes · 2.0 ms")
+        page.get_by_role("button", name="Show epoch 1").click()
+        expect(page.locator("#measured")).to_contain_text("Nothing yet")
+        assert complaints == []
+
+
 def test_the_page_follows_what_happens(browser: Browser, shop: Service) -> None:
     with opened(browser, shop) as (page, complaints):
         expect(page.get_by_role("status")).to_have_text("live")
@@ -156,3 +205,29 @@ def _assert_no_overlap(page: Page) -> None:
             for ox, oy, ow, oh in boxes[i + 1 :]:
                 apart = x + w <= ox or ox + ow <= x or y + h <= oy or oy + oh <= y
                 assert apart, (boxes[i], (ox, oy, ow, oh))
+
+
+def test_the_last_results_of_a_query_come_by_themselves(
+    browser: Browser, shop: Service, tmp_path: Path
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "number", "sql": PAIR, "sink": {"format": "count"}})
+    tails = Tails(shop.settings.redis_url, shop.keys, tmp_path)
+    rows = pa.record_batch({"order_id": pa.array(range(30)), "city": ["<b>Oslo</b>"] * 29 + [None]})
+    delivery = staged(tmp_path, "pair", sink("parquet"), 0, rows)
+    with opened(browser, shop) as (page, complaints):
+        choice = page.get_by_label("Query whose results are shown")
+        expect(choice.locator("option")).to_have_text(["no query", "pair"])
+        choice.select_option("pair")
+        eventually(lambda: bool(shop.redis.zcard(shop.keys.listeners)), "the page listens")
+        tails.open(0, {"pair": 0})
+        tails.feed(0, {"pair": delivery.files}, {"pair": 30})
+        lines = page.locator("#tail tbody tr")
+        expect(lines).to_have_count(20)
+        expect(lines.nth(0)).to_have_text("29NULL")
+        expect(lines.nth(1)).to_have_text("28<b>Oslo</b>")
+        expect(page.locator("#tail-note")).to_have_text("result 30")
+        choice.select_option("")
+        expect(lines).to_have_count(0)
+        assert complaints == []
+    tails.close()

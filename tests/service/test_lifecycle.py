@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from anabranch_planner.exchange import Activation, Progress
+from anabranch_planner.exchange import Activation, Failure, Progress
 from anabranch_service.lifecycle import Status, results_of, status_of
 from anabranch_service.loop import settled
 from anabranch_service.records import NormalisedInfo, ProblemRecord, QueryRecord
@@ -14,6 +14,7 @@ from anabranch_service.records import NormalisedInfo, ProblemRecord, QueryRecord
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 PROBLEM = ProblemRecord(code="x", message="y")
 ACTIVE = Activation(3, {})
+FAILED = Activation(3, {}, expired_batch=9, failure=Failure("x", "y", "1 / 0", 9))
 
 
 def record(**fields: object) -> QueryRecord:
@@ -45,6 +46,8 @@ def at(epoch: int) -> Progress:
         (record(expires_at=NOW), None, None, Status.EXPIRED),
         (record(rejected=PROBLEM), None, None, Status.REJECTED),
         (record(first_epoch=0, rejected=PROBLEM), ACTIVE, at(0), Status.EXPIRING),
+        (record(first_epoch=0), FAILED, at(0), Status.FAILED),
+        (record(first_epoch=0, last_epoch=1, removed_at=NOW), FAILED, at(3), Status.FAILED),
         (record(first_epoch=0, last_epoch=0, rejected=PROBLEM), ACTIVE, at(1), Status.REJECTED),
     ],
 )

@@ -59,6 +59,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/plans:dry-run",
         "/v1/queries",
         "/v1/queries/{name}",
+        "/v1/queries/{name}/results",
         "/v1/settings",
         "/v1/streams",
         "/v1/streams/{name}",
@@ -80,7 +81,8 @@ def test_no_request_breaks_the_service(shop: Service) -> None:
         checks.response_schema_conformance,
     ]
     operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    assert len(operations) == 19
+    paths = shop.get("/openapi.json")["paths"]
+    assert len(operations) == sum(len(methods) for methods in paths.values())
 
     for operation in operations:
 

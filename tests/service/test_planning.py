@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.model import QueryId
+from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_planner.optimiser.footprint import Footprint, footprint
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.solvers.interface import Solver
@@ -16,8 +19,9 @@ from anabranch_planner.statistics import NoStatistics
 from anabranch_service import planning
 from anabranch_service.normalise import parse, usable_streams
 from anabranch_service.planning import StatedStatistics, Task, plan_queries
-from anabranch_service.records import PlanningRecord, StreamRecord
+from anabranch_service.records import EpochRecord, PlanningRecord, StreamRecord
 from anabranch_service.routes.streams import read_stream
+from anabranch_service.what_if import Running, decided_in
 from anabranch_service.widths import relation_widths
 from anabranch_service.wire import StreamIn
 from tests.service.conftest import CHAIN, PAIR, STREAMS
@@ -155,6 +159,66 @@ def test_the_running_plan_stays_where_little_is_gained() -> None:
     assert charged.plan.switching > 0
     off = plan_queries(queries(), replace(limited(switching=0.0), running=nothing))
     assert off.plan == running.plan
+
+
+def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() -> None:
+    before = plan_queries(queries(), task())
+    assert any(not m.is_base for m in before.plan.mirs)
+    assert before.explain["backfill"] == [], "nothing has arrived, so nothing has a past"
+
+    def seen(**options: object) -> Task:
+        known = StatedStatistics(_Counted(), {})
+        return replace(limited(**options), statistics=known)
+
+    kept = {c.mir for c in before.plan.copies if "*" in c.mir}
+    for setting, chosen in (("always", True), ("never", False)):
+        planned = plan_queries(queries(), seen(backfill=Backfilling(setting)))
+        assert {b["mir"] for b in planned.explain["backfill"]} == kept
+        assert all(b["chosen"] is chosen for b in planned.explain["backfill"])
+        assert bool(planned.ruleset.backfill_rules) is chosen
+
+    soon = plan_queries(queries(), seen(backfill_horizon=0.0))
+    late = plan_queries(queries(), seen(backfill_horizon=1000.0))
+    assert not any(b["chosen"] for b in soon.explain["backfill"])
+    assert all(b["chosen"] for b in late.explain["backfill"])
+    record = EpochRecord(
+        epoch=3,
+        published_at=datetime(2026, 1, 1, tzinfo=UTC),
+        optimizer=Optimizer.CLASH,
+        objective=Objective.DEFAULT,
+        parallelism=2,
+        queries=("chain", "pair"),
+        cost=late.plan.cost,
+        bound=None,
+        gap=None,
+        individual_cost=None,
+        shared_cost=None,
+        solve_ms=1.0,
+        method="",
+        candidates=0,
+        variables=0,
+        constraints=0,
+        statistics_epoch=None,
+        assumed=(),
+        explain=json.loads(json.dumps(late.explain)),
+        ruleset_digest="",
+    )
+    running = Running(EpochRecord.model_validate_json(record.model_dump_json()), late.queries)
+    again = replace(
+        seen(backfill_horizon=0.0),
+        running=footprint(late.plan, late.queries),
+        backfills=decided_in(running),
+    )
+    assert plan_queries(queries(), again).ruleset.backfill_rules == late.ruleset.backfill_rules
+    older = replace(running, record=record.model_copy(update={"explain": {}}))
+    assert (decided_in(older), decided_in(None)) == ((), ())
+
+
+class _Counted(NoStatistics):
+    """A thousand tuples of everything."""
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        return 1000.0
 
 
 def test_a_solver_that_is_missing_leaves_a_plan_for_all(

@@ -24,7 +24,7 @@ def test_a_query_is_told_back_in_the_words_of_its_author(shop: Service) -> None:
     answer = response.json()
     assert answer["status"] == "pending"
     assert answer["priority"] == 3
-    assert answer["sink"] == {"type": "parquet"}
+    assert answer["sink"] == {"format": "parquet", "options": {}, "path": None, "mode": "append"}
     info = answer["normalised"]
     assert [(a["alias"], a["stream"], len(a["filter"])) for a in info["aliases"]] == [
         ("o", "orders", 1),
@@ -94,7 +94,12 @@ def test_a_structured_query_is_registered_like_sql(shop: Service) -> None:
         ({"sql": PAIR, "expires_at": "2001-01-01T00:00:00Z"}, "bad-expiry"),
         ({"sql": PAIR, "expires_at": "2101-01-01T00:00:00"}, "invalid-request"),
         ({"sql": PAIR, "ttl": "PT1H", "expires_at": "2101-01-01T00:00:00Z"}, "ambiguous-expiry"),
-        ({"sql": PAIR, "sink": {"type": "fax"}}, "invalid-request"),
+        ({"sql": PAIR, "sink": {"format": "fax machine"}}, "invalid-request"),
+        ({"sql": PAIR, "sink": {"type": "count", "format": "count"}}, "invalid-request"),
+        (
+            {"sql": PAIR, "sink": {"format": "json", "options": {"tint": "1"}}},
+            "unknown-sink-option",
+        ),
         ({"sql": PAIR, "id": "../etc"}, "invalid-request"),
         ({"sql": PAIR, "surprise": 1}, "invalid-request"),
         ({"sql": 5}, "invalid-request"),

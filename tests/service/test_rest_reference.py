@@ -18,6 +18,8 @@ REFERENCE = (Path(__file__).parents[2] / "docs" / "rest.md").read_text(encoding=
 EXAMPLE = re.compile(r"curl -X (\w+) \$API(/\S+) [^\n]*-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE)
 BODIES: dict[str, type[wire.Body]] = {
     "POST /v1/streams": wire.StreamIn,
+    "POST /v1/streams/flights/rows": wire.RowsIn,
+    "PATCH /v1/streams/flights": wire.StreamPatch,
     "POST /v1/queries": wire.QueryIn,
     "PATCH /v1/queries/delays": wire.QueryPatch,
     "POST /v1/plans:dry-run": wire.DryRunIn,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +38,38 @@ def test_lateness_of_a_stream_with_event_time(
 ) -> None:
     body = {**PLAIN, "event_time": "at"} | ({} if given is None else {"lateness": given})
     assert service.post("/v1/streams", body)["lateness"] == answered
+
+
+def test_silence_and_late_tuples_can_be_dealt_with_otherwise_at_any_time(service: Service) -> None:
+    body = {**PLAIN, "event_time": "at", "idle_timeout": "PT90S", "keep_late": True}
+    first = service.post("/v1/streams", body)
+    assert (first["idle_timeout"], first["keep_late"]) == ("1 minute 30 seconds", True)
+    assert service.post("/v1/streams", body, 200) == first
+    path = "/v1/streams/events"
+    changed = service.call("PATCH", path, 200, {"idle_timeout": None})
+    assert (changed["idle_timeout"], changed["keep_late"]) == (None, True)
+    changed = service.call("PATCH", path, 200, {"idle_timeout": "5 minutes", "keep_late": False})
+    assert (changed["idle_timeout"], changed["keep_late"]) == ("5 minutes", False)
+    assert service.call("PATCH", path, 200, {}) == changed == service.get(path)
+    assert service.call("PATCH", path, 422, {"lateness": "1 hour"})["errors"]
+    assert service.call("PATCH", "/v1/streams/none", 404, {})["code"] == "unknown-stream"
+
+
+def test_what_has_no_meaning_is_not_patched_in(service: Service) -> None:
+    plain = service.post("/v1/streams", PLAIN)
+    assert (plain["idle_timeout"], plain["keep_late"]) == (None, False)
+    for change in ({"idle_timeout": "1 minute"}, {"keep_late": True}):
+        problem = service.call("PATCH", "/v1/streams/events", 422, change)
+        assert problem["errors"][0]["field"] in change
+    assert service.get("/v1/streams/events") == plain
+
+
+def test_the_ruleset_tells_workers_of_time_outs_and_kept_tuples(service: Service) -> None:
+    body = {**PLAIN, "event_time": "at", "idle_timeout": "PT90S", "keep_late": True}
+    service.post("/v1/streams", body)
+    service.plan(-1)
+    (spec,) = json.loads(str(service.redis.get(service.keys.ruleset(0))))["streams"]
+    assert (spec["idle_timeout"], spec["keep_late"]) == (90_000_000, True)
 
 
 def test_the_same_definition_again_changes_nothing(service: Service) -> None:
@@ -80,6 +113,11 @@ def test_names_that_differ_by_case_only_are_refused(service: Service) -> None:
         ({"lateness": "10 minutes"}, "lateness"),
         ({"event_time": "at", "lateness": "soon"}, "lateness"),
         ({"event_time": "at", "lateness": "-5 minutes"}, "lateness"),
+        ({"idle_timeout": "1 minute"}, "idle_timeout"),
+        ({"event_time": "at", "lateness": "unbounded", "idle_timeout": "PT1M"}, "idle_timeout"),
+        ({"event_time": "at", "idle_timeout": "0 seconds"}, "idle_timeout"),
+        ({"event_time": "at", "idle_timeout": "a while"}, "idle_timeout"),
+        ({"keep_late": True}, "keep_late"),
         ({"source": {"format": "recorded", "rows_per_batch": 0}}, "source.rows_per_batch"),
         ({"surprise": 1}, "surprise"),
     ],

@@ -44,6 +44,8 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "memory": None,
         "copies": None,
         "solver": "branch",
+        "backfill": "auto",
+        "backfill_horizon": 1.0,
         "mode": "step",
         "epoch_batches": 10,
     }
@@ -57,6 +59,8 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         ({"memory": -1}, "memory"),
         ({"copies": 0}, "copies"),
         ({"solver": "gurobi"}, "solver"),
+        ({"backfill": "sometimes"}, "backfill"),
+        ({"backfill_horizon": -1}, "backfill_horizon"),
         ({"mode": "live"}, "mode"),
     ):
         assert service.call("PUT", "/v1/settings", 422, body)["errors"][0]["field"] == field
@@ -65,7 +69,14 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
 
 def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> None:
     before = service.get("/v1/settings")
-    limits = {"memory": 1e9, "copies": 2, "switching": 0.25, "solver": "highs"}
+    limits = {
+        "memory": 1e9,
+        "copies": 2,
+        "switching": 0.25,
+        "solver": "highs",
+        "backfill": "never",
+        "backfill_horizon": 3.5,
+    }
     assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
     lifted = dict.fromkeys(limits)
     after = service.call("PUT", "/v1/settings", 200, lifted)

@@ -1,27 +1,22 @@
-"""A replay without Spark and without the service: the real planner, driver and workers, with the
+"""A run without Spark and without the service: the real planner, driver and workers, with the
 tasks of a batch as threads. What is left out is only what Spark and REST add, so many random
-scenarios run in seconds; the same scenarios also run through the whole system (``tests/e2e``).
+scenarios run in a second each; others run through the whole system (``tests/e2e``).
+
+What befalls the run is a :class:`tests.support.script.Script`. After every batch the invariants of
+:mod:`tests.support.invariants` are checked; what has happened is counted in ``events``.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import redis
 import yaml
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Boundary, Keys, Mode, Snapshot
-from anabranch_planner.model import JoinQuery, Stream, StreamName
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.plan import Optimizer, Plan
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -30,83 +25,226 @@ from anabranch_runtime.control import (
     fetch_ruleset,
 )
 from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
-from anabranch_runtime.task.arrivals import Block
+from anabranch_runtime.failed_queries import failed
+from anabranch_runtime.ownership import without
+from anabranch_runtime.sinks.parquet import write_empty
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.sources.recording import Recording, convert, read_rows
+from anabranch_runtime.state.segment import open_segment
+from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.task.worker import TaskReport, run_task
-from anabranch_runtime.vectors.arrow_types import spark_type
-from tests.support.scenario_file import Scenario, read_scenario
+from tests.support.invariants import Watch
+from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
+from tests.support.scenario_file import read_scenario
+from tests.support.script import ATTEMPTS, Death, Fault, Point, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from anabranch_planner.exchange import Activation
+    from anabranch_planner.model import Stream
+    from anabranch_planner.optimiser.backfill import Backfilling
     from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.state.manifest import State
+    from tests.support.plain_service import Planner
+    from tests.support.scenario_file import Scenario
 
-    #: Makes the plan of an epoch from its queries, statistics, optimizer and parallelism.
-    Planner = Callable[[Sequence[JoinQuery], Statistics, Optimizer, int, int], Plan]
+
+class CrashError(BaseException):
+    """A scripted death of the driver: no ``except Exception`` gets to handle it."""
 
 
-def plan_normally(
-    queries: Sequence[JoinQuery],
-    statistics: Statistics,
-    optimizer: Optimizer,
-    parallelism: int,
-    epoch: int,
-) -> Plan:
-    """What the service does."""
-    return optimise(queries, statistics, optimizer=optimizer, parallelism=parallelism)
+class FaultError(Exception):
+    """A scripted failure of a task."""
 
 
 @dataclass(slots=True)
 class LocalReplay:
-    """One scenario, replayed in this process."""
+    """One scenario, run in this process.
+
+    Attributes:
+        tasks: the number of tasks, where there is no script.
+        planner: makes the plans; without one they are as the script says.
+        backfilling: epoch -> the setting by which the past of its intermediate results is
+            computed. ``throttle``: how much of that a batch does.
+        report: after the run, what a replay's report says (``tests.support.replay_check``).
+        spans: after the run, query -> (first batch, batch after its last) in which it had to be
+            active; None where it never had to, None as the end where it outlives the run.
+        events: what happened how often.
+    """
 
     path: Path
     out: Path
     redis_url: str
     tasks: int = 2
-    planner: Planner = plan_normally
-    #: Called before each batch's commit; may raise to simulate a crash of the driver.
-    crash: Callable[[int], None] = lambda _: None
+    planner: Planner | None = None
+    script: Script | None = None
+    backfilling: Callable[[int], Backfilling] | None = None
+    throttle: Throttle = field(default_factory=Throttle)
+    report: dict[str, Any] = field(init=False, default_factory=dict)
+    spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
+    events: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self) -> dict[str, Activation]:
-        """Replay to the end; results are in ``out/results``. Returns what became of queries."""
-        scenario = read_scenario(self.path)
-        document = yaml.safe_load(self.path.read_text())
-        redis.Redis.from_url(self.redis_url).flushall()
-        fetch_ruleset.cache_clear()
-        service = _Service(scenario, document, self.redis_url, self.planner)
-        control = Control(self.redis_url, "test")
-        settings = Settings(
-            self.out / "state", self.out / "results", scenario.every, mode=Mode.STEP, patience=5
+        """Run to the end; results are in ``out/results``. Returns what became of queries."""
+        return _Run(self, self.script or Script(tasks=((self.tasks,),))).play()
+
+
+class _Run:
+    """The working state of :meth:`LocalReplay.run`."""
+
+    def __init__(self, replay: LocalReplay, script: Script) -> None:
+        self.replay = replay
+        self.script = script
+        self.scenario = read_scenario(replay.path)
+        redis.Redis.from_url(replay.redis_url).flushall()
+        planner = replay.planner or (odd_plans(script.seed) if script.odd else plan_normally)
+        document = yaml.safe_load(replay.path.read_text())
+        backfilling = replay.backfilling or script.backfilling
+        url = replay.redis_url
+        self.service = PlainService(self.scenario, document, url, planner, script, backfilling)
+        self.control = Control(replay.redis_url, "test")
+        self.settings = Settings(
+            replay.out / "state",
+            replay.out / "results",
+            self.scenario.every,
+            mode=script.mode,
+            patience=5,
+            attempts=ATTEMPTS,
+            throttle=replay.throttle,
         )
-        settings.state.mkdir(parents=True, exist_ok=True)
-        recordings = [_recording(scenario, s, settings.state) for s in service.streams]
-        driver = Driver(settings, control, batches_of(recordings))
+        self.settings.state.mkdir(parents=True, exist_ok=True)
+        self.recordings = [
+            _recording(self.scenario, s, self.settings.state) for s in self.service.streams
+        ]
+        self.batches = max(
+            len(e.cuts) if e.cuts is not None else r.batches
+            for r in self.recordings
+            for e in [self.scenario.streams[r.stream]]
+        )
+        self.deaths = dict(script.deaths)
+        self.attempts: Counter[int] = Counter()
+        self.watch = Watch(self.settings.state, replay.events)
+
+    def play(self) -> dict[str, Activation]:
+        driver = self._start()
         batch = 0
-        while batch < batches_of(recordings):
-            if batch % scenario.every == 0:
-                service.publish(batch // scenario.every)
+        while batch < self.batches:
+            if batch in self.script.restarts:
+                self.replay.events["restart"] += 1
+                driver = self._start()
+            for epoch in self._due(batch):
+                self.service.publish(epoch)
+            fanout = self.script.fanout[min(batch, len(self.script.fanout) - 1)]
+            driver.settings = replace(self.settings, fanout=fanout)
             try:
-                driver.run(batch, lambda c: self._job(c, recordings))
-            except CrashError:
-                driver = Driver(settings, control, batches_of(recordings))
+                driver.run(batch, self._job)
+            except (CrashError, FaultError) as error:
+                why = str(error) if isinstance(error, CrashError) else "out of attempts"
+                self.replay.events[f"driver gone: {why}"] += 1
+                driver = self._start()
                 continue
-            driver.state.validate()
-            service.snapshot = _last_snapshot(control)
+            self._committed(driver.state)
             batch += 1
         driver.finish()
+        self._finish(driver.state)
         return driver.state.queries
 
-    def _job(self, context: BatchContext, recordings: Sequence[Recording]) -> list[TaskReport]:
+    def _start(self) -> Driver:
+        """A driver that knows only what is on disk and in Redis."""
+        fetch_ruleset.cache_clear()
+        open_segment.cache_clear()
+        driver = Driver(self.settings, self.control, self.batches)
+        if self.deaths:
+            commit = driver.manifests.commit
+
+            def fatal(state: State) -> None:
+                batch = state.next_batch - 1
+                self._die(batch, Death.COMMIT)
+                commit(state)
+                self._die(batch, Death.COMMITTED)
+
+            driver.manifests.commit = fatal  # type: ignore[method-assign]
+        driver.announce()
+        return driver
+
+    def _die(self, batch: int, moment: Death) -> None:
+        if self.deaths.get(batch) == moment:
+            del self.deaths[batch]
+            raise CrashError(moment)
+
+    def _due(self, batch: int) -> list[int]:
+        """The epochs whose rulesets are published right before ``batch``."""
+        every = self.scenario.every
+        due = [
+            epoch
+            for epoch in range(-(-self.batches // every))
+            if self.script.published_before(epoch, every) == batch
+            and epoch not in self.service.done
+        ]
+        late = sum(1 for e in due if e * every < batch)
+        self.replay.events.update({"ruleset late": late} if late else {})
+        return due
+
+    def _committed(self, state: State) -> None:
+        batch = state.next_batch - 1
+        epoch = batch // self.scenario.every
+        wanted = self.script.ruleset_of(epoch, self.scenario.every)
+        assert (state.epoch, state.ruleset_epoch) == (epoch, wanted), (
+            f"batch {batch} is of epoch {state.epoch} by ruleset {state.ruleset_epoch}, "
+            f"not of {epoch} by {wanted}"
+        )
+        if epoch in self.script.missing:
+            self.replay.events["ruleset missing"] += 1
+        self.watch.committed(state, without(self.control.ruleset(wanted), failed(state)))
+        self.service.snapshot = last_snapshot(self.control)
+
+    def _finish(self, state: State) -> None:
+        for epoch in {e for e in self.service.done if e * self.scenario.every < self.batches}:
+            for query in self.control.ruleset(epoch).queries:
+                if query.id in state.queries:
+                    write_empty(self.settings.results, query)
+        self.watch.ended(state)
+        self.replay.spans = {name: self._span(name) for name in self.scenario.queries}
+        streams = {n: state.streams[n] for n in self.scenario.streams}
+        self.replay.report = {
+            "batches": state.next_batch,
+            "input_tuples": sum(s.input for s in streams.values()),
+            "late_tuples": {n: s.late for n, s in streams.items()},
+            "invalid_tuples": {n: s.invalid for n, s in streams.items()},
+            "activations": state.queries,
+        }
+
+    def _span(self, query: str) -> tuple[int | None, int | None]:
+        every = self.scenario.every
+        epochs = range(-(-self.batches // every))
+        active = [
+            e for e in epochs if query in self.service.active(self.script.ruleset_of(e, every))
+        ]
+        if not active:
+            return None, None
+        end = (active[-1] + 1) * every
+        return active[0] * every, None if end >= self.batches else end
+
+    # --- one batch -----------------------------------------------------------------------------
+
+    def _job(self, context: BatchContext) -> list[TaskReport]:
+        attempt = self.attempts[context.batch]
+        self.attempts[context.batch] += 1
+        fault = dict(self.script.faults).get((context.batch, attempt))
+        tasks = self.script.tasks_of(context.batch, attempt)
         rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
-        barrier = threading.Barrier(self.tasks)
-        messages = [""] * self.tasks
-        reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * self.tasks
+        barrier = threading.Barrier(tasks)
+        messages = [""] * tasks
+        reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * tasks
 
         def work(task: int) -> None:
+            here = fault if fault is not None and fault.task % tasks == task else None
+            meetings = itertools.count()
+
             def exchange(message: str) -> list[str]:
+                _fail(here, Point.MEET, next(meetings))
                 messages[task] = message
                 barrier.wait(60)
                 everybody = list(messages)
@@ -114,19 +252,18 @@ class LocalReplay:
                 return everybody
 
             try:
+                blocks = self._blocks(context.batch, task, tasks, here)
                 reports[task] = run_task(
-                    context,
-                    rules,
-                    self._blocks(context.batch, task, recordings),
-                    task=task,
-                    tasks=self.tasks,
-                    exchange=exchange,
+                    context, rules, blocks, task=task, tasks=tasks, exchange=exchange
                 )
+                # A fault that was to strike where this task never came strikes here.
+                if here is not None:
+                    raise FaultError(here.point)
             except BaseException as error:  # noqa: BLE001 - handed to the caller below
                 reports[task] = error
                 barrier.abort()
 
-        threads = [threading.Thread(target=work, args=(t,)) for t in range(self.tasks)]
+        threads = [threading.Thread(target=work, args=(t,)) for t in range(tasks)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -135,80 +272,37 @@ class LocalReplay:
             if isinstance(report, BaseException) and not isinstance(
                 report, threading.BrokenBarrierError
             ):
+                if isinstance(report, FaultError):
+                    self.replay.events[f"task failed: {report}"] += 1
                 raise report
-        self.crash(context.batch)
-        return [r for r in reports if isinstance(r, TaskReport)]
+        done = [r for r in reports if isinstance(r, TaskReport)]
+        self.watch.done(context, rules, done)
+        self._die(context.batch, Death.JOB)
+        return done
 
-    def _blocks(self, batch: int, task: int, recordings: Sequence[Recording]) -> list[Block]:
-        found = []
-        for recording in recordings:
-            first, last = recording.slice_of(batch)
-            low = first + (last - first) * task // self.tasks
-            high = first + (last - first) * (task + 1) // self.tasks
-            found += [Block(recording.stream, r) for r in read_rows(recording.path, low, high)]
-        return found
-
-
-class CrashError(BaseException):
-    """A scripted death of the driver: no ``except Exception`` gets to handle it."""
-
-
-class _Service:
-    """Plans and publishes as the service would, by batch numbers of the scenario."""
-
-    def __init__(
-        self, scenario: Scenario, document: dict[str, Any], url: str, planner: Planner
-    ) -> None:
-        self.scenario = scenario
-        self.streams = [_stream(scenario, name) for name in sorted(scenario.streams)]
-        self.snapshot: Snapshot | None = None
-        self._redis = redis.Redis.from_url(url)
-        self._keys = Keys("test")
-        self._planner = planner
-        self._parallelism = int(document.get("parallelism", 1))
-        chosen = document.get("optimizer", "clash")
-        self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
-        by_name: dict[str, Stream] = {s.name: s for s in self.streams}
-        self.queries = {
-            name: parse_sql(name, entry.sql, by_name, entry.window)
-            for name, entry in scenario.queries.items()
-        }
-
-    def publish(self, epoch: int) -> None:
-        """Plan ``epoch`` from the calls made before the last epoch's batches."""
-        start = epoch * self.scenario.every
-        entries = self.scenario.queries
-        active = [
-            query
-            for name, query in self.queries.items()
-            if self.scenario.next_epoch(entries[name].register_at) <= start
-            and not self._expired(entries[name].expire_at, start)
-        ]
-        switched = [b for b in self._optimizers if self.scenario.next_epoch(b) <= start]
-        optimizer = Optimizer(self._optimizers[max(switched, default=0)])
-        statistics: Statistics = self.snapshot or NoStatistics()
-        plan = self._planner(active, statistics, optimizer, self._parallelism, epoch)
-        rules = compile_ruleset(
-            plan, active, self.streams, epoch=epoch, parallelism=self._parallelism, sinks={}
-        )
-        text = json.dumps(rulesets.to_json(rules))
-        assert rulesets.from_json(json.loads(text)) == rules
-        self._redis.set(self._keys.ruleset(epoch), text)
-        self._redis.zadd(self._keys.published, {str(epoch): epoch})
-
-    def _expired(self, expire_at: int | None, start: int) -> bool:
-        return expire_at is not None and self.scenario.next_epoch(expire_at) <= start
+    def _blocks(
+        self, batch: int, task: int, tasks: int, fault: Fault | None
+    ) -> Iterator[Block]:
+        for number, recording in enumerate(self.recordings):
+            _fail(fault, Point.READ, number)
+            first, last = _slice(self.scenario, recording, batch)
+            low = first + (last - first) * task // tasks
+            high = first + (last - first) * (task + 1) // tasks
+            yield from (Block(recording.stream, r) for r in read_rows(recording.path, low, high))
 
 
-def _stream(scenario: Scenario, name: str) -> Stream:
-    entry = scenario.streams[name]
-    schema = pq.read_schema(entry.path)
-    return Stream(
-        StreamName(name),
-        tuple((f.name, spark_type(f.type)) for f in schema),
-        entry.event_time,
-        entry.lateness,
-    )
+def _fail(fault: Fault | None, point: Point, number: int) -> None:
+    if fault is not None and fault.point is point and fault.nth == number:
+        raise FaultError(point)
+
+
+def _slice(scenario: Scenario, recording: Recording, batch: int) -> tuple[int, int]:
+    """First row of ``batch`` and the row after its last."""
+    cuts = scenario.streams[recording.stream].cuts
+    if cuts is None:
+        return recording.slice_of(batch)
+    at = min(batch, len(cuts) - 1)
+    return (cuts[batch - 1] if 0 < batch <= len(cuts) else 0 if batch == 0 else cuts[-1]), cuts[at]
 
 
 def _recording(scenario: Scenario, stream: Stream, directory: Path) -> Recording:
@@ -220,8 +314,3 @@ def _recording(scenario: Scenario, stream: Stream, directory: Path) -> Recording
         source=SourceRecord(path=str(entry.path), rows_per_batch=entry.rows_per_batch),
     )
     return convert(record, directory)
-
-
-def _last_snapshot(control: Control) -> Snapshot | None:
-    last: Boundary | None = control.last_boundary()
-    return None if last is None or last.snapshot is None else Snapshot.from_json(last.snapshot)

@@ -9,13 +9,14 @@ Results are compared as multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import sqlglot
 from sqlglot import exp
 
 from anabranch_planner.exchange import Activation
+from tests.support.idle_watermarks import watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,6 +114,24 @@ class Oracle:
         self.db.execute("SET TimeZone = 'UTC'")
         for name, stream in scenario.streams.items():
             self.db.execute(f'CREATE TABLE "{name}" AS {_placed(stream)}')
+        self.watermarks: dict[str, dict[int, int | None]] = {}
+        if any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values()):
+            self._let_idle()
+
+    def _let_idle(self) -> None:
+        """Judge lateness again, by watermarks that move while a stream is idle."""
+        seen: dict[str, dict[int, int | None]] = {}
+        for name in self.scenario.streams:
+            rows = self.db.execute(f'SELECT {BATCH}, max({TAU}) FROM "{name}" GROUP BY 1')
+            seen[name] = {int(batch): newest for batch, newest in rows.fetchall()}
+        self.watermarks = watermarks(self.scenario.streams, seen, self.batches())
+        for name, marks in self.watermarks.items():
+            known = [(b, m) for b, m in marks.items() if m is not None]
+            self.db.execute(f'UPDATE "{name}" SET {LATE} = false')
+            for batch, mark in known:
+                self.db.execute(
+                    f'UPDATE "{name}" SET {LATE} = true WHERE {BATCH} = {batch} AND {TAU} < {mark}'
+                )
 
     def close(self) -> None:
         """Close the database."""
@@ -136,7 +155,7 @@ class Oracle:
 
     def batches(self) -> int:
         """How many batches the scenario has."""
-        found = 0
+        found = max((len(s.cuts or ()) for s in self.scenario.streams.values()), default=0)
         for name in self.scenario.streams:
             row = self.db.execute(f'SELECT coalesce(max({BATCH}) + 1, 0) FROM "{name}"').fetchone()
             assert row is not None
@@ -224,6 +243,12 @@ class Oracle:
         assert row is not None
         return int(row[0])
 
+    def one(self, select: str) -> Any:
+        """The only value of the only row of ``select``."""
+        row = self.db.execute(select).fetchone()
+        assert row is not None
+        return row[0]
+
     def _describe(self, select: str) -> list[tuple[str, str]]:
         return [(r[0], r[1]) for r in self.db.execute(f"DESCRIBE {select}").fetchall()]
 
@@ -241,7 +266,7 @@ def _placed(stream: StreamEntry) -> str:
     return f"""
         WITH rows AS (
             SELECT * EXCLUDE (file_row_number), file_row_number AS {ROW},
-                   file_row_number // {stream.rows_per_batch} AS {BATCH},
+                   {_batch_of(stream)} AS {BATCH},
                    {moment} AS {TAU}, {invalid} AS {INVALID}
             FROM read_parquet('{stream.path}', file_row_number = true)
         ), marks AS (
@@ -251,6 +276,13 @@ def _placed(stream: StreamEntry) -> str:
         )
         SELECT rows.*, coalesce({late}, false) AS {LATE}
         FROM rows JOIN marks USING ({BATCH}) ORDER BY {ROW}"""
+
+
+def _batch_of(stream: StreamEntry) -> str:
+    """The batch of a row, by its position."""
+    if stream.cuts is None:
+        return f"file_row_number // {stream.rows_per_batch}"
+    return f"len(list_filter({list(stream.cuts)}, lambda cut: cut <= file_row_number))"
 
 
 def _visible(alias: str, activation: Activation) -> list[str]:

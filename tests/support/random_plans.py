@@ -1,12 +1,17 @@
-"""Random valid plans, odd ones included: any order, any MIRs, any copies, shared or private."""
+"""Random valid plans, odd ones included: any order, any MIRs, any copies, shared or private.
+
+And random layouts: a ruleset's stores, each with a number of partitions of its own.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.mir import Mir, MirId, base_mir, canonical, join_keys, restrict_classes
 from anabranch_planner.model import AttrRef, JoinQuery, KeyClass, Label, RelationId
 from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_planner.ruleset import Ruleset, StoreId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +27,42 @@ def random_plan(queries: Sequence[JoinQuery], rng: Random, *, mirs: float = 0.5)
     return _Builder(queries, rng, mirs).build()
 
 
+def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
+    """``rules`` with a random number of partitions for each store, in its id as well."""
+    renamed: dict[StoreId, StoreId] = {}
+    stores = []
+    for store in rules.stores:
+        partitions = rng.randint(1, most)
+        old, new = f"/{store.partitions}", f"/{partitions}"
+        head, slash, tail = store.id.rpartition(old)
+        assert slash, store.id
+        renamed[store.id] = StoreId(head + new + tail)
+        stores.append(replace(store, id=renamed[store.id], partitions=partitions))
+    made = replace(
+        rules,
+        stores=tuple(sorted(stores, key=lambda s: s.id)),
+        store_rules=tuple(replace(r, store=renamed[r.store]) for r in rules.store_rules),
+        probe_rules=tuple(
+            replace(
+                p,
+                store=renamed[p.store],
+                fill=tuple(replace(f, store=renamed[f.store]) for f in p.fill),
+            )
+            for p in rules.probe_rules
+        ),
+        backfill_rules=tuple(
+            replace(
+                b,
+                store=renamed[b.store],
+                steps=tuple(replace(f, store=renamed[f.store]) for f in b.steps),
+            )
+            for b in rules.backfill_rules
+        ),
+    )
+    made.validate()
+    return made
+
+
 class _Builder:
     def __init__(self, queries: Sequence[JoinQuery], rng: Random, mirs: float) -> None:
         self.queries = queries
@@ -31,6 +72,8 @@ class _Builder:
         self.orders: dict[tuple[str, str, Label], ProbeOrder] = {}
         self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
         self.access: dict[tuple[str, Label, tuple[object, ...]], StoreCopy] = {}
+        #: (owner, start, path) -> what orders have probed there, so that prefixes are shared.
+        self.probed: dict[tuple[str, Label, tuple[object, ...]], list[Mir]] = {}
 
     def build(self) -> Plan:
         for query in self.queries:
@@ -69,8 +112,12 @@ class _Builder:
         head, left, steps = frozenset({start}), set(relation_of) - {start}, []
         path: tuple[object, ...] = ()
         while left:
-            members = self._next(classes, head, left)
+            known_here = self.probed.setdefault((owner, start, path), [])
+            members = self._again(classes, relation_of, head, left, known_here)
+            if members is None:
+                members = self._next(classes, head, left)
             target = canonical(classes, relation_of, members)
+            known_here.append(target)
             self._maintain(owner, target)
             filled = tuple(sorted(members))
             joined = canonical(classes, relation_of, head | members).id
@@ -90,6 +137,28 @@ class _Builder:
             head |= members
             left -= members
         return tuple(steps)
+
+    def _again(
+        self,
+        classes: tuple[KeyClass, ...],
+        relation_of: Mapping[Label, RelationId],
+        head: frozenset[Label],
+        left: set[Label],
+        probed: Sequence[Mir],
+    ) -> frozenset[Label] | None:
+        """Often, where it can be: what another order with this prefix probes next."""
+        if self.rng.random() < 0.4:
+            return None
+        for mir in probed:
+            same = [{x} for x in sorted(left) if base_mir(relation_of[x]).id == mir.id]
+            for filled in map(frozenset, [*same, set(mir.members)]):
+                if (
+                    filled <= left
+                    and join_keys(classes, head, filled)
+                    and canonical(classes, relation_of, filled).id == mir.id
+                ):
+                    return filled
+        return None
 
     def _next(
         self, classes: tuple[KeyClass, ...], head: frozenset[Label], left: set[Label]
@@ -117,7 +186,7 @@ class _Builder:
             return
         self.mirs[mir.id] = mir
         attributes: list[AttrRef | None] = [None, *self._attributes(mir)]
-        count = min(len(attributes), 1 if self.rng.random() < 0.7 else 2)
+        count = min(len(attributes), self.rng.choice((1, 1, 1, 1, 2, 3)))
         self.copies[owner, mir.id] = [
             StoreCopy(mir.id, partition, owner) for partition in self.rng.sample(attributes, count)
         ]

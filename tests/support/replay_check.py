@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,21 +74,57 @@ def check(path: Path, out: Path, queries: Mapping[str, OracleQuery] | None = Non
         queries: the queries as the generator made them; without it their SQL is transpiled.
     """
     scenario, report = read_scenario(path), read_report(out)
+    said = {name: activation_in(report, name) for name in report["queries"]}
     oracle = Oracle(scenario)
     try:
         if queries is None:
             columns = oracle.columns()
             queries = {name: from_spark(q.sql, columns) for name, q in scenario.queries.items()}
-        problems = _totals(oracle, scenario, report)
-        results = 0
-        for name, query in queries.items():
-            found, count = _query(oracle, scenario, report, name, query, out)
-            problems += [f"{name}: {p}" for p in found]
-            results += count
-        problems += _visibility(scenario, report, queries)
+        spans = {name: scenario.span(name, oracle.batches()) for name in queries}
+        run = Run(scenario, queries, spans, said, out / "results")
+        problems = [p for name in queries for p in _report(name, report)]
+        verdict = check_run(oracle, run, report)
     finally:
         oracle.close()
-    return Verdict(len(queries), results, tuple(problems))
+    return replace(verdict, problems=(*problems, *verdict.problems))
+
+
+def _report(name: str, report: Mapping[str, Any]) -> list[str]:
+    said = report["queries"].get(name)
+    if said is None:
+        return [f"{name}: not in the report"]
+    if said.get("error"):
+        return [f"{name}: status {said['status']}: {said['error']}"]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run to be checked.
+
+    Attributes:
+        spans: query -> the batches in which it must be active (``Scenario.span``).
+        activations: what the run says of each query; None or missing where it never was active.
+        results: the folder with a folder of Parquet files for each query.
+    """
+
+    scenario: Scenario
+    queries: Mapping[str, OracleQuery]
+    spans: Mapping[str, tuple[int | None, int | None]]
+    activations: Mapping[str, Activation | None]
+    results: Path
+
+
+def check_run(oracle: Oracle, run: Run, totals: Mapping[str, Any]) -> Verdict:
+    """Hold a run against the oracle; ``totals`` are the report's counts over all streams."""
+    problems = _totals(oracle, run.scenario, totals)
+    results = 0
+    for name in run.queries:
+        found, written = _query(oracle, run, name)
+        problems += [f"{name}: {p}" for p in found]
+        results += written
+    problems += _visibility(run)
+    return Verdict(len(run.queries), results, tuple(problems))
 
 
 def _totals(oracle: Oracle, scenario: Scenario, report: Mapping[str, Any]) -> list[str]:
@@ -106,32 +142,29 @@ def _totals(oracle: Oracle, scenario: Scenario, report: Mapping[str, Any]) -> li
     ]
 
 
-def _query(
-    oracle: Oracle,
-    scenario: Scenario,
-    report: Mapping[str, Any],
-    name: str,
-    query: OracleQuery,
-    out: Path,
-) -> tuple[list[str], int]:
-    entry, said = scenario.queries[name], report["queries"].get(name)
-    if said is None:
-        return ["not in the report"], 0
-    if said.get("error"):
-        return [f"status {said['status']}: {said['error']}"], 0
+def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
+    """What is wrong with a query, and how many results it has written."""
     problems = []
-    begins, ends = scenario.span(name, oracle.batches())
-    if said["activated_batch"] != begins:
-        problems.append(f"activated at batch {said['activated_batch']}, not {begins}")
-    if begins is not None and said["expired_batch"] != ends:
-        problems.append(f"expired at batch {said['expired_batch']}, not {ends}")
-    activation = activation_in(report, name)
+    begins, ends = run.spans[name]
+    activation = run.activations.get(name)
+    began, ended = (
+        (None, None)
+        if activation is None
+        else (activation.activated_batch, activation.expired_batch)
+    )
+    if began != begins:
+        problems.append(f"activated at batch {began}, not {begins}")
+    if begins is not None and ended != ends:
+        problems.append(f"expired at batch {ended}, not {ends}")
     if activation is not None:
-        problems += _sane(scenario, query, activation)
-    comparison = oracle.compare(query, entry, activation, out / "results" / name)
+        problems += _sane(run.scenario, run.queries[name], activation)
+    entry, results = run.scenario.queries[name], run.results / name
+    if activation is None and not results.exists():
+        return problems, 0
+    comparison = oracle.compare(run.queries[name], entry, activation, results)
     problems += comparison.problems
-    if said["results"] != comparison.got:
-        problems.append(f"{said['results']} results reported, {comparison.got} written")
+    if activation is not None and activation.results != comparison.got:
+        problems.append(f"{activation.results} results reported, {comparison.got} written")
     return problems, comparison.got
 
 
@@ -150,11 +183,9 @@ def _sane(scenario: Scenario, query: OracleQuery, activation: Activation) -> lis
     return problems
 
 
-def _visibility(
-    scenario: Scenario, report: Mapping[str, Any], queries: Mapping[str, OracleQuery]
-) -> list[str]:
+def _visibility(run: Run) -> list[str]:
     """Whoever comes when others have stored all it needs since batch 0 must see it."""
-    active = {name: activation_in(report, name) for name in queries if name in report["queries"]}
+    queries, active = run.queries, run.activations
     problems = []
     for name, activation in active.items():
         if activation is None or activation.activated_batch == 0:
@@ -178,7 +209,7 @@ def _visibility(
                     f"{name}: {alias} is visible from batch {start.batch}, though {holders[0]} has "
                     f"had all of {stream} stored since batch 0"
                 )
-            for_ever = [h for h in holders if _keeps_all(scenario, h, queries[h])]
+            for_ever = [h for h in holders if _keeps_all(run.scenario, h, queries[h])]
             if for_ever and start.event_time is not None:
                 problems.append(
                     f"{name}: {alias} is visible from {start.event_time} only, though "

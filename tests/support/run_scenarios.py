@@ -1,53 +1,165 @@
-"""``python -m tests.support.run_scenarios --seeds 0-59``: replay random scenarios, check each.
+"""``python -m tests.support.run_scenarios --engine local --seeds 0-199``: scenarios, checked.
 
-Prints one line per seed. A scenario that fails stays in ``--keep``, with its results.
+``--engine local`` runs planner, driver and workers in this process, each scenario with random
+plans, layouts, failures and restarts (``tests.support.script``): about a second each. ``--engine
+spark`` runs the pipeline in one Spark session for all (``tests.support.spark_replay``): some
+seconds each. ``--engine replay`` (the default) runs ``anabranch replay``, with every process of
+the real thing.
+
+Prints a line per seed, and at the end what has been covered how often. A scenario that fails
+stays in ``--keep``, with its results.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import shutil
 import sys
-import tempfile
+import time
+import traceback
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.replay_check import Verdict, replay_and_check
-from tests.support.scenarios import generate
+import structlog
+
+from tests.support.features import features
+from tests.support.folders import folder_in_memory
+from tests.support.local_replay import LocalReplay
+from tests.support.oracle import Oracle
+from tests.support.redis import redis_url
+from tests.support.replay_check import Run, Verdict, check_run, replay_and_check
+from tests.support.scenario_file import read_scenario
+from tests.support.scenario_rows import LOCAL
+from tests.support.scenarios import Generated, generate
+from tests.support.script import Script, draw
+from tests.support.spark_replay import SparkReplay, draw_for_spark, start_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    #: Runs a seed's scenario in a folder: the verdict, and what it covered.
+    Engine = Callable[[int, Path], tuple[Verdict, Counter[str]]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code is the number of seeds that failed (at most 99)."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=("local", "spark", "replay"), default="replay")
     parser.add_argument("--seeds", default="0-9", help="such as 3 or 0-59 or 1,4,7-9")
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="at once (replay only)")
     parser.add_argument("--keep", type=Path, help="where to work (default: a temporary folder)")
     parser.add_argument("--all", action="store_true", help="keep what passed as well")
+    parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
-    root = options.keep or Path(tempfile.mkdtemp(prefix="anabranch-scenarios-"))
-    failed = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        seeds = _seeds(options.seeds)
-        for seed, (verdict, seconds) in zip(
-            seeds, pool.map(lambda s: _run(s, root / str(s)), seeds), strict=True
-        ):
-            failed += bool(verdict.problems)
-            sys.stdout.write(f"seed {seed} {seconds:.0f}s {verdict}\n")
-            sys.stdout.flush()
+    root = options.keep or folder_in_memory("anabranch-scenarios-")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    seeds = _seeds(options.seeds)
+    failed: list[int] = []
+    covered: Counter[str] = Counter()
+    started = time.monotonic()
+    with ExitStack() as stack:
+        engine: Engine = replay
+        if options.engine == "local":
+            url = stack.enter_context(redis_url())
+            engine = partial(local, url=url)
+        elif options.engine == "spark":
+            url = stack.enter_context(redis_url())
+            engine = partial(spark, url=url, session=start_spark())
+        jobs = options.jobs if options.engine == "replay" else 1
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+
+        def run(seed: int) -> tuple[Verdict, Counter[str], float]:
+            before = time.monotonic()
+            shutil.rmtree(root / str(seed), ignore_errors=True)
+            verdict, found = engine(seed, root / str(seed))
             if not verdict.problems and not options.all:
                 shutil.rmtree(root / str(seed))
-    sys.stdout.write(f"{failed} failed; working folder {root}\n")
-    return min(failed, 99)
+            return verdict, found, time.monotonic() - before
+
+        for seed, (verdict, found, seconds) in zip(seeds, pool.map(run, seeds), strict=True):
+            failed += [seed] if verdict.problems else []
+            covered.update(found.keys())
+            line = f"seed {seed} {seconds:.1f}s {verdict}"
+            if options.json:
+                line = json.dumps(
+                    {
+                        "seed": seed,
+                        "seconds": round(seconds, 2),
+                        "queries": verdict.queries,
+                        "results": verdict.results,
+                        "problems": verdict.problems,
+                        "covered": sorted(found),
+                    }
+                )
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+    seconds = time.monotonic() - started
+    if options.json:
+        summary = {"failed": failed, "seconds": round(seconds, 1), "covered": dict(covered)}
+        sys.stdout.write(json.dumps(summary, sort_keys=True) + "\n")
+    else:
+        for name, count in sorted(covered.items()):
+            sys.stdout.write(f"{count:6}  {name}\n")
+        sys.stdout.write(f"{len(seeds)} scenarios in {seconds:.0f} s, failed: {failed or 'none'}\n")
+        sys.stdout.write(f"working folder {root}\n")
+    return min(len(failed), 99)
 
 
-def _run(seed: int, folder: Path) -> tuple[Verdict, float]:
-    shutil.rmtree(folder, ignore_errors=True)
+def replay(seed: int, folder: Path) -> tuple[Verdict, Counter[str]]:
+    """A seed through ``anabranch replay``."""
     scenario = generate(seed, folder)
-    return replay_and_check(scenario.path, folder / "out", scenario.queries)
+    verdict, _ = replay_and_check(scenario.path, folder / "out", scenario.queries)
+    return verdict, Counter(features(scenario))
+
+
+def local(seed: int, folder: Path, url: str) -> tuple[Verdict, Counter[str]]:
+    """A seed in this process, by the script of the same seed."""
+    generated = generate(seed, folder, LOCAL)
+    batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
+    return run_local(generated, draw(seed, batches), url)
+
+
+def spark(
+    seed: int, folder: Path, url: str, session: SparkSession
+) -> tuple[Verdict, Counter[str]]:
+    """A seed through Spark in this process."""
+    generated = generate(seed, folder)
+    script = draw_for_spark(seed, 8)
+    return _checked(generated, SparkReplay(generated.path, folder / "out", url, session, script))
+
+
+def run_local(generated: Generated, script: Script, url: str) -> tuple[Verdict, Counter[str]]:
+    """A scenario in this process, as ``script`` says."""
+    replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
+    return _checked(generated, replay)
+
+
+def _checked(
+    generated: Generated, replay: LocalReplay | SparkReplay
+) -> tuple[Verdict, Counter[str]]:
+    """Run and check; an exception on the way is a problem like any other."""
+    try:
+        activations = replay.run()
+        scenario = read_scenario(generated.path)
+        oracle = Oracle(scenario)
+        try:
+            results = replay.out / "results"
+            run = Run(scenario, generated.queries, replay.spans, activations, results)
+            verdict = check_run(oracle, run, replay.report)
+        finally:
+            oracle.close()
+    except Exception:  # noqa: BLE001 - reported with the seed, and the others go on
+        tail = traceback.format_exc(limit=-4)
+        verdict = Verdict(len(generated.queries), 0, (tail,))
+    return verdict, replay.events + Counter(features(generated))
 
 
 def _seeds(text: str) -> list[int]:

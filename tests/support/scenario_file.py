@@ -33,12 +33,19 @@ _ISO = re.compile(r"^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$")
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One recorded stream; ``lateness`` in microseconds, None: unbounded."""
+    """One recorded stream; ``lateness`` in microseconds, None: unbounded.
+
+    ``cuts`` has, per batch, the row after its last, where batches are not of one length
+    (``anabranch replay`` has no such streams; the local engine does).
+    """
 
     path: Path
     event_time: str | None
     lateness: int | None
     rows_per_batch: int
+    cuts: tuple[int, ...] | None = None
+    idle_timeout: int | None = None
+    keep_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,9 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         doc.get("event_time"),
         None if lateness == "unbounded" else micros(lateness),
         doc["rows_per_batch"],
+        tuple(doc["cuts"]) if "cuts" in doc else None,
+        micros(doc["idle_timeout"]) if "idle_timeout" in doc else None,
+        doc.get("keep_late", False),
     )
 
 
@@ -156,4 +166,5 @@ def activation_in(report: Mapping[str, Any], query: str) -> Activation | None:
             )
             for alias, v in doc["visible_from"].items()
         },
+        results=doc.get("results", 0),
     )

@@ -1,4 +1,9 @@
-"""Random recorded streams: typed key columns over small shared domains, and event times."""
+"""Random recorded streams: typed key columns over small shared domains, and event times.
+
+A batch's share of a stream is a run of its rows. Recorded streams have equally many in every batch
+until they end, as ``anabranch replay`` reads them; with ``cuts`` there are bursts, batches without
+a stream's rows, and batches without any (which only the local engine can be given).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 _START = datetime(2024, 3, 1, tzinfo=UTC)
 _TIMESTAMP, _LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 
@@ -27,9 +34,40 @@ _TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "m": (pa.float64(), pa.int32(), pa.decimal128(9, 2)),
     "d": (pa.date32(),),
     "t": (_TIMESTAMP, _TIMESTAMP, _LOCAL),
+    "b": (pa.bool_(),),
+    "w": (pa.int64(), pa.decimal128(20, 0), pa.decimal128(38, 6)),
 }  # fmt: skip
 _LATENESS = ("unbounded", "unbounded", "5 minutes", "PT15M", "30 minutes", "1 hour", "0 seconds")
+_SMALL = ("0 seconds", "5 minutes")
+_STRINGS = ("", "a", "A", "a ", "ä", "key", "a long key, number one", "a long key, number two")
 _NOTES = ("kilo", "kappa", "lima", "", "o'neil", "é")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large scenarios are.
+
+    Attributes:
+        batches, streams, rows: ranges (first, last + 1); ``rows`` are those of a stream per batch.
+        queries: range of the number of queries.
+        largest: results that no query, and no connected part of one, may exceed.
+        cuts: whether batches have bursts and gaps.
+    """
+
+    batches: tuple[int, int]
+    streams: tuple[int, int]
+    rows: tuple[int, int]
+    queries: tuple[int, int]
+    largest: int
+    cuts: bool
+    #: The share of scenarios in which nothing is kept for long: every stream has a small lateness,
+    #: every query a window.
+    brief: float = 0.0
+
+
+#: What ``anabranch replay`` can be given, and what the local engine can be given a lot of.
+RECORDED = Size((8, 15), (3, 6), (6, 26), (1, 7), 30_000, cuts=False)
+LOCAL = Size((6, 12), (3, 6), (2, 12), (1, 6), 1_500, cuts=True, brief=0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +89,7 @@ class Table:
     event_time: str | None
     lateness: str
     rows_per_batch: int
+    cuts: tuple[int, ...] | None = None
 
     def names(self) -> list[str]:
         """All columns but ``id``."""
@@ -65,37 +104,78 @@ class Table:
         doc: dict[str, Any] = {"path": f"{self.name}.parquet"}
         if self.event_time:
             doc |= {"event_time": self.event_time, "lateness": self.lateness}
+        if self.cuts is not None:
+            doc["cuts"] = list(self.cuts)
         return doc | {"rows_per_batch": self.rows_per_batch}
 
 
-def make_tables(rng: np.random.Generator, batches: int) -> list[Table]:
-    """3 to 5 streams; the first lasts all ``batches``, others may end early."""
-    chosen = ["i", *rng.choice(["s", "f", "m", "d", "t"], size=2, replace=False).tolist()]
+def make_tables(
+    rng: np.random.Generator, batches: int, size: Size = RECORDED, *, brief: bool = False
+) -> list[Table]:
+    """Streams over shared domains; the first lasts all ``batches``, others may end early."""
+    chosen = ["i", *rng.choice(["s", "f", "m", "d", "t", "b", "w"], size=2, replace=False).tolist()]
     pools = {domain: _pool(domain, int(rng.integers(6, 25))) for domain in chosen}
+    count = int(rng.integers(*size.streams))
     tables = []
-    for number in range(int(rng.integers(3, 6))):
-        lasts = batches if number == 0 or rng.random() < 0.6 else int(rng.integers(4, batches + 1))
-        tables.append(_table(f"s{number}", pools, lasts, rng))
+    for number, counts in enumerate(_arrivals(rng, count, batches, size)):
+        tables.append(_table(f"s{number}", pools, counts, size, rng, brief=brief))
     return tables
+
+
+def _arrivals(
+    rng: np.random.Generator, streams: int, batches: int, size: Size
+) -> list[NDArray[np.int64]]:
+    """Rows of each stream in each batch."""
+    counts = []
+    for number in range(streams):
+        per_batch = int(rng.integers(*size.rows))
+        lasts = batches if number == 0 or rng.random() < 0.6 else int(rng.integers(4, batches + 1))
+        if size.cuts:
+            here = rng.poisson(per_batch, batches) * rng.choice([0, 1, 1, 1, 1, 4], batches)
+            here[lasts:] = 0
+        else:
+            here = np.full(batches, per_batch)
+            here[lasts:] = 0
+            here[lasts - 1] -= int(rng.integers(0, per_batch))
+        counts.append(here.astype(np.int64))
+    if size.cuts:
+        nothing, alone = rng.choice(batches, 2, replace=False)
+        everybody = np.stack(counts)
+        everybody[:, nothing] = 0
+        chosen = int(rng.integers(streams))
+        everybody[np.arange(streams) != chosen, alone] = 0
+        everybody[chosen, alone] += 3
+        counts = list(everybody)
+    return counts
 
 
 def _pool(domain: str, size: int) -> list[Any]:
     make: dict[str, Callable[[int], Any]] = {
         "i": lambda k: k - 2,
-        "s": lambda k: ["", "a", "A", "a ", "ä", "key"][k] if k < 6 else f"key-{k}",
+        "s": lambda k: _STRINGS[k] if k < len(_STRINGS) else f"key-{k}",
         "f": lambda k: [float("nan"), 0.0, -0.0, float("inf")][k] if k < 4 else (k - 8) / 4,
         "m": lambda k: k - 3,
         "d": lambda k: date(1969, 12, 30) + timedelta(days=k if k < 5 else 19_700 + k),
         "t": lambda k: (
             datetime(1969, 12, 31, 23, 59, 58, tzinfo=UTC) + timedelta(microseconds=k * 500_001)
         ),
+        "b": lambda k: k == 1,
+        # Neighbours that are one number as floats.
+        "w": lambda k: [2**53, 2**53 + 1, -(2**63), 2**63 - 1, 2**32][k] if k < 5 else k - 8,
     }
-    return [make[domain](k) for k in range(size)]
+    return [make[domain](k) for k in range(2 if domain == "b" else size)]
 
 
-def _table(name: str, pools: dict[str, list[Any]], batches: int, rng: np.random.Generator) -> Table:
-    per_batch = int(rng.integers(6, 26))
-    rows = per_batch * batches - int(rng.integers(0, per_batch))
+def _table(
+    name: str,
+    pools: dict[str, list[Any]],
+    counts: NDArray[np.int64],
+    size: Size,
+    rng: np.random.Generator,
+    *,
+    brief: bool,
+) -> Table:
+    rows = int(counts.sum())
     keys, columns = [], {"id": pa.array(range(rows), pa.int64())}
     nulls = float(rng.choice([0.0, 0.05, 0.12]))
     for domain, pool in pools.items():
@@ -105,20 +185,27 @@ def _table(name: str, pools: dict[str, list[Any]], batches: int, rng: np.random.
             keys.append(key)
             columns[key.name] = _key_values(pool, kind, rows, nulls, rng)
     columns["v"] = pa.array(_with_nulls(rng.integers(0, 9, rows).tolist(), 0.05, rng), pa.int32())
-    columns["note"] = pa.array(_with_nulls(rng.choice(_NOTES, rows).tolist(), 0.1, rng))
+    notes = rng.choice(_NOTES, rows).tolist()
+    columns["note"] = pa.array(_with_nulls(notes, 0.1, rng), pa.string())
     columns["flag"] = pa.array(_with_nulls((rng.random(rows) < 0.5).tolist(), 0.1, rng), pa.bool_())
     amounts = [Decimal(int(x)) / 100 for x in rng.integers(0, 6000, rows)]
     columns["amount"] = pa.array(_with_nulls(amounts, 0.05, rng), pa.decimal128(12, 2))
-    timed = rng.random() < 0.85
-    lateness = str(rng.choice(_LATENESS))
-    columns["ts"] = _event_times(rows, per_batch, rng)
-    return Table(name, tuple(keys), pa.table(columns), "ts" if timed else None, lateness, per_batch)
+    timed = brief or rng.random() < 0.85
+    lateness = str(rng.choice(_SMALL if brief else _LATENESS))
+    columns["ts"] = _event_times(counts, rng)
+    data = pa.table(columns)
+    if rows and rng.random() < 0.4:  # rows that come again, as they are
+        again = np.where(rng.random(rows) < 0.1, rng.integers(0, rows, rows), np.arange(rows))
+        data = data.take(pa.array(again))
+    cuts = tuple(np.cumsum(counts).tolist()) if size.cuts else None
+    event_time = "ts" if timed else None
+    return Table(name, tuple(keys), data, event_time, lateness, max(int(counts[0]), 1), cuts)
 
 
 def _key_values(
     pool: list[Any], kind: pa.DataType, rows: int, nulls: float, rng: np.random.Generator
 ) -> pa.Array:
-    skew = float(rng.choice([0.0, 0.0, 0.8]))
+    skew = float(rng.choice([0.0, 0.0, 0.8, 1.6]))
     weights = 1.0 / np.arange(1, len(pool) + 1) ** skew
     picks = rng.choice(rng.permutation(len(pool)), rows, p=weights / weights.sum())
     values = [pool[k] for k in picks]
@@ -131,10 +218,13 @@ def _key_values(
     return pa.array(_with_nulls(values, nulls, rng), kind)
 
 
-def _event_times(rows: int, per_batch: int, rng: np.random.Generator) -> pa.Array:
+def _event_times(counts: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
     """About ten minutes a batch, out of order by some minutes, a few rows by much more."""
+    rows = int(counts.sum())
     spread = float(rng.choice([2.0, 8.0, 20.0]))
-    minutes = np.arange(rows) / per_batch * 10 + rng.normal(0, spread, rows)
+    batch = np.repeat(np.arange(len(counts)), counts)
+    within = np.concatenate([np.arange(n) / max(n, 1) for n in counts]) if rows else np.zeros(0)
+    minutes = (batch + within) * 10 + rng.normal(0, spread, rows)
     minutes -= np.where(rng.random(rows) < 0.04, rng.exponential(60, rows), 0)
     # Whole seconds for the most part, so that equal times and exact bounds occur.
     micros = np.where(rng.random(rows) < 0.8, np.round(minutes) * 60e6, minutes * 60e6)

@@ -1,8 +1,31 @@
-"""The seeds of the random scenarios that the end-to-end tests replay."""
+"""The seeds of the random scenarios that the tests run."""
 
 from __future__ import annotations
 
-#: Few, but with everything in them that the generator makes (``test_scenarios.py`` sees to it).
-FEW = (0, 18, 30, 37)
-#: The rest of at least sixty.
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Through ``anabranch replay``, by default. Few, but with all of ``features.WANTED`` in them
+#: (``test_scenarios.py`` sees to it).
+FEW = (1, 3, 7, 10)
+#: Through ``anabranch replay``, in ``make test-full``.
 MANY = tuple(seed for seed in range(64) if seed not in FEW)
+#: Through Spark in one session, in ``make test-full``.
+SPARK = tuple(range(1000, 1200))
+#: In this process, by default. Few, but with all of ``features.WANTED_OF_RUNS`` in them.
+LOCAL_FEW = (0, 1, 2)
+#: In this process, in ``make test-full``.
+LOCAL_MANY = tuple(range(2000))
+#: In this process, by default: each found an error once, named behind it.
+REGRESSIONS: tuple[int, ...] = ()
+
+
+def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
+    """``seeds`` in runs of ``length``.
+
+    >>> parts(range(5), 2)
+    [(0, 1), (2, 3), (4,)]
+    """
+    return [tuple(seeds[at : at + length]) for at in range(0, len(seeds), length)]

@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING
 from anabranch_planner.errors import StatisticsError
 from anabranch_planner.optimiser.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.optimiser.selectivity import Selectivities
-from anabranch_planner.optimiser.timing import LoosestBounds, shares
+from anabranch_planner.optimiser.timing import LoosestBounds, PairBounds, shares
 from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
     from anabranch_planner.mir import Mir, MirId
-    from anabranch_planner.model import Label
+    from anabranch_planner.model import Label, RelationId
     from anabranch_planner.statistics import Statistics
 
 #: What costs are added up of stays far from infinity, however many relations are joined.
@@ -122,6 +122,18 @@ class CostModel:
         parts = self._parts(mir)
         product = self._product(mir)
         return product if parts is None else product * sum(parts.values())
+
+    def matches(self, mir: Mir) -> float:
+        """Combinations of a unit's tuples whose keys agree, whatever their times."""
+        return self._product(mir)
+
+    def bounds(self, mir: Mir) -> PairBounds:
+        """The time bounds by which ``mir`` is planned; a missing pair is unbounded."""
+        return {} if self._bounds is None else self._bounds.of(mir)
+
+    def span(self, relation: RelationId) -> float | None:
+        """Microseconds over which a unit's tuples are spread; None: they fit into any window."""
+        return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
         """The cardinality over full history."""

@@ -1,9 +1,12 @@
 """Result files: staged per batch and attempt, moved into place just before the batch commits.
 
 ``<results>/<query>/<batch>-<task>.parquet`` is what readers see. A task writes below
-``.staging/<batch>-<attempt>/``; the driver first removes what an earlier attempt at the same batch
-may have left under final names, then renames. So a file's name tells its batch, and a batch that
-is applied again replaces its own results: the sink is idempotent by (query, batch).
+``.staging/<attempt>/``; the driver first removes what an earlier attempt at the same batch may have
+left under final names, then renames. So a file's name tells its batch, and a batch that is applied
+again replaces its own results: the sink is idempotent by (query, batch).
+
+Nothing is lost with the power: before the manifest says that a batch is there, the driver waits
+until its files and their names are on the disk (``durable``).
 """
 
 from __future__ import annotations
@@ -70,16 +73,45 @@ class ResultWriter:
         self._pending, self._rows = [], 0
 
 
-def publish(results: Path, batch: int, staged: Iterable[tuple[str, int, Path]]) -> None:
-    """Move a batch's staged files, (query, task, file), to their final names."""
-    prefix = f"{batch:010d}-"
-    if results.exists():
-        for stale in results.glob(f"*/{prefix}*.parquet"):
-            stale.unlink()
-    for query, task, file in staged:
-        target = results / query / f"{prefix}{task:05d}.parquet"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(target)
+class ParquetSink:
+    """Published result files of all queries."""
+
+    def __init__(self, results: Path, next_batch: int) -> None:
+        """Take stock: files of ``next_batch`` and later are left from attempts that never ended."""
+        self._results = results
+        self._stale: dict[int, list[Path]] = {}
+        for file in results.glob("*/*.parquet"):
+            batch = batch_of(file)
+            if batch is not None and batch >= next_batch:
+                self._stale.setdefault(batch, []).append(file)
+
+    def publish(
+        self, batch: int, staged: Iterable[tuple[str, int, Path]]
+    ) -> dict[str, tuple[Path, ...]]:
+        """Move a batch's staged files, (query, task, file), to their final names.
+
+        Returns:
+            Query -> its published files, in order of tasks.
+        """
+        for file in self._stale.pop(batch, ()):
+            file.unlink(missing_ok=True)
+        published: dict[str, list[Path]] = {}
+        for query, task, file in sorted(staged):
+            directory = self._results / query
+            if query not in published:
+                directory.mkdir(parents=True, exist_ok=True)
+            target = directory / f"{batch:010d}-{task:05d}.parquet"
+            file.rename(target)
+            published.setdefault(query, []).append(target)
+        # Should the batch be published once more by this process, it replaces these.
+        self._stale = {batch: [file for files in published.values() for file in files]}
+        return {query: tuple(files) for query, files in published.items()}
+
+
+def batch_of(file: Path) -> int | None:
+    """The batch of a published file; None for files that are none."""
+    batch, dash, task = file.stem.partition("-")
+    return int(batch) if dash and batch.isdecimal() and task.isdecimal() else None
 
 
 def clear_staging(results: Path, keep: str = "") -> None:

@@ -1,7 +1,7 @@
 """One Spark source that multiplexes all recorded streams: a Python data source, one step a batch.
 
-A row is a block: the stream's name and an Arrow IPC stream of one record batch of its tuples.
-Each read partition gets an equal share of every stream's slice of the batch, so the tasks of a
+A row is a reference to rows of a recording (``blocks``), which its task maps into memory. Each
+read partition gets an equal share of every stream's slice of the batch, so the tasks of a
 batch start with equal work. The offset is the number of rows read per stream, so a recording that
 is registered later starts from its first row. The control plane's gate says how many batches may
 start, so none is planned before it may.
@@ -13,19 +13,18 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from anabranch_runtime.control import gate
-from anabranch_runtime.sources.recording import Recording, read_rows
+from anabranch_runtime.sources.blocks import SCHEMA, reference_row
+from anabranch_runtime.sources.recording import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
+
 FORMAT = "anabranch-recorded"
-SCHEMA = "stream string, block binary"
-_ARROW = pa.schema([("stream", pa.string()), ("block", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,9 @@ class RecordedReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         """One batch of every stream on, if there is one and the gate lets it through."""
+        # Planning runs in several processes; only this one needs the control plane.
+        from anabranch_runtime.control import gate
+
         opened = gate(self._url, self._namespace)
         if opened is not None and self._batches(start) >= opened:
             return start
@@ -95,8 +97,7 @@ class RecordedReader(DataSourceStreamReader):
         """The partition's blocks."""
         assert isinstance(partition, Share)
         for piece in partition.slices:
-            for rows in read_rows(piece.path, piece.first, piece.last):
-                yield block_row(piece.stream, rows)
+            yield reference_row(piece.stream, piece.path, piece.first, piece.last)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to forget: recordings stay."""
@@ -132,23 +133,3 @@ def source_options(
         "redis": redis_url,
         "namespace": namespace,
     }
-
-
-def block_row(stream: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """One row of the source: ``rows`` as a block of ``stream``."""
-    columns = [pa.array([stream]), pa.array([encode_block(rows)], pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
-
-
-def encode_block(rows: pa.RecordBatch) -> bytes:
-    """An Arrow IPC stream of one record batch."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def decode_block(block: pa.Buffer) -> pa.RecordBatch:
-    """The record batch of :func:`encode_block`, read in place."""
-    with pa.ipc.open_stream(block) as reader:
-        return reader.read_next_batch()

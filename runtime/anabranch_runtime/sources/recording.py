@@ -7,6 +7,7 @@ last), typed as the stream declares. Row ``k`` belongs to batch ``k // rows_per_
 from __future__ import annotations
 
 import hashlib
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_planner.types import parse_type
-from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.state.files import Kind, read_document, write_document
 from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.control import StreamRecord
 
+KIND = Kind("conversion", "recording", 1)
 #: Rows per record batch of a converted recording.
 RUN = 1 << 16
 
@@ -79,7 +82,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
     target = directory / f"{record.name}-{digest}.arrow"
     with pq.ParquetFile(source) as file:
         rows = file.metadata.num_rows
-        if not target.exists():
+        if not _is_whole(str(target), *_stamp(target)):
             missing = [n for n in schema.names if n not in file.schema_arrow.names]
             if missing:
                 raise PipelineError(
@@ -90,8 +93,45 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
                 )
             partial = target.with_suffix(".partial")
             _write(file, schema, partial)
+            write_document(_seal(target), KIND, _sum(partial))
             partial.rename(target)
     return Recording(record.name, str(target), rows, rows_per_batch)
+
+
+def _seal(target: Path) -> Path:
+    """The document that says what a conversion's bytes are."""
+    return target.with_suffix(".json")
+
+
+def _stamp(target: Path) -> tuple[int, int]:
+    try:
+        stat = target.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns
+
+
+@lru_cache(maxsize=1024)
+def _is_whole(target: str, size: int, changed: int) -> bool:
+    """Whether the conversion at ``target`` is there as it was written; if not, it is made again.
+    Looked at once per process and version of the file.
+    """
+    path = Path(target)
+    if not size or not _seal(path).exists():
+        return False
+    try:
+        return bool(read_document(_seal(path), KIND) == _sum(path))
+    except StateError:
+        return False
+
+
+def _sum(path: Path) -> list[int]:
+    """Length and CRC-32 of a file."""
+    length = crc = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            length, crc = length + len(block), zlib.crc32(block, crc)
+    return [length, crc]
 
 
 def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:

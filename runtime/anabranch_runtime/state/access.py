@@ -13,15 +13,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_planner.model import Relation
-    from anabranch_planner.ruleset import KeyPart, ProbeRule, Ruleset
+    from anabranch_planner.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.manifest import State, StoreState
+
+    #: All of a rule that its access depends on.
+    _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     """Edge -> how its probe is answered in batch ``state.next_batch``."""
     relations = {r.id: r for r in ruleset.relations}
-    return {rule.out: _access(state, rule, relations) for rule in ruleset.probe_rules}
+    found: dict[_Asked, Access] = {}
+    answers = {}
+    for rule in ruleset.probe_rules:
+        # Many queries' rules ask the same of the same stores.
+        asked = (rule.mir, rule.store, _known(rule.key), tuple(rule.fill))
+        if asked not in found:
+            found[asked] = _access(state, rule, relations)
+        answers[rule.out] = found[asked]
+    return answers
+
+
+def _known(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
+    """The build attributes that a probing tuple knows, with their key types."""
+    return frozenset((k.build.attribute, k.type) for k in key)
 
 
 def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]) -> Access:
@@ -29,9 +45,9 @@ def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]
     if not rule.fill:
         relation = relations[RelationId(rule.mir)]
         return Access(relation_tiles(state, relation, (0, now), rule.store, rule.key))
-    usable = _containers(state, rule.store)
+    usable = containers(state, rule.store)
     filled = [relations[step.relation] for step in rule.fill]
-    first = max(_first_batch(state, relation) for relation in filled)
+    first = max(first_batch(state, relation) for relation in filled)
     tiles, gaps = tile([(0, now)], [(name, store.covers(now)) for name, store in usable])
     gaps = sorted((max(low, first), high) for low, high in gaps if high >= first)
     if not gaps:
@@ -54,7 +70,7 @@ def relation_tiles(
     """Cover ``wanted`` with stores of ``relation``: the preferred copy, then copies that the
     probing tuple can be routed to, then the rest; stricter filters before weaker ones.
     """
-    known = {(k.build.attribute, k.type) for k in key}
+    known = _known(key)
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
         name, store = item
@@ -67,7 +83,7 @@ def relation_tiles(
     return tuple(tiles)
 
 
-def _first_batch(state: State, relation: Relation) -> int:
+def first_batch(state: State, relation: Relation) -> int:
     """The first batch of which anything of ``relation`` is stored."""
     starts = [
         low
@@ -78,7 +94,7 @@ def _first_batch(state: State, relation: Relation) -> int:
     return min(starts, default=state.next_batch)
 
 
-def _containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
+def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
     """Generations of the MIR behind ``preferred`` that have all that its users need: at least
     its columns, bounds at most as tight.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch_planner.model import AttrRef, Label, RelationId
 from anabranch_runtime.state.segment import IndexKey
@@ -27,7 +27,13 @@ if TYPE_CHECKING:
         StoreSpec,
         StreamSpec,
     )
-    from anabranch_runtime.task.partial import Table
+
+
+class Columns(Protocol):
+    """Rows with named columns: a segment, or what is to become one."""
+
+    def column(self, name: str) -> pa.Array:
+        """A column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,7 @@ class Layout:
         satisfied = self.stores[store].filter
         return tuple(f for f in relation.filter if str(f) not in satisfied)
 
-    def stored(self, store: StoreLayout, table: Table, rows: int, ref: AttrRef) -> pa.Array:
+    def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
         """Key attribute ``ref`` of all rows of a table in ``store``'s layout."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:

@@ -14,6 +14,7 @@ from anabranch_planner import ruleset as rulesets
 from anabranch_planner.exchange import Activation, Visibility
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import StoreState, StreamState
+from anabranch_runtime.state.measures import StreamMeter
 
 if TYPE_CHECKING:
     from typing import Any
@@ -55,6 +56,8 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         stores=stores,
         queries=queries,
         edges={},
+        meters={name: StreamMeter(since=s.max_tau) for name, s in state.streams.items()},
+        ran=None if state.ran is None else (state.ran[1], state.ran[1]),
     )
 
 
@@ -80,18 +83,25 @@ def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
         known = state.streams.get(name)
         if known is not None and not known.spec:
             streams[name] = replace(known, spec=spec)
-        elif known is None or known.spec != spec:
+        elif known is None or _definition(known.spec) != _definition(spec):
             changed.add(name)
             streams[name] = StreamState(spec)
         else:
             history = [x for x in known.history if x[1] != known.max_tau]
             history.append((state.next_batch, known.max_tau))
             # Without its oldest entries a bound from later on is given: still an upper bound.
-            streams[name] = replace(known, history=tuple(history[-REMEMBERED_EPOCHS:]))
+            streams[name] = replace(known, spec=spec, history=tuple(history[-REMEMBERED_EPOCHS:]))
     stores = {
         name: store for name, store in state.stores.items() if not changed & set(store.streams)
     }
     return replace(state, streams=streams, stores=stores)
+
+
+def _definition(spec: dict[str, Any]) -> dict[str, Any]:
+    """What makes a stream another one if it changes: not how its silence and its late tuples are
+    dealt with.
+    """
+    return {k: v for k, v in spec.items() if k not in ("idle_timeout", "keep_late")}
 
 
 def _stores(
@@ -108,7 +118,9 @@ def _stores(
             stores[name] = store
         else:
             closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
-            stores[name] = replace(store, intervals=(*store.intervals, *closed), open_since=None)
+            stores[name] = replace(
+                store, intervals=(*store.intervals, *closed), open_since=None, backfill=None
+            )
     for spec in ruleset.stores:
         if spec.id not in stores:
             members = [relations[r] for r in spec.relations]
@@ -140,6 +152,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
         open_since=since,
         segments=(),
         expired_below=tuple(None for _ in store.expired_below),
+        backfill=None,
     )
 
 

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from anabranch_planner.exchange import Activation
 from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.files import Kind, read_document, write_document
+from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.segment import Segment
+from anabranch_runtime.state.slices import Backfill
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERSION = 1
+#: Version 1 had none of the fields that are said to be absent from manifests of earlier releases.
+KIND = Kind("manifest", "state", 2)
 #: Manifests kept beside the newest one.
 KEPT = 2
 
@@ -41,6 +45,8 @@ class StoreState:
         segments: live segments.
         expired_below: per member, one more than the greatest event time dropped so far
             (microseconds); None where nothing was.
+        backfill: for an MIR store whose past is being computed, how far that has come; absent
+            from manifests of earlier releases.
     """
 
     spec: dict[str, Any]
@@ -50,11 +56,20 @@ class StoreState:
     open_since: int | None = None
     segments: tuple[Segment, ...] = ()
     expired_below: tuple[int | None, ...] = ()
+    backfill: Backfill | None = None
 
     @property
     def is_base(self) -> bool:
         """Whether this is a base relation's store."""
         return len(self.streams) == 1
+
+    @property
+    def kept(self) -> tuple[Segment, ...]:
+        """Every segment whose file is needed: the live ones, a backfill's and its sources'."""
+        if self.backfill is None:
+            return self.segments
+        sources = (s.segment for s in self.backfill.sources)
+        return (*self.segments, *self.backfill.segments, *sources)
 
     def covers(self, now: int) -> tuple[tuple[int, int], ...]:
         """Its intervals, the open one up to and including batch ``now``."""
@@ -77,6 +92,10 @@ class StreamState:
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last: of several
             with one maximum the newest.
+        active_at: the clock's reading (``State.clock``) of the last batch that brought a tuple.
+        floor: what the watermark has been raised to while the stream was idle.
+
+    The last two are absent from manifests of earlier releases.
     """
 
     spec: dict[str, Any]
@@ -86,12 +105,17 @@ class StreamState:
     input: int = 0
     late: int = 0
     invalid: int = 0
+    active_at: int | None = None
+    floor: int | None = None
 
     def watermark(self) -> int | None:
-        """Greatest event time seen less the lateness; None where nothing is ever late."""
+        """Greatest event time seen less the lateness, or what idleness has raised it to; None
+        where nothing is ever late.
+        """
         if self.max_tau is None or self.spec.get("lateness") is None:
-            return None
-        return int(self.max_tau - self.spec["lateness"])
+            return self.floor
+        own = int(self.max_tau - self.spec["lateness"])
+        return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
         """An upper bound of the event times that arrived before ``batch``."""
@@ -106,19 +130,20 @@ UNPLANNED = StreamState({})
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
-    """Distinct-count sketch of one key combination: its smallest distinct hashes."""
-
-    hashes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     """A committed state; never changed in place.
 
     Attributes:
         edges: counts of the current epoch.
+        meters: what each stream did in the current epoch. ``ran``: when (seconds since 1970) its
+            first batch began and its last one was folded in; None before the first.
+        sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
+            (:mod:`anabranch_runtime.state.measures`).
         steps: what earlier epochs' edges have told about sub-joins.
+        offsets: Spark's text of the sources' offsets after the last batch; None where it is not
+            known (no Spark, or a manifest of an earlier release).
+        clock: the last batch's reading (``state.idleness``); absent from manifests of earlier
+            releases.
     """
 
     next_batch: int = 0
@@ -129,16 +154,22 @@ class State:
     stores: dict[str, StoreState] = field(default_factory=dict)
     queries: dict[str, Activation] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
-    sketches: dict[str, dict[str, Sketch]] = field(default_factory=dict)
+    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     edges: dict[str, EdgeCounts] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
     processing_seconds: float = 0.0
     steps: tuple[JoinSample, ...] = ()
+    meters: dict[str, StreamMeter] = field(default_factory=dict)
+    ran: tuple[float, float] | None = None
+    clock: int | None = None
+    offsets: str | None = None
 
     @property
     def bytes(self) -> int:
-        """Bytes of all live segments."""
-        return sum(s.bytes for store in self.stores.values() for s in store.segments)
+        """Bytes of all live segments, and of what backfills have computed."""
+        live = sum(s.bytes for store in self.stores.values() for s in store.segments)
+        pending = (s.backfill.segments for s in self.stores.values() if s.backfill is not None)
+        return live + sum(s.bytes for segments in pending for s in segments)
 
     def validate(self) -> None:
         """Check the invariants that every committed state has.
@@ -161,58 +192,97 @@ class State:
 
 
 class Manifests:
-    """The manifest directory of one pipeline."""
+    """The manifest directory of one pipeline.
+
+    The newest ``KEPT + 1`` manifests stay, and so do the packs that any of them names: the state
+    can go back to each.
+    """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
         self._directory = root / "manifest"
         self._directory.mkdir(parents=True, exist_ok=True)
+        #: Packs named by each manifest that is kept and could be read, and the ruleset it goes by.
+        self._named: dict[Path, frozenset[str]] = {}
+        self._rulesets: dict[Path, int] = {}
+        self._dropped: frozenset[str] = frozenset()
 
     def load(self) -> State:
         """The newest committed state (an empty one where there is none)."""
-        names = sorted(p for p in self._directory.iterdir() if p.suffix == ".json")
+        names = self._names()
         return read_manifest(names[-1]) if names else State()
+
+    def kept(self) -> list[tuple[Path, State | StateError]]:
+        """Every manifest that is there, newest first: its state, or what is wrong with it.
+
+        Raises:
+            StateError: ``unknown-version``: a later release has been at work here.
+        """
+        found: list[tuple[Path, State | StateError]] = []
+        for path in reversed(self._names()):
+            try:
+                state = read_manifest(path)
+            except StateError as error:
+                if error.code == "unknown-version":
+                    raise
+                found.append((path, error))
+            else:
+                self._note(path, state)
+                found.append((path, state))
+        return found
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The packs that a manifest that is kept names."""
+        return frozenset().union(*self._named.values())
+
+    @property
+    def rulesets(self) -> frozenset[int]:
+        """The rulesets that they go by."""
+        return frozenset(self._rulesets.values())
+
+    def dropped(self) -> frozenset[str]:
+        """The packs that have ceased to be named since this was last asked for."""
+        found, self._dropped = self._dropped, frozenset()
+        return found - self.named
 
     def commit(self, state: State) -> None:
         """Make ``state`` the newest; returns only once it is durable."""
-        body = json.dumps(_encode(state), separators=(",", ":"), sort_keys=True)
-        document = f'{{"version":{VERSION},"crc":{zlib.crc32(body.encode())},"state":{body}}}'
+        before = self.named
         path = self._directory / f"{state.next_batch:012d}.json"
-        partial = path.with_suffix(".partial")
-        with partial.open("w") as file:
-            file.write(document)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-        for old in sorted(self._directory.glob("*.json"))[: -KEPT - 1]:
-            old.unlink()
+        write_document(path, KIND, state)
+        self._note(path, state)
+        names = self._names()
+        # What comes after it has been rejected at the start: the state was rolled back.
+        for old in [*names[: -KEPT - 1], *(n for n in names if n > path)]:
+            old.unlink(missing_ok=True)
+            self._named.pop(old, None)
+            self._rulesets.pop(old, None)
+        self._dropped |= before
+
+    def _note(self, path: Path, state: State) -> None:
+        self._named[path] = packs_of(state)
+        self._rulesets[path] = state.ruleset_epoch
+
+    def _names(self) -> list[Path]:
+        return sorted(p for p in self._directory.iterdir() if p.suffix == ".json")
+
+
+def packs_of(state: State) -> frozenset[str]:
+    """The packs that ``state`` names, relative to the state directory."""
+    return frozenset(s.path for store in state.stores.values() for s in store.kept)
 
 
 def read_manifest(path: Path) -> State:
     """The state in a manifest file.
 
     Raises:
-        StateError: an unknown version, or a damaged file.
+        StateError: ``unknown-version`` or ``damaged-manifest``.
     """
+    body = read_document(path, KIND)
     try:
-        document = json.loads(path.read_text())
-        version, body = document["version"], document["state"]
-    except (ValueError, KeyError) as cause:
-        raise StateError("damaged-manifest", f"{path.name} is no manifest: {cause}") from cause
-    if version != VERSION:
-        raise StateError(
-            "unknown-version",
-            f"{path.name} has version {version}; this runtime reads version {VERSION}",
-            remedy="start it with the release that wrote the state",
-        )
-    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
-    if zlib.crc32(text.encode()) != document["crc"]:
-        raise StateError("damaged-manifest", f"{path.name} does not match its checksum")
-    return _decode(body)
-
-
-def _encode(state: State) -> dict[str, Any]:
-    return asdict(state)
+        return _decode(body)
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise StateError("damaged-manifest", f"{path} is no state: {cause!r}") from cause
 
 
 def _decode(doc: dict[str, Any]) -> State:
@@ -234,6 +304,7 @@ def _decode(doc: dict[str, Any]) -> State:
                     "intervals": tuple((a, b) for a, b in s["intervals"]),
                     "segments": tuple(Segment.from_json(x) for x in s["segments"]),
                     "expired_below": tuple(s["expired_below"]),
+                    "backfill": Backfill.from_json(s["backfill"]) if s.get("backfill") else None,
                 }
             )
             for name, s in doc["stores"].items()
@@ -241,14 +312,26 @@ def _decode(doc: dict[str, Any]) -> State:
         queries={name: Activation.loads(json.dumps(q)) for name, q in doc["queries"].items()},
         arrivals=doc["arrivals"],
         sketches={
-            relation: {key: Sketch(tuple(s["hashes"])) for key, s in keys.items()}
+            relation: {key: _sketch(s) for key, s in keys.items()}
             for relation, keys in doc["sketches"].items()
         },
         edges={edge: _edge(counts) for edge, counts in doc["edges"].items()},
         probes=doc["probes"],
         processing_seconds=doc["processing_seconds"],
         steps=tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
+        meters={
+            name: StreamMeter(**{**m, "delays": tuple(m["delays"])})
+            for name, m in doc.get("meters", {}).items()
+        },
+        ran=None if doc.get("ran") is None else (doc["ran"][0], doc["ran"][1]),
+        clock=doc.get("clock"),
+        offsets=doc.get("offsets"),
     )
+
+
+def _sketch(kept: str | dict[str, list[int]]) -> str:
+    """A packed sketch; manifests of earlier releases list the hashes."""
+    return kept if isinstance(kept, str) else pack(np.array(kept["hashes"], np.uint64))
 
 
 def _edge(counts: list[Any]) -> EdgeCounts:

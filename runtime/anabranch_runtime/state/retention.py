@@ -8,7 +8,8 @@ has been dropped is remembered, so that a later query is not promised it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.context import Merge
@@ -18,7 +19,8 @@ from anabranch_runtime.state.lifecycle import serves
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from anabranch_planner.ruleset import QuerySpec, Ruleset
+    from anabranch_planner.model import Relation
+    from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.context import Access
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.state.segment import Segment
@@ -55,53 +57,74 @@ def expire(state: State, ruleset: Ruleset) -> State:
     limits = horizons(ruleset, watermarks(state))
     if all(t is None for t in limits.values()):
         return state
-    stores = {name: _expire_store(store, ruleset, limits) for name, store in state.stores.items()}
+    readers = _readers(ruleset, limits)
+    stores = {name: _expire_store(store, readers) for name, store in state.stores.items()}
     return replace(state, stores=stores)
 
 
-def _expire_store(
-    store: StoreState, ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]
-) -> StoreState:
-    thresholds = [
-        _least(limits[user] for user in _users(store, ruleset.queries, ruleset, at))
-        for at in range(len(store.streams))
-    ]
-    kept: list[Segment] = []
+def _expire_store(store: StoreState, readers: _Readers) -> StoreState:
+    thresholds = readers.thresholds(store)
+
+    def dead(segment: Segment) -> bool:
+        return any(
+            limit is not None and newest is not None and newest < limit
+            for limit, newest in zip(thresholds, segment.tau_max, strict=True)
+        )
+
+    backfill = store.backfill
+    pending = () if backfill is None else backfill.segments
+    gone = [segment for segment in (*store.segments, *pending) if dead(segment)]
+    if not gone:
+        return store
     below = list(store.expired_below)
-    for segment in store.segments:
-        dead = [
-            at
-            for at, (limit, newest) in enumerate(zip(thresholds, segment.tau_max, strict=True))
-            if limit is not None and newest is not None and newest < limit
-        ]
-        if not dead:
-            kept.append(segment)
-            continue
+    for segment in gone:
         for at, newest in enumerate(segment.tau_max):
             if newest is not None:
                 known = below[at]
                 below[at] = newest + 1 if known is None else max(known, newest + 1)
-    if len(kept) == len(store.segments):
-        return store
-    return replace(store, segments=tuple(kept), expired_below=tuple(below))
+    if backfill is not None:
+        backfill = replace(backfill, segments=tuple(s for s in pending if not dead(s)))
+    return replace(
+        store,
+        segments=tuple(s for s in store.segments if not dead(s)),
+        expired_below=tuple(below),
+        backfill=backfill,
+    )
 
 
-def _users(
-    store: StoreState, queries: Iterable[QuerySpec], ruleset: Ruleset, at: int
-) -> list[tuple[str, str]]:
-    """(query, label) pairs that read member ``at`` of ``store``."""
-    relations = {r.id: r for r in ruleset.relations}
-    found: list[tuple[str, str]] = []
-    for query in queries:
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """Who reads what: the event times from which readers need rows (None: all rows).
+
+    Attributes:
+        relations: each relation with what labels over it need.
+        queries: set of labels -> per label what the queries with exactly these labels need.
+    """
+
+    relations: tuple[tuple[Relation, tuple[int | None, ...]], ...]
+    queries: dict[frozenset[str], dict[str, list[int | None]]]
+
+    def thresholds(self, store: StoreState) -> list[int | None]:
+        """Per member of ``store``, the event time below which nobody needs rows."""
         if store.is_base:
-            found += [
-                (query.id, label)
-                for _, label, relation in query.members
-                if serves(store, relations[relation])
-            ]
-        elif set(store.spec["members"]) <= {label for _, label, _ in query.members}:
-            found.append((query.id, store.spec["members"][at]))
-    return found
+            served = (limits for r, limits in self.relations if serves(store, r))
+            return [_least(itertools.chain.from_iterable(served))]
+        members = store.spec["members"]
+        wanted = frozenset(members)
+        users = [needs for labels, needs in self.queries.items() if wanted <= labels]
+        return [_least(itertools.chain.from_iterable(n[m] for n in users)) for m in members]
+
+
+def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> _Readers:
+    relations: dict[str, list[int | None]] = {r.id: [] for r in ruleset.relations}
+    queries: dict[frozenset[str], dict[str, list[int | None]]] = {}
+    for query in ruleset.queries:
+        labels = frozenset(label for _, label, _ in query.members)
+        needs = queries.setdefault(labels, {label: [] for label in labels})
+        for _, label, relation in query.members:
+            relations[relation].append(limits[query.id, label])
+            needs[label].append(limits[query.id, label])
+    return _Readers(tuple((r, tuple(relations[r.id])) for r in ruleset.relations), queries)
 
 
 def _least(limits: Iterable[int | None]) -> int | None:
@@ -121,18 +144,30 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
     for relation in ruleset.relations:
         tiles += relation_tiles(state, relation, (0, state.next_batch))
     used |= {t.store for t in tiles}
+    used |= {
+        source.store
+        for store in state.stores.values()
+        if store.backfill is not None
+        for source in store.backfill.sources
+    }
     return replace(state, stores={n: s for n, s in state.stores.items() if n in used})
 
 
-def merges(state: State, ruleset: Ruleset) -> tuple[Merge, ...]:
-    """Groups of ``FANOUT`` segments of one level, oldest first, smallest levels first."""
+def merges(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> tuple[Merge, ...]:
+    """Groups of ``fanout`` segments of one level, oldest first, smallest levels first."""
     found: list[Merge] = []
     for spec in ruleset.stores:
-        store = state.stores[spec.id]
-        groups: dict[tuple[int, int], list[Segment]] = {}
-        for segment in store.segments:
-            groups.setdefault((segment.level, segment.partition), []).append(segment)
-        for _, segments in sorted(groups.items()):
-            if len(segments) >= FANOUT:
-                found.append(Merge(tuple(segments[:FANOUT])))
+        found += merge_groups(state.stores[spec.id].segments, fanout)
     return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
+
+
+def merge_groups(segments: Iterable[Segment], fanout: int = FANOUT) -> tuple[Merge, ...]:
+    """The oldest ``fanout`` of ``segments``, which are one store's, per level and partition that
+    has as many.
+    """
+    groups: dict[tuple[int, int], list[Segment]] = {}
+    for segment in segments:
+        groups.setdefault((segment.level, segment.partition), []).append(segment)
+    return tuple(
+        Merge(tuple(group[:fanout])) for _, group in sorted(groups.items()) if len(group) >= fanout
+    )

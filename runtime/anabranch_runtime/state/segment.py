@@ -12,8 +12,8 @@ On-disk format, version 1. A *pack* is what one task of one batch wrote at one l
 A file without the closing magic was never finished and is garbage. A segment is a range of blobs:
 one Arrow IPC stream with a single uncompressed record batch (so columns are read in place), and
 per index three raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32). Every blob's
-CRC-32 is in the descriptor and is checked when the segment is first opened by a merge; probes
-trust it.
+CRC-32 is in the descriptor and is checked at the pipeline's start (``state.verify``) and whenever
+the segment is merged; probes trust it, but for the file's length.
 
 Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
 time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch_planner.plain import plain
+from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.files import sync_directory
+from anabranch_runtime.vectors.gather import Place, place_of
 from anabranch_runtime.vectors.index import HashIndex, build_index
 from anabranch_runtime.vectors.keys import key_vector
 
@@ -52,6 +56,8 @@ COUNTER_BITS = 26
 SIGMA = "#sigma"
 TAU = "#tau"
 
+#: What to do about a pack that turns out damaged while the pipeline runs.
+AGAIN = "start the pipeline again: it goes back to the last whole batch, or says why it can not"
 #: (offset, length, crc32) of a blob in its pack.
 Blob = tuple[int, int, int]
 
@@ -90,7 +96,7 @@ class Segment:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document; :meth:`from_json` is its inverse."""
-        return asdict(self)
+        return plain(self)
 
     @staticmethod
     def from_json(doc: dict[str, Any]) -> Segment:
@@ -154,7 +160,9 @@ class PackWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
+            faults.reach(faults.Point.STORING)
             self._partial.rename(self._final)
+            sync_directory(self._final.parent)
         else:
             self._file.close()
             self._partial.unlink(missing_ok=True)
@@ -229,7 +237,7 @@ class SegmentReader:
         self.segment = segment
         self._buffer = buffer
         self._batch: pa.RecordBatch | None = None
-        self._numpy: dict[str, NDArray[Any]] = {}
+        self._places: dict[str, Place] = {}
         self._indexes: dict[str, HashIndex] = {}
 
     @property
@@ -245,11 +253,11 @@ class SegmentReader:
         """A column by name."""
         return self.batch.column(name)
 
-    def int64(self, name: str) -> NDArray[np.int64]:
-        """A ``#sigma`` or ``#tau`` column as a view."""
-        found = self._numpy.get(name)
+    def place(self, name: str) -> Place:
+        """Where a column is."""
+        found = self._places.get(name)
         if found is None:
-            found = self._numpy[name] = _numpy(self.column(name))
+            found = self._places[name] = place_of(self.column(name))
         return found
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
@@ -291,14 +299,33 @@ class SegmentReader:
 
 @lru_cache(maxsize=4096)
 def open_segment(root: str, segment: Segment) -> SegmentReader:
-    """A reader for ``segment``; readers are cached per process, packs are mapped once."""
-    return SegmentReader(segment, _mapped(root, segment.path))
+    """A reader for ``segment``; readers are cached per process, packs are mapped once.
+
+    Raises:
+        StateError: its pack is missing, or too short.
+    """
+    buffer = _mapped(root, segment.path)
+    end = max(o + n for o, n, _ in (segment.data, *(b for _, _, x in segment.indexes for b in x)))
+    if buffer.size < end:
+        raise StateError(
+            "damaged-pack",
+            f"{segment.path} has {buffer.size} bytes and should have more than {end}",
+            remedy=AGAIN,
+        )
+    return SegmentReader(segment, buffer)
 
 
 @lru_cache(maxsize=1024)
 def _mapped(root: str, path: str) -> pa.Buffer:
-    with pa.memory_map(str(Path(root) / path)) as file:
-        return file.read_buffer()
+    try:
+        with pa.memory_map(str(Path(root) / path)) as file:
+            return file.read_buffer()
+    except OSError as cause:
+        raise StateError(
+            "missing-pack",
+            f"{path} can't be read: {cause}",
+            remedy=AGAIN,
+        ) from cause
 
 
 def _numpy(array: pa.Array) -> NDArray[np.int64]:

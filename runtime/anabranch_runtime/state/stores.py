@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from anabranch_runtime.state.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
 from anabranch_runtime.task.arrivals import BatchTable
+from anabranch_runtime.task.failures import EVALUATION
 from anabranch_runtime.vectors.index import build_index
 from anabranch_runtime.vectors.keys import KeyVector, key_vector, partition_of
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.model import AttrRef
-    from anabranch_planner.ruleset import IndexSpec, StoreSpec
+    from anabranch_planner.ruleset import IndexSpec, StoreId, StoreSpec
+    from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.state.layout import Layout, StoreLayout
     from anabranch_runtime.task.partial import Partial
 
@@ -28,9 +30,22 @@ if TYPE_CHECKING:
 
 
 def insert(
-    writer: PackWriter, layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
+    writer: PackWriter,
+    layout: Layout,
+    spec: StoreSpec,
+    rows: pa.RecordBatch,
+    cache: KeyCache,
+    failed: Callable[[StoreId, IndexSpec, AnabranchRuntimeError], None] | None = None,
 ) -> None:
-    """Append ``rows`` to ``spec``'s store: one segment per partition that gets any."""
+    """Append ``rows`` to ``spec``'s store: one segment per partition that gets any.
+
+    An index whose key can't be evaluated is left out and ``failed`` is told: a later probe by it
+    evaluates the key again, and fails for those who need it. A row whose partition can't be told
+    goes where one without the attribute goes, because others may need the row.
+
+    Raises:
+        ExpressionError, KeyTypeError: an index's key, where nobody is to be told.
+    """
     store = layout.stores[spec.id]
     table = BatchTable(rows)
 
@@ -41,12 +56,28 @@ def insert(
             cache[refs, types] = key_vector(arrays, types)
         return cache[refs, types]
 
+    def partition_keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
+        try:
+            return keys(parts)
+        except EVALUATION:
+            return _lenient_keys(layout, store, rows, parts[0])
+
+    usable = []
+    for index in spec.indexes:
+        try:
+            keys(index.parts)
+        except EVALUATION as error:
+            if failed is None:
+                raise
+            failed(spec.id, index, error)
+        else:
+            usable.append(index)
     members = () if store.is_base else spec.members
-    for partition, chosen in _partitions(spec, rows.num_rows, keys):
+    for partition, chosen in _partitions(spec, rows.num_rows, partition_keys):
         part = rows if chosen is None else rows.take(pa.array(chosen))
         indexes = [
             (index_key(store, index), build_index(_subset(keys(index.parts), chosen)))
-            for index in spec.indexes
+            for index in usable
         ]
         writer.add(part, store=spec.id, partition=partition, members=members, indexes=indexes)
 
@@ -54,7 +85,10 @@ def insert(
 def merge(
     writer: PackWriter, layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader]
 ) -> None:
-    """Write one segment that holds the rows of all ``readers`` (one store, one partition)."""
+    """Write one segment that holds the rows of all ``readers`` (one store, one partition).
+
+    An index is left out where a key of some row can't be evaluated (see :func:`insert`).
+    """
     store = layout.stores[spec.id]
     rows = pa.concat_batches([r.batch for r in readers])
     indexes = []
@@ -69,13 +103,17 @@ def merge(
             def columns(reader: SegmentReader = reader, count: int = count) -> list[pa.Array]:
                 return [layout.stored(store, reader, count, r) for r, _ in index.parts]  # noqa: B023
 
-            part = reader.index(key, columns)
+            try:
+                part = reader.index(key, columns)
+            except EVALUATION:
+                break
             at = part.rows.astype(np.int64) + base
             hashes[at] = part.hashes
             valid[at] = True
             base += count
-        exact = len(index.parts) == 1
-        indexes.append((key, build_index(KeyVector(hashes, valid, exact))))
+        else:
+            exact = len(index.parts) == 1
+            indexes.append((key, build_index(KeyVector(hashes, valid, exact))))
     first = readers[0].segment
     writer.add(
         rows,
@@ -133,6 +171,30 @@ def _partitions(
     return [
         (p, order[cuts[p] : cuts[p + 1]]) for p in range(spec.partitions) if cuts[p] < cuts[p + 1]
     ]
+
+
+def _lenient_keys(
+    layout: Layout, store: StoreLayout, rows: pa.RecordBatch, part: tuple[AttrRef, str]
+) -> KeyVector:
+    """The keys of ``rows``; one that can't be evaluated is NULL. By halves: failures are few."""
+    ref, kind = part
+    try:
+        found = key_vector([layout.stored(store, BatchTable(rows), rows.num_rows, ref)], [kind])
+    except EVALUATION:
+        if rows.num_rows == 1:
+            return KeyVector(np.zeros(1, np.uint64), np.zeros(1, np.bool_), exact=False)
+        middle = rows.num_rows // 2
+        halves = [
+            _lenient_keys(layout, store, half, part)
+            for half in (rows.slice(0, middle), rows.slice(middle))
+        ]
+        valid = [np.ones(len(h), np.bool_) if h.valid is None else h.valid for h in halves]
+        return KeyVector(
+            np.concatenate([h.hashes for h in halves]),
+            np.concatenate(valid),
+            exact=all(h.exact for h in halves),
+        )
+    return found
 
 
 def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:

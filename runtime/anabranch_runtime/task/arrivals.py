@@ -2,8 +2,9 @@
 
 Blocks are Arrow record batches of one stream. A tuple whose event time is NULL
 is invalid, one whose event time lies below its stream's watermark at the start of the batch is
-late: both are counted and set aside, neither is stored nor probed (``semantics.md``, promise 5).
-The rest gets its sigma and goes to every relation whose filter it passes.
+late: both are counted and set aside (and kept, where the stream asks for it), neither is stored
+nor probed (``semantics.md``, promise 5). The rest gets its sigma and goes to every relation whose
+filter it passes. A filter that fails concerns its relation, which gets no table then.
 """
 
 from __future__ import annotations
@@ -16,24 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.task.failures import EVALUATION
 from anabranch_runtime.vectors.expressions import filter_mask
+from anabranch_runtime.vectors.gather import Place, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from anabranch_planner.model import Relation, RelationId
+    from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.state.layout import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Tuples of one stream."""
-
-    stream: str
-    rows: pa.RecordBatch
+    from anabranch_runtime.task.meters import Collector
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,17 @@ class BatchTable:
     """A record batch as a table of base rows."""
 
     batch: pa.RecordBatch
+    _places: dict[str, Place] = field(default_factory=dict, compare=False)
 
     def column(self, name: str) -> pa.Array:
         """A column."""
         return self.batch.column(name)
 
-    def int64(self, name: str) -> NDArray[np.int64]:
-        """A ``#sigma`` or ``#tau`` column as a view."""
-        return self.batch.column(name).to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]
+    def place(self, name: str) -> Place:
+        """Where a column is."""
+        if name not in self._places:
+            self._places[name] = place_of(self.batch.column(name))
+        return self._places[name]
 
 
 @dataclass(slots=True)
@@ -66,10 +68,17 @@ class StreamMeter:
 
 @dataclass(slots=True)
 class Arrivals:
-    """What a task read of a batch: one table per relation, and per stream what was counted."""
+    """What a task read of a batch: one table per relation, and per stream what was counted and
+    what is kept aside.
+    """
 
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
+    aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+
+def _raise(_: RelationId, error: AnabranchRuntimeError) -> None:
+    raise error
 
 
 def take_in(
@@ -78,8 +87,12 @@ def take_in(
     task: int,
     watermarks: Mapping[str, int],
     blocks: Iterable[Block],
+    collector: Collector | None = None,
+    failed: Callable[[RelationId, AnabranchRuntimeError], None] = _raise,
 ) -> Arrivals:
     """Sort the blocks that ``task`` reads into relations.
+
+    ``failed`` is told of a relation whose filter can't be evaluated.
 
     The offset half of a sigma is the task and a running number, so it is unique over all streams
     of the batch, and any such order is as good as another: which members of a combination arrive
@@ -93,14 +106,24 @@ def take_in(
     for relation in layout.ruleset.relations:
         by_stream[relation.stream].append(relation)
     pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
+    broken: set[RelationId] = set()
     sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
     for block in blocks:
-        rows = _admit(layout, sigma, watermarks, block, arrivals.meters[block.stream])
+        if collector is not None:
+            collector.block(block, sigma, layout)
+        rows = _admit(layout, batch, sigma, watermarks, block, arrivals)
         sigma += block.rows.num_rows
         if rows is None:
             continue
         for relation in by_stream[block.stream]:
-            kept = _filtered(relation, rows)
+            if relation.id in broken:
+                continue
+            try:
+                kept = _filtered(relation, rows)
+            except EVALUATION as error:
+                failed(relation.id, error)
+                broken.add(relation.id)
+                continue
             if kept.num_rows:
                 pieces[relation.id].append(kept)
     if sum(m.input for m in arrivals.meters.values()) >> COUNTER_BITS:
@@ -110,17 +133,25 @@ def take_in(
             remedy="read less per batch, or give the pipeline more tasks",
         )
     for relation_id, batches in pieces.items():
+        if relation_id in broken:
+            continue
         table = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
         arrivals.tables[relation_id] = BatchTable(table)
     return arrivals
 
 
 def _admit(
-    layout: Layout, first: int, watermarks: Mapping[str, int], block: Block, meter: StreamMeter
+    layout: Layout,
+    batch: int,
+    first: int,
+    watermarks: Mapping[str, int],
+    block: Block,
+    arrivals: Arrivals,
 ) -> pa.RecordBatch | None:
     """The block's valid, timely tuples with their ``#sigma`` (and ``#tau``)."""
-    rows = block.rows
-    meter.input += rows.num_rows
+    rows, meter = block.rows, arrivals.meters[block.stream]
+    meter.input += rows.num_rows + block.invalid
+    meter.invalid += block.invalid
     spec = layout.streams.get(block.stream)
     if spec is None or rows.num_rows == 0:
         return None
@@ -130,20 +161,28 @@ def _admit(
     if spec.event_time is None:
         return pa.RecordBatch.from_arrays(columns, names=names)
     times = rows.column(spec.event_time)
+    watermark = watermarks.get(block.stream)
+
+    def set_aside(which: NDArray[np.bool_], reason: str) -> None:
+        if spec.keep_late and which.any():
+            picked = rows.take(pa.array(np.flatnonzero(which)))
+            arrivals.aside[block.stream].append(aside(picked, reason, batch, watermark))
+
     kept: NDArray[np.bool_] | None = None
     if times.null_count:
         kept = times.is_valid().to_numpy(zero_copy_only=False)
         meter.invalid += times.null_count
+        set_aside(~kept, "invalid")
         if times.null_count == rows.num_rows:
             return None
     tau = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     newest = int(tau.max() if kept is None else tau[kept].max())
     meter.max_tau = newest if meter.max_tau is None else max(meter.max_tau, newest)
-    watermark = watermarks.get(block.stream)
     if watermark is not None:
         timely = tau >= watermark
         late = ~timely if kept is None else ~timely & kept
         meter.late += int(late.sum())
+        set_aside(late, "late")
         kept = timely if kept is None else timely & kept
     if kept is None or kept.any():
         oldest = int(tau.min() if kept is None else tau[kept].min())

@@ -12,108 +12,100 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.vectors.gather import gather, gather_words, pick, places
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from anabranch_planner.model import Label
+    from anabranch_runtime.vectors.gather import Place, Places
 
     Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
 
 
 class Table(Protocol):
     """Something with named columns: a segment reader, or this batch's arrivals."""
 
-    def column(self, name: str) -> pa.Array:
-        """A column."""
-
-    def int64(self, name: str) -> Ints:
-        """A ``#sigma`` or ``#tau`` column."""
+    def place(self, name: str) -> Place:
+        """Where a column is."""
 
 
-@dataclass(slots=True)
+class Tables:
+    """Several tables as one: where their columns are is found out once."""
+
+    __slots__ = ("_joined", "_places", "members")
+
+    def __init__(self, members: Sequence[Table]) -> None:
+        self.members = tuple(members)
+        self._places: dict[str, Places] = {}
+        self._joined: dict[tuple[Tables, ...], Tables] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def places(self, name: str) -> Places:
+        """Where a column is."""
+        found = self._places.get(name)
+        if found is None:
+            found = self._places[name] = places([t.place(name) for t in self.members])
+        return found
+
+    def join(self, others: tuple[Tables, ...]) -> Tables:
+        """These tables and the others', in this order; the same value for the same others."""
+        found = self._joined.get(others)
+        if found is None:
+            members = [*self.members, *(t for other in others for t in other.members)]
+            found = self._joined[others] = Tables(members)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class RowSet:
-    """Rows of several tables: ``tables[which[i]]``, row ``rows[i]`` (``which`` None: the first).
+    """Rows of several tables: row ``rows[i]`` of table ``which[i]`` (None: there is one table)."""
 
-    Never changed once made, but for what it remembers.
-    """
-
-    tables: tuple[Table, ...]
+    tables: Tables
     which: NDArray[np.integer[Any]] | None
-    rows: Ints
-    _runs: tuple[Ints | None, list[tuple[int, Ints]]] | None = None
+    rows: I32
 
-    def take(self, positions: Ints) -> RowSet:
+    def take(self, positions: I32) -> RowSet:
         """The rows at ``positions``, in that order."""
-        which = None if self.which is None else self.which[positions]
-        return RowSet(self.tables, which, self.rows[positions])
+        which = None if self.which is None else pick(self.which, positions)
+        return RowSet(self.tables, which, pick(self.rows, positions))
 
     def column(self, name: str) -> pa.Array:
         """Gather a column."""
-        order, runs = self._by_table()
-        pieces = [self.tables[t].column(name).take(pa.array(rows)) for t, rows in runs]
-        gathered = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-        return gathered if order is None else gathered.take(pa.array(_inverse(order)))
+        return gather(self.tables.places(name), self.which, self.rows)
 
     def int64(self, name: str) -> Ints:
         """Gather a ``#sigma`` or ``#tau`` column."""
-        order, runs = self._by_table()
-        gathered = np.concatenate([self.tables[t].int64(name)[rows] for t, rows in runs])
-        if order is None:
-            return gathered
-        result = np.empty_like(gathered)
-        result[order] = gathered
-        return result
-
-    def _by_table(self) -> tuple[Ints | None, list[tuple[int, Ints]]]:
-        """The permutation that sorts the rows by table (None: they are), and each table's rows."""
-        if self._runs is None:
-            self._runs = self._sorted_runs()
-        return self._runs
-
-    def _sorted_runs(self) -> tuple[Ints | None, list[tuple[int, Ints]]]:
-        if self.which is None or len(self.tables) == 1:
-            return None, [(0, self.rows)]
-        which, rows, order = self.which, self.rows, None
-        if bool((which[1:] < which[:-1]).any()):
-            order = np.argsort(which, kind="stable")
-            rows = rows[order]
-        counts = np.bincount(which, minlength=len(self.tables))
-        ends = np.cumsum(counts)
-        runs = [(int(t), rows[ends[t] - counts[t] : ends[t]]) for t in np.flatnonzero(counts)]
-        return order, runs or [(0, rows)]
-
-
-def _inverse(order: Ints) -> Ints:
-    inverse = np.empty(len(order), np.int64)
-    inverse[order] = np.arange(len(order))
-    return inverse
+        return gather_words(self.tables.places(name), self.which, self.rows)
 
 
 def concat_rows(sets: Sequence[RowSet]) -> RowSet:
     """Row sets one after the other."""
     if len(sets) == 1:
         return sets[0]
-    # Sixteen bits sort by radix, and nearly always suffice.
-    kind: type[np.integer[Any]] = (
-        np.int16 if sum(len(s.tables) for s in sets) < 1 << 15 else np.int32
-    )
-    tables: list[Table] = []
-    which, rows = [], []
+    kind = narrow(sum(len(s.tables) for s in sets))
+    which, base = [], 0
     for one in sets:
-        base = len(tables)
-        tables.extend(one.tables)
         if one.which is None:
             which.append(np.full(len(one.rows), base, kind))
         else:
-            which.append(one.which.astype(kind) + base)
-        rows.append(one.rows)
-    return RowSet(tuple(tables), np.concatenate(which), np.concatenate(rows))
+            which.append((one.which + base).astype(kind))
+        base += len(one.tables)
+    tables = sets[0].tables.join(tuple(s.tables for s in sets[1:]))
+    return RowSet(tables, np.concatenate(which), np.concatenate([s.rows for s in sets]))
+
+
+def narrow(tables: int) -> type[np.int16] | type[np.int32]:
+    """The type of numbers of so many tables."""
+    return np.int16 if tables < 1 << 15 else np.int32
 
 
 @dataclass(slots=True)
@@ -130,6 +122,8 @@ class Partial:
     sets: tuple[RowSet, ...]
     place: dict[Label, tuple[int, str]]
     start: Label
+    #: What probes have found out about its keys.
+    lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def column(self, label: Label, name: str) -> pa.Array:
@@ -163,7 +157,7 @@ class Partial:
             self._cache[key] = found
         return found
 
-    def take(self, positions: Ints) -> Partial:
+    def take(self, positions: I32) -> Partial:
         """The tuples at ``positions``."""
         return Partial(
             len(positions), tuple(s.take(positions) for s in self.sets), self.place, self.start
@@ -173,9 +167,9 @@ class Partial:
         """The tuples for which ``mask`` holds (all of them if it is None)."""
         if mask is None or bool(mask.all()):
             return self
-        return self.take(np.flatnonzero(mask))
+        return self.take(np.flatnonzero(mask).astype(np.int32))
 
-    def extend(self, positions: Ints, rows: RowSet, place: dict[Label, str]) -> Partial:
+    def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
         """Join: tuple ``positions[i]`` with ``rows[i]``, which fills the labels of ``place``
         (label -> member prefix).
         """
@@ -212,7 +206,8 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
     rows = partial.sets[at]
     if not member:
         return rows
-    return RowSet(tuple(_Renamed(t, member) for t in rows.tables), rows.which, rows.rows)
+    renamed = Tables([_Renamed(t, member) for t in rows.tables.members])
+    return RowSet(renamed, rows.which, rows.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +217,7 @@ class _Renamed:
     table: Table
     member: str
 
-    def column(self, name: str) -> pa.Array:
-        return self.table.column(f"{self.member}.{name}")
-
-    def int64(self, name: str) -> Ints:
-        return self.table.int64(f"{name}:{self.member}")
+    def place(self, name: str) -> Place:
+        if name in (SIGMA, TAU):
+            return self.table.place(f"{name}:{self.member}")
+        return self.table.place(f"{self.member}.{name}")

@@ -12,38 +12,45 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from anabranch_planner.model import Label
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA
-from anabranch_runtime.task.partial import Partial, RowSet, concat_partials, concat_rows
+from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.task.partial import (
+    Partial,
+    RowSet,
+    concat_partials,
+    concat_rows,
+    narrow,
+)
+from anabranch_runtime.vectors.arrays import plain
 from anabranch_runtime.vectors.expressions import evaluate, filter_mask
+from anabranch_runtime.vectors.gather import gather, pick, place_of, places
 from anabranch_runtime.vectors.keys import key_vector, partition_of, values_equal
+from anabranch_runtime.vectors.matching import Constraint, in_order, match
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from anabranch_planner.expr import Column, Expr
     from anabranch_planner.model import AttrRef
     from anabranch_planner.ruleset import KeyPart, ProbeRule, TimeBound
     from anabranch_runtime.context import Access
-    from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.coverage import Tile
     from anabranch_runtime.state.layout import Layout, StoreLayout
-    from anabranch_runtime.state.segment import SegmentReader
+    from anabranch_runtime.task.groups import Group, LiveSegments
+    from anabranch_runtime.vectors.matching import Probes
 
     Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
 
-
-class Segments(Protocol):
-    """Access to live segments, those of this batch included."""
-
-    def of(self, store: str, interval: Interval) -> Iterable[SegmentReader]:
-        """Readers of ``store``'s segments that have rows of batches in ``interval``."""
+_LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
 
 @dataclass(slots=True)
@@ -57,12 +64,29 @@ class EdgeMeter:
     hits: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom a probe asks.
+
+    Attributes:
+        name: the relation or MIR.
+        key: the attributes that must be equal.
+        members: the labels that a row of it fills.
+        inclusive: those of them that may be the start tuple itself.
+    """
+
+    name: str
+    key: Sequence[KeyPart]
+    members: Sequence[Label]
+    inclusive: Sequence[Label]
+
+
 @dataclass(slots=True)
 class Prober:
     """Executes probe rules of one batch in one task."""
 
     layout: Layout
-    segments: Segments
+    segments: LiveSegments
     batch: int
     meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
 
@@ -70,17 +94,20 @@ class Prober:
         """The partial result on ``rule.out``; None where it is empty."""
         started = time.process_time()
         meter = self.meters[rule.out]
-        found = self._tiles(
-            partial, access.tiles, rule.key, rule.members, rule.inclusive, rule.mir, meter
+        target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
+        early = not access.gaps and not any(
+            self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles
         )
+        bounds = rule.bounds if early else ()
+        found = self.join(partial, access.tiles, target, bounds=bounds, meter=meter)
         parts = [found] if found is not None else []
         if access.gaps:
             filled = self._fill(partial, rule, access)
             if filled is not None:
                 parts.append(filled)
+                meter.matches += filled.length
         joined = concat_partials(parts) if parts else None
         meter.probes += partial.length
-        meter.matches += joined.length if joined is not None else 0
         if joined is not None:
             joined = check(self.layout, joined, rule.bounds, rule.residuals)
         meter.seconds += time.process_time() - started
@@ -90,9 +117,8 @@ class Prober:
         """Probe the MIR's parts one by one; keep combinations that belong to a gap."""
         current = partial
         for step, tiles in zip(rule.fill, access.fill, strict=True):
-            found = self._tiles(
-                current, tiles, step.key, (step.label,), step.inclusive, step.relation
-            )
+            target = Target(step.relation, step.key, (step.label,), step.inclusive)
+            found = self.join(current, tiles, target)
             if found is None:
                 return None
             current = check(self.layout, found, step.bounds, ())
@@ -106,138 +132,235 @@ class Prober:
             inside |= (last >= low) & (last <= high)
         return current.where(inside)
 
-    def _tiles(
+    def join(
         self,
         partial: Partial,
         tiles: Sequence[Tile],
-        key: Sequence[KeyPart],
-        members: Sequence[Label],
-        inclusive: Sequence[Label],
-        target: str,
+        target: Target,
+        *,
+        bounds: Sequence[TimeBound] = (),
         meter: EdgeMeter | None = None,
     ) -> Partial | None:
-        """Join ``partial`` with the rows of ``tiles``; key and arrival order only.
+        """``partial`` with the rows of ``tiles`` that have its keys and arrived before it.
 
-        Pairs and hits are metered over the segments of which every row may match: those of
-        earlier batches, wholly inside their tile, without a filter to make up for.
+        Args:
+            target: whom to probe.
+            bounds: time bounds that may be enforced while rows are matched, where that is exact
+                and cheap: the caller checks all bounds again.
+            meter: counts the matches (of key and arrival order). Pairs and hits are counted over
+                the segments of which every row may match: those of earlier batches, wholly
+                inside their tile, without a filter to make up for.
         """
-        arrays = [attribute(self.layout, partial, k.probe) for k in key]
-        types = [k.type for k in key]
-        keys = key_vector(arrays, types)
-        alive = None if keys.valid is None else np.flatnonzero(keys.valid)
-        routes: dict[tuple[AttrRef, str, int], list[Ints]] = {}
-        positions: list[Ints] = []
-        rows: list[RowSet] = []
+        lookup = _Lookup(self, partial, target, bounds)
+        found: list[tuple[I32, RowSet]] = []
         for tile in tiles:
-            store = self.layout.stores[tile.store]
-            index = store.index_key(key)
-            routed = self._route(store, key, arrays, keys.hashes, alive, routes)
-            weaker = self.layout.missing_filter(target, tile.store)
-            for reader in self.segments.of(tile.store, tile.interval):
-                segment = reader.segment
-                low, high = tile.interval
-                metered = (
-                    meter is not None
-                    and not weaker
-                    and low <= segment.first_batch
-                    and segment.last_batch <= min(high, self.batch - 1)
-                )
-                if meter is not None and metered:
-                    meter.pairs += partial.length * segment.rows
-                chosen = alive if routed is None else routed[segment.partition]
-                hashes = keys.hashes if chosen is None else keys.hashes[chosen]
-                if len(hashes) == 0:
-                    continue
-                table = reader.index(index, _build_side(self.layout, store, reader, key))
-                at, row = table.probe(hashes)
-                if len(at) == 0:
-                    continue
-                if chosen is not None:
-                    at = chosen[at]
-                mask = self._admit(partial, reader, tile, store, inclusive, members, at, row)
-                if not keys.exact:
-                    equal = values_equal(
-                        [a.take(_arrow(at)) for a in arrays],
-                        [
-                            b.take(_arrow(row))
-                            for b in _build_side(self.layout, store, reader, key)()
-                        ],
-                        types,
-                    )
-                    mask = equal if mask is None else mask & equal
-                kept = _filter_rows(reader, weaker, row) if weaker else None
-                if kept is not None:
-                    mask = kept if mask is None else mask & kept
-                if mask is not None:
-                    at, row = at[mask], row[mask]
-                if meter is not None and metered:
-                    meter.hits += len(at)
-                if len(at):
-                    positions.append(at)
-                    rows.append(RowSet((reader,), None, row))
-        if not positions:
+            for group, probes in lookup.routed(tile):
+                pairs = lookup.match(tile, group, probes, meter)
+                if pairs is not None:
+                    found.append(pairs)
+        if not found:
             return None
-        base = self.layout.is_base(target)
-        place = {members[0]: ""} if base else {m: str(m) for m in members}
-        return partial.extend(np.concatenate(positions), concat_rows(rows), place)
+        base = self.layout.is_base(target.name)
+        place = {target.members[0]: ""} if base else {m: str(m) for m in target.members}
+        positions = np.concatenate([at for at, _ in found]) if len(found) > 1 else found[0][0]
+        return partial.extend(positions, concat_rows([rows for _, rows in found]), place)
 
-    def _route(
-        self,
-        store: StoreLayout,
-        key: Sequence[KeyPart],
-        arrays: Sequence[pa.Array],
-        hashes: NDArray[np.uint64],
-        alive: Ints | None,
-        routes: dict[tuple[AttrRef, str, int], list[Ints]],
-    ) -> list[Ints] | None:
-        """Positions per partition where the tuple knows the partition attribute, else None."""
-        if store.partition is None or store.partitions == 1:
-            return None
-        found = next((i for i, k in enumerate(key) if (k.build, k.type) == store.partition), None)
+
+@dataclass(slots=True)
+class _Keys:
+    """The keys of a partial result's tuples, sorted for probing; made once per partial and key."""
+
+    arrays: list[pa.Array]
+    types: list[str]
+    exact: bool
+    probes: Probes
+    routes: dict[tuple[int, int], list[Probes]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(layout: Layout, partial: Partial, key: Sequence[KeyPart]) -> _Keys:
+        """The partial result's side of ``key``."""
+        wanted = tuple((k.probe, k.type) for k in key)
+        found: _Keys | None = partial.lookups.get(wanted)
         if found is None:
-            return None
-        cache = (*store.partition, store.partitions)
-        if cache not in routes:
-            if len(key) > 1:
-                hashes = key_vector([arrays[found]], [key[found].type]).hashes
-            number = partition_of(hashes, store.partitions)
-            if alive is not None:
-                number = number[alive]
-            order = np.argsort(number, kind="stable")
-            cuts = np.searchsorted(number[order], np.arange(store.partitions + 1))
-            where = order if alive is None else alive[order]
-            routes[cache] = [where[cuts[p] : cuts[p + 1]] for p in range(store.partitions)]
-        return routes[cache]
+            arrays = [attribute(layout, partial, k.probe) for k in key]
+            types = [k.type for k in key]
+            keys = key_vector(arrays, types)
+            alive = None if keys.valid is None else np.flatnonzero(keys.valid)
+            found = _Keys(arrays, types, keys.exact, in_order(keys.hashes, alive))
+            partial.lookups[wanted] = found
+        return found
 
-    def _admit(
-        self,
-        partial: Partial,
-        reader: SegmentReader,
-        tile: Tile,
-        store: StoreLayout,
-        inclusive: Sequence[Label],
-        members: Sequence[Label],
-        at: Ints,
-        row: Ints,
-    ) -> NDArray[np.bool_] | None:
-        """Whether the rows belong to the tile and arrived before the start tuple."""
-        segment = reader.segment
-        low, high = tile.interval
-        clipped = segment.first_batch < low or segment.last_batch > high
-        current = segment.last_batch >= self.batch
-        if not clipped and not current:
+    def routed(self, part: int, partitions: int) -> list[Probes]:
+        """The probes that go to each partition by the ``part``-th key attribute."""
+        found = self.routes.get((part, partitions))
+        if found is None:
+            hashes = self.probes.hashes
+            if len(self.arrays) > 1:
+                alone = key_vector([self.arrays[part]], [self.types[part]]).hashes
+                hashes = pick(alone, self.probes.order)
+            numbers = partition_of(hashes, partitions)
+            found = [self.probes.where(numbers == p) for p in range(partitions)]
+            self.routes[part, partitions] = found
+        return found
+
+
+class _Lookup:
+    """One probe of one partial result."""
+
+    __slots__ = ("_arrived", "_keys", "_ranges", "_target", "partial", "prober")
+
+    def __init__(
+        self, prober: Prober, partial: Partial, target: Target, bounds: Sequence[TimeBound]
+    ) -> None:
+        self.prober, self.partial, self._target = prober, partial, target
+        self._keys = _Keys.of(prober.layout, partial, target.key)
+        self._arrived: dict[Label, Ints] = {}
+        self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
+
+    def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
+        """The tile's segments, with the probes that may find something there: a partition's own
+        where a probing tuple knows the partition attribute, else all.
+        """
+        store = self.prober.layout.stores[tile.store]
+        part = None
+        if store.partition is not None and store.partitions > 1:
+            parts = ((k.build, k.type) for k in self._target.key)
+            part = next((i for i, p in enumerate(parts) if p == store.partition), None)
+        groups = self.prober.segments.groups(tile.store, tile.interval, split=part is not None)
+        if part is None:
+            yield from ((group, self._keys.probes) for group in groups)
+        elif groups:
+            routes = self._keys.routed(part, store.partitions)
+            yield from ((group, routes[group.partition]) for group in groups)
+
+    def match(
+        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None
+    ) -> tuple[I32, RowSet] | None:
+        """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``)."""
+        group = self._in_time(group)
+        layout, target = self.prober.layout, self._target
+        weaker = layout.missing_filter(target.name, tile.store)
+        whole = ~(group.clipped | group.current) & (not weaker)
+        if meter is not None:
+            meter.pairs += self.partial.length * int(group.rows[whole].sum())
+        if not len(probes) or not len(group.readers):
             return None
-        start = partial.sigma(partial.start)[at] if current else None
-        mask = np.ones(len(at), bool)
-        newest: Ints | None = None
-        for label, member in zip(members, store.members, strict=True):
-            sigma = reader.int64(SIGMA if store.is_base else f"{SIGMA}:{member}")[row]
-            if start is not None:
-                mask &= sigma <= start if label in inclusive else sigma < start
-            newest = sigma if newest is None else np.maximum(newest, sigma)
-        if clipped and newest is not None:
+        store = layout.stores[tile.store]
+        indexes = group.indexes(
+            store.index_key(target.key),
+            lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key],
+        )
+        arrival = self._arrival(store, tile, group)
+        timing = self._timing(store, group) if self._keys.exact else []
+        found = match(probes, indexes, [*arrival, *timing], len(arrival))
+        positions, counted = found.positions, found.counted
+        which: NDArray[np.integer[Any]] | None = None
+        if len(group.readers) > 1:
+            numbers: Ints = np.repeat(np.arange(len(group.readers)), found.found)
+            which = numbers.astype(narrow(len(group.readers)))
+        joined = RowSet(group.tables, which, found.rows)
+        mask = self._afterwards(store, tile, group, positions, joined, weaker)
+        if mask is not None and not mask.all():
+            kept = np.flatnonzero(mask).astype(np.int32)
+            positions, joined = pick(positions, kept), joined.take(kept)
+            sources = np.zeros(len(kept), np.int64) if joined.which is None else joined.which
+            counted = np.bincount(sources, minlength=len(group.readers))
+        if meter is not None:
+            meter.matches += int(counted.sum())
+            meter.hits += int(counted[whole].sum())
+        return (positions, joined) if len(positions) else None
+
+    def _arrival(self, store: StoreLayout, tile: Tile, group: Group) -> list[Constraint]:
+        """That each member arrived before the start tuple, and in the tile's batches (of an MIR
+        its newest member: see ``_afterwards``).
+        """
+        found: list[Constraint] = []
+        if group.current.any():
+            for label, member in zip(self._target.members, store.members, strict=True):
+                name = SIGMA if store.is_base else f"{SIGMA}:{member}"
+                columns = np.where(group.current, group.tables.places(name).first, 0)
+                limit = self._before(label)
+                found.append(Constraint(columns, np.full_like(limit, _LEAST), limit))
+        if store.is_base and group.clipped.any():
+            low, high = tile.interval
+            columns = np.where(group.clipped, group.tables.places(SIGMA).first, 0)
+            first = np.full(self.partial.length, low << OFFSET_BITS, np.int64)
+            last = np.full(self.partial.length, ((high + 1) << OFFSET_BITS) - 1, np.int64)
+            found.append(Constraint(columns, first, last))
+        return found
+
+    def _before(self, label: Label) -> Ints:
+        """The greatest sigma that a partner under ``label`` may have."""
+        if label not in self._arrived:
+            start = self.partial.sigma(self.partial.start)
+            self._arrived[label] = start if label in self._target.inclusive else start - 1
+        return self._arrived[label]
+
+    def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:
+        """The bounds between the partial result and new members, on the stored event time."""
+        found = []
+        for label, low, high in self._ranges:
+            member = store.members[self._target.members.index(label)]
+            name = TAU if store.is_base else f"{TAU}:{member}"
+            found.append(Constraint(group.tables.places(name).first, low, high))
+        return found
+
+    def _in_time(self, group: Group) -> Group:
+        """The segments of which a row may be within the bounds."""
+        for label, low, high in self._ranges:
+            least, greatest = group.times(self._target.members.index(label))
+            near = (greatest >= low.min()) & (least <= high.max())
+            if not near.all():
+                group = group.where(near)
+        return group
+
+    def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
+        """Label of a new member -> least and greatest event time of a partner, per position."""
+        found: dict[Label, tuple[Ints, Ints]] = {}
+        members = set(self._target.members)
+        for bound in bounds:
+            if (bound.later in members) == (bound.earlier in members):
+                continue
+            label = bound.later if bound.later in members else bound.earlier
+            if label not in found:
+                shape = self.partial.length
+                found[label] = (np.full(shape, _LEAST), np.full(shape, _GREATEST))
+            low, high = found[label]
+            if label == bound.later:
+                np.minimum(high, self.partial.tau(bound.earlier) + bound.micros, out=high)
+            else:
+                np.maximum(low, self.partial.tau(bound.later) - bound.micros, out=low)
+        return [(label, low, high) for label, (low, high) in found.items()]
+
+    def _afterwards(
+        self,
+        store: StoreLayout,
+        tile: Tile,
+        group: Group,
+        positions: I32,
+        rows: RowSet,
+        weaker: Sequence[Expr],
+    ) -> NDArray[np.bool_] | None:
+        """Which pairs hold by what is only looked at once the hashes are known to be equal: the
+        values of inexact keys, a filter that the store lacks, the batches of an MIR's rows.
+        """
+        if len(positions) == 0:
+            return None
+        mask: NDArray[np.bool_] | None = None
+        if not self._keys.exact:
+            arrays = [plain(a) for a in self._keys.arrays]
+            left = [gather(places([place_of(a)]), None, positions) for a in arrays]
+            right = [_stored(self.prober.layout, store, rows, k) for k in self._target.key]
+            mask = values_equal(left, right, self._keys.types)
+        if weaker:
+            kept = filter_mask(weaker, lambda c: rows.column(c.name), len(positions))
+            mask = kept if mask is None else mask if kept is None else mask & kept
+        if not store.is_base and group.clipped.any():
+            low, high = tile.interval
+            newest = np.max([rows.int64(f"{SIGMA}:{m}") for m in store.members], axis=0)
             batch = newest >> OFFSET_BITS
-            mask &= (batch >= low) & (batch <= high)
+            inside = (batch >= low) & (batch <= high)
+            mask = inside if mask is None else mask & inside
         return mask
 
 
@@ -268,21 +391,10 @@ def attribute(layout: Layout, partial: Partial, ref: AttrRef) -> pa.Array:
     return evaluate(derived, lambda c: partial.column(ref.label, c.name), partial.length)
 
 
-def _build_side(
-    layout: Layout, store: StoreLayout, reader: SegmentReader, key: Sequence[KeyPart]
-) -> Callable[[], list[pa.Array]]:
-    """The stored side's key columns, computed only if somebody asks."""
-    rows = reader.segment.rows
-    return lambda: [layout.stored(store, reader, rows, k.build) for k in key]
-
-
-def _filter_rows(
-    reader: SegmentReader, conjuncts: Sequence[Expr], rows: Ints
-) -> NDArray[np.bool_] | None:
-    """Which of a base segment's ``rows`` satisfy ``conjuncts``."""
-    picked = _arrow(rows)
-    return filter_mask(conjuncts, lambda c: reader.column(c.name).take(picked), len(rows))
-
-
-def _arrow(positions: Ints) -> pa.Array:
-    return pa.array(positions)
+def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:
+    """A key attribute of stored rows."""
+    derived = layout.derived(part.build.label, part.build.attribute)
+    if derived is None:
+        return rows.column(store.column(part.build.label, part.build.attribute))
+    label = part.build.label
+    return evaluate(derived, lambda c: rows.column(store.column(label, c.name)), len(rows.rows))

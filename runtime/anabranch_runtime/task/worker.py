@@ -21,14 +21,21 @@ import numpy as np
 
 from anabranch_planner.model import AttrRef, Label
 from anabranch_planner.ruleset import StoreId, arrival_edge
+from anabranch_planner.sinks import SinkKind
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.ownership import ownership, without
+from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.state.layout import Layout, base_layout
-from anabranch_runtime.state.segment import PackWriter, Segment, SegmentReader, open_segment
+from anabranch_runtime.state.segment import PackWriter, Segment, open_segment
 from anabranch_runtime.state.stores import combination_rows, insert, merge
 from anabranch_runtime.task.arrivals import take_in
-from anabranch_runtime.task.partial import Partial, RowSet, concat_partials
+from anabranch_runtime.task.backfill import fill_slice
+from anabranch_runtime.task.failures import EVALUATION, FailureNote, Failures
+from anabranch_runtime.task.groups import LiveSegments
+from anabranch_runtime.task.meters import Collector
+from anabranch_runtime.task.partial import Partial, RowSet, Tables, concat_partials
 from anabranch_runtime.task.probe import Prober, check
-from anabranch_runtime.vectors.index import distinct_sketch
 from anabranch_runtime.vectors.keys import key_vector
 
 if TYPE_CHECKING:
@@ -37,12 +44,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.model import RelationId
-    from anabranch_planner.ruleset import OutputRule, ProbeRule, Ruleset
+    from anabranch_planner.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.state.coverage import Interval
+    from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.state.manifest import EdgeCounts
+    from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.state.stores import KeyCache
-    from anabranch_runtime.task.arrivals import Arrivals, BatchTable, Block
+    from anabranch_runtime.task.arrivals import Arrivals, BatchTable
 
     Exchange = Callable[[str], list[str]]
 
@@ -59,12 +68,23 @@ class TaskReport:
     merged: list[int] = field(default_factory=list)
     streams: dict[str, dict[str, Any]] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
-    sketches: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
+    delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    samples: dict[str, tuple[int, str]] = field(default_factory=dict)
     edges: dict[str, EdgeCounts] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    #: Stream -> staged file of what was set aside.
+    late: dict[str, str] = field(default_factory=dict)
+    #: Query -> why its results can't be had.
+    failures: dict[str, FailureNote] = field(default_factory=dict)
+    #: Segments of the batch's slice of a backfill, and which of its merges were done.
+    backfilled: list[dict[str, Any]] = field(default_factory=list)
+    backfill_merged: list[int] = field(default_factory=list)
+    #: Why the backfill has to be given up.
+    backfill_failed: str = ""
     #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
-    #: projections and result pages), ``write`` (closing result files).
+    #: projections and result pages), ``write`` (closing result files), ``backfill``.
     phases: dict[str, float] = field(default_factory=dict)
 
 
@@ -76,6 +96,7 @@ def run_task(
     task: int,
     tasks: int,
     exchange: Exchange,
+    collect: bool = True,
 ) -> TaskReport:
     """Apply ``ruleset`` to a task's share of a batch.
 
@@ -85,54 +106,53 @@ def run_task(
         blocks: the tuples that this task starts with.
         task: this task's number among ``tasks``.
         exchange: gives every task's message; called equally often by all.
+        collect: False leaves out delays, sketches and samples, to see what they cost.
     """
-    return _Task(context, ruleset, task, tasks, exchange).run(blocks)
-
-
-class _LiveSegments:
-    """Segments that probes may read: earlier batches' and what this batch has exchanged."""
-
-    def __init__(self, context: BatchContext) -> None:
-        self._root = context.root
-        self._by_store: dict[str, list[Segment]] = {
-            store: list(segments) for store, segments in context.segments.items()
-        }
-
-    def add(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            self._by_store.setdefault(segment.store, []).append(segment)
-
-    def of(self, store: str, interval: Interval) -> Iterator[SegmentReader]:
-        low, high = interval
-        for segment in self._by_store.get(store, ()):
-            if segment.first_batch <= high and segment.last_batch >= low:
-                yield open_segment(self._root, segment)
+    return _Task(context, ruleset, task, tasks, exchange, collect).run(blocks)
 
 
 class _Task:
     """The working state of :func:`run_task`."""
 
     def __init__(
-        self, context: BatchContext, ruleset: Ruleset, task: int, tasks: int, exchange: Exchange
+        self,
+        context: BatchContext,
+        ruleset: Ruleset,
+        task: int,
+        tasks: int,
+        exchange: Exchange,
+        collect: bool,
     ) -> None:
         self.context = context
-        self.layout = Layout(ruleset, context.stores)
+        self.ruleset = without(ruleset, context.failed)
+        self.layout = Layout(self.ruleset, context.stores)
         self.task = task
         self.tasks = tasks
         self.exchange = exchange
-        self.live = _LiveSegments(context)
+        self.live = LiveSegments(context.root, context.batch, context.segments)
         self.prober = Prober(self.layout, self.live, context.batch)
         self.report = TaskReport()
+        self.collector = Collector(context.bounds, context.batch, collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.combinations: dict[StoreId, list[Partial]] = defaultdict(list)
         self.writers: dict[str, ResultWriter] = {}
+        self.failures = Failures(self.report.failures)
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
         context = self.context
         with self._phase("read"):
-            arrivals = take_in(self.layout, context.batch, self.task, context.watermarks, blocks)
+            arrivals = take_in(
+                self.layout,
+                context.batch,
+                self.task,
+                context.watermarks,
+                blocks,
+                self.collector,
+                self._filter_failed,
+            )
         with self._phase("store"):
             written = self._store_arrivals(arrivals)
+        reach(Point.STORED)
         self._share(written)
         levels = max(self.layout.ruleset.levels, 1)
         for level in range(levels):
@@ -146,8 +166,13 @@ class _Task:
             if level + 1 < levels:
                 self._share(written)
         with self._phase("write"):
+            reach(Point.STAGING)
             for writer in self.writers.values():
                 writer.close()
+            self._write_late(arrivals)
+        if context.backfill is not None:
+            with self._phase("backfill"):
+                self._backfill(context.backfill)
         self._account(arrivals)
         return self.report
 
@@ -168,7 +193,7 @@ class _Task:
                 rows = arrivals.tables[relation].batch
                 cache: KeyCache = {}
                 for spec in self.layout.inserts.get(arrival_edge(relation), ()):
-                    insert(writer, self.layout, spec, rows, cache)
+                    insert(writer, self.layout, spec, rows, cache, self._index_failed)
                 self._sketch(relation, arrivals.tables[relation], cache)
             fresh = list(writer.segments)
             for number in range(self.task, len(self.context.merges), self.tasks):
@@ -178,6 +203,7 @@ class _Task:
 
     def _merge(self, writer: PackWriter, number: int) -> None:
         segments = self.context.merges[number].segments
+        reach(Point.MERGING)
         readers = [open_segment(self.context.root, s) for s in segments]
         for reader in readers:
             reader.verify()
@@ -191,10 +217,32 @@ class _Task:
             for store in sorted(self.combinations):
                 spec = self.layout.specs[store]
                 partial = concat_partials(self.combinations[store])
-                insert(writer, self.layout, spec, combination_rows(self.layout, spec, partial), {})
+                cache: KeyCache = {}
+                rows = combination_rows(self.layout, spec, partial)
+                insert(writer, self.layout, spec, rows, cache, self._index_failed)
+                self.collector.stored(spec, cache)
         self.combinations.clear()
         self.report.segments += [s.to_json() for s in writer.segments]
         return writer.segments
+
+    def _backfill(self, work: Slice) -> None:
+        # Not on the edges' meters: what is sent here is no part of what the plan costs.
+        prober = Prober(self.layout, self.live, self.context.batch)
+        try:
+            with self._pack("backfill") as writer:
+                self.report.backfill_merged = fill_slice(
+                    writer,
+                    prober,
+                    self.collector,
+                    self.context.root,
+                    work,
+                    self.task,
+                    self.tasks,
+                )
+        except EVALUATION as error:
+            self.report.backfill_failed = error.message
+        else:
+            self.report.backfilled = [s.to_json() for s in writer.segments]
 
     def _pack(self, level: str) -> PackWriter:
         name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{level}.pack"
@@ -213,10 +261,11 @@ class _Task:
             table = arrivals.tables.get(relation)
             if table is None:
                 continue
+            tables = Tables([table])
             for label in labels:
                 for first in range(0, table.batch.num_rows, CHUNK):
                     last = min(first + CHUNK, table.batch.num_rows)
-                    rows = RowSet((table,), None, np.arange(first, last, dtype=np.int64))
+                    rows = RowSet(tables, None, np.arange(first, last, dtype=np.int32))
                     yield Partial(last - first, (rows,), {label: (0, "")}, label)
 
     def _arrive(self, partial: Partial) -> None:
@@ -233,7 +282,11 @@ class _Task:
         if rule.level > level:
             self.pending[rule.level].append((partial, rule))
             return
-        joined = self.prober.probe(partial, rule, self.context.access[rule.out])
+        try:
+            joined = self.prober.probe(partial, rule, self.context.access[rule.out])
+        except EVALUATION as error:
+            self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
+            return
         if joined is None:
             return
         for spec in self.layout.inserts.get(rule.out, ()):
@@ -244,17 +297,27 @@ class _Task:
             self._probe(joined, child, level)
 
     def _output(self, partial: Partial, rule: OutputRule) -> None:
-        partial = check(self.layout, partial, rule.bounds, rule.residuals)
+        if rule.query in self.failures.found:
+            return
+        try:
+            self._emit(partial, rule)
+        except EVALUATION as error:
+            self.failures.add([rule.query], error)
+
+    def _emit(self, partial: Partial, rule: OutputRule) -> None:
+        partial = check(self.layout, partial, rule.bounds, ())
         partial = partial.where(self._visible(rule.query, partial))
+        partial = check(self.layout, partial, (), rule.residuals)
         if not partial.length:
             return
         query = self.layout.queries[rule.query]
         self.report.results[query.id] = self.report.results.get(query.id, 0) + partial.length
-        if query.sink != "parquet":
+        if query.sink.kind is SinkKind.COUNT:
             return
         writer = self.writers.get(query.id)
         if writer is None:
-            path = Path(self.context.staging) / query.id / f"{self.task}.parquet"
+            # No folder per query: making and removing hundreds of them takes longer than a batch.
+            path = Path(self.context.staging) / f"{query.id}.{self.task}.parquet"
             writer = self.writers[query.id] = ResultWriter(path, output_schema(query))
             self.report.files[query.id] = str(path)
         writer.add(project(query, partial))
@@ -273,11 +336,27 @@ class _Task:
             mask = seen if mask is None else mask & seen
         return mask
 
+    # --- what can't be had ---------------------------------------------------------------------
+
+    def _filter_failed(self, relation: RelationId, error: AnabranchRuntimeError) -> None:
+        self.failures.add(ownership(self.ruleset).of_relation(relation), error)
+
+    def _index_failed(self, store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
+        self.failures.add(ownership(self.ruleset).of_index(store, index), error)
+
+    def _write_late(self, arrivals: Arrivals) -> None:
+        """Stage what the streams that ask for it have set aside."""
+        for stream, pieces in sorted(arrivals.aside.items()):
+            path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
+            write_late(path, pieces)
+            self.report.late[stream] = str(path)
+
     # --- accounting ----------------------------------------------------------------------------
 
     def _sketch(self, relation: RelationId, table: BatchTable, cache: KeyCache) -> None:
         """Sketch the distinct keys of what arrived, from key vectors at hand where possible."""
-        found = self.report.sketches.setdefault(relation, {})
+        if not self.collector.enabled:
+            return
         store = base_layout(relation)
         for owner, parts in self.layout.ruleset.sketches:
             if owner != relation:
@@ -286,14 +365,21 @@ class _Task:
             types = tuple(t for _, t in parts)
             if (refs, types) not in cache:
                 rows = table.batch.num_rows
-                arrays = [self.layout.stored(store, table, rows, r) for r in refs]
-                cache[refs, types] = key_vector(arrays, types)
+                try:
+                    arrays = [self.layout.stored(store, table, rows, r) for r in refs]
+                    cache[refs, types] = key_vector(arrays, types)
+                except EVALUATION:
+                    # Statistics fail nobody; whoever needs the key finds out by itself.
+                    continue
             name = ",".join(sorted(a for a, _ in parts))
-            found[name] = distinct_sketch(cache[refs, types]).tolist()
+            self.collector.keys(relation, name, cache[refs, types])
 
     def _account(self, arrivals: Arrivals) -> None:
         self.report.streams = {s: asdict(m) for s, m in sorted(arrivals.meters.items())}
         self.report.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
+        self.report.sketches = self.collector.sketches
+        self.report.delays = self.collector.delays
+        self.report.samples = self.collector.sampled()
         self.report.edges = {
             edge: (m.probes, m.matches, m.seconds, m.pairs, m.hits)
             for edge, m in sorted(self.prober.meters.items())

@@ -3,14 +3,8 @@
 The index is the sorted array of hashes with their row numbers, and a directory: bucket ``b``
 holds the hashes whose top ``k`` bits are ``b``, and ``starts[b]`` is where it begins. With about
 as many buckets as entries a probe finds its lower bound after half a step on average. All three
-arrays are plain and position independent, so a segment maps them from its file.
-
->>> from anabranch_runtime.vectors.keys import key_vector
->>> import pyarrow as pa
->>> stored = build_index(key_vector([pa.array([5, 6, 5, None])], ["bigint"]))
->>> probes = key_vector([pa.array([6, 7, 5])], ["bigint"]).hashes
->>> [a.tolist() for a in stored.probe(probes)]
-[[0, 2, 2], [1, 0, 2]]
+arrays are plain and position independent, so a segment maps them from its file; ``matching`` probes
+them.
 """
 
 from __future__ import annotations
@@ -29,9 +23,6 @@ if TYPE_CHECKING:
     from anabranch_runtime.vectors.arrays import Ints
 
 U32 = npt.NDArray[np.uint32]
-
-#: Linear steps from the bucket's start before a probe falls back to a binary search.
-_STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +45,7 @@ class HashIndex:
         return len(self.hashes)
 
     def validate(self) -> None:
-        """Check the invariants that :meth:`probe` relies on."""
+        """Check the invariants that probes rely on."""
         n = len(self.hashes)
         k = (len(self.starts) - 1).bit_length() - 1
         assert len(self.rows) == n
@@ -67,60 +58,6 @@ class HashIndex:
         assert int(self.starts[-1]) == n
         buckets = self.hashes >> np.uint64(64 - k)
         assert np.array_equal(np.searchsorted(buckets, np.arange(2**k)), self.starts[:-1])
-
-    def probe(self, hashes: U64) -> tuple[Ints, Ints]:
-        """Every pair (position in ``hashes``, row) whose hashes are equal.
-
-        Ordered by position, then by row. The walk to the lower bound needs no test for the end
-        of the bucket or of the array: it stops at the first hash that is not smaller, and what
-        ``clip`` makes of a position behind the end is smaller than any hash that got there.
-        """
-        n = len(self.hashes)
-        if n == 0 or len(hashes) == 0:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        shift = np.uint64(65 - (len(self.starts) - 1).bit_length())
-        bucket = (hashes >> shift).view(np.int64)
-        at = self.starts.take(bucket, mode="clip").astype(np.int64)
-        found = self.hashes.take(at, mode="clip")
-        hit = found == hashes
-        behind = np.flatnonzero(found < hashes)
-        for _ in range(_STEPS):
-            if len(behind) == 0:
-                break
-            wanted = hashes[behind]
-            step = at[behind] + 1
-            at[behind] = step
-            found = self.hashes.take(step, mode="clip")
-            hit[behind] = found == wanted
-            behind = behind[found < wanted]
-        if len(behind):
-            wanted = hashes[behind]
-            step = np.searchsorted(self.hashes, wanted)
-            at[behind] = step
-            hit[behind] = self.hashes.take(step, mode="clip") == wanted
-        positions = np.flatnonzero(hit)
-        at = at[positions]
-        if self.unique or len(positions) == 0:
-            return positions, self.rows.take(at, mode="clip").astype(np.int64)
-        return self._expand(positions, at, hashes[positions], bucket[positions])
-
-    def _expand(self, positions: Ints, at: Ints, hashes: U64, bucket: Ints) -> tuple[Ints, Ints]:
-        """All rows of the runs that begin at ``at``, each with its probe's position."""
-        counts = np.ones(len(at), dtype=np.int64)
-        many = np.flatnonzero(
-            (self.hashes.take(at + 1, mode="clip") == hashes) & (at + 1 < len(self.hashes))
-        )
-        if len(many) == 0:
-            return positions, self.rows.take(at, mode="clip").astype(np.int64)
-        wanted = hashes[many]
-        ends = self.starts.take(bucket[many] + 1, mode="clip").astype(np.int64)
-        shared = np.flatnonzero(self.hashes.take(ends - 1, mode="clip") != wanted)
-        ends[shared] = np.searchsorted(self.hashes, wanted[shared], side="right")
-        counts[many] = ends - at[many]
-        last = np.cumsum(counts)
-        entries = np.arange(last[-1]) + np.repeat(at - last + counts, counts)
-        rows = self.rows.take(entries, mode="clip").astype(np.int64)
-        return np.repeat(positions, counts), rows
 
 
 def build_index(keys: KeyVector) -> HashIndex:

@@ -1,6 +1,8 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
 import { drawTree, forest, highlight, short } from "./graph.js";
+import { edges, span, stores, streams } from "./measured.js";
+import { Tail } from "./tail.js";
 import { changes, shares } from "./what-if.js";
 
 const POLL_MS = 1000;
@@ -15,6 +17,8 @@ let drawn = "";
 let order = [];
 
 const at = (id) => document.getElementById(id);
+const tail = new Tail(at("tail"), at("tail-note"));
+at("tail-query").addEventListener("change", (event) => tail.follow(event.target.value || null));
 
 function make(name, { text = "", ...properties } = {}, ...children) {
   const made = document.createElement(name);
@@ -100,6 +104,20 @@ function showRuntime(current) {
     ["input tuples", runtime.input_tuples.toLocaleString("en")],
     ["late", runtime.late_tuples.toLocaleString("en")],
     ["state", bytes(runtime.state_bytes)],
+    ...(runtime.row_limit
+      ? [
+          ["waiting", runtime.waiting_tuples.toLocaleString("en")],
+          ["most per batch", runtime.row_limit.toLocaleString("en")],
+        ]
+      : []),
+    ...Object.entries(runtime.source_errors ?? {}).map(([stream, why]) => [
+      `${stream} is not read`,
+      why,
+    ]),
+    ...Object.entries(runtime.backfill ?? {}).map(([store, done]) => [
+      `backfill of ${store}`,
+      `${(done * 100).toFixed(0)} %`,
+    ]),
   ]);
 }
 
@@ -124,10 +142,17 @@ function showEpoch(epoch, running) {
     ["gap", epoch.gap === null ? "unknown" : `${(epoch.gap * 100).toFixed(2)} %`],
     ["solved in", `${epoch.solve_ms.toFixed(epoch.solve_ms < 10 ? 1 : 0)} ms`],
     ["found by", epoch.method],
+    ...(epoch.explain.backfill ?? []).map((past) => [
+      `past of ${past.label}`,
+      past.chosen ? "computed in the background" : "answered by its parts",
+    ]),
     ["shared steps", `${epoch.explain.totals?.shared_steps ?? 0} of ${epoch.explain.totals?.steps ?? 0}`],
   ]);
   const notes = [];
   if (epoch.fallback) notes.push(epoch.fallback);
+  for (const [name, share] of Object.entries(epoch.estimated ?? {})) {
+    notes.push(`${name} is new: by a sample, ${(share * 100).toFixed(1)} % of its stream.`);
+  }
   if (epoch.assumed.length) {
     notes.push(`Not measured yet, so assumed: how many tuples ${epoch.assumed.join(", ")} receive.`);
   }
@@ -216,6 +241,11 @@ function definition(query) {
   if (query.problem) {
     cell.append(make("p", { className: "problem", text: `${query.problem.message}. ${query.problem.remedy}` }));
   }
+  if (query.failure) {
+    const { batch, message, expression } = query.failure;
+    const text = `Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}.`;
+    cell.append(make("p", { className: "problem", text }));
+  }
   cell.append(make("code", { text: query.sql ?? JSON.stringify(query.query) }));
   return cell;
 }
@@ -246,6 +276,19 @@ function showQueries(queries) {
   const none = make("td", { className: "empty", text: "No queries yet: POST one to /v1/queries." });
   none.colSpan = 7;
   at("queries").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+  offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
+}
+
+/** The queries whose results can be followed; a list that stays the same is left alone, it may be open. */
+function offerTails(names) {
+  const choice = at("tail-query");
+  const known = [...choice.options].slice(1).map((option) => option.value);
+  if (known.join("\n") === names.join("\n")) return;
+  const chosen = names.includes(choice.value) ? choice.value : "";
+  const options = names.map((name) => make("option", { value: name, text: name }));
+  choice.replaceChildren(choice.options[0], ...options);
+  choice.value = chosen;
+  tail.follow(chosen || null);
 }
 
 function showChips(epoch) {
@@ -332,6 +375,74 @@ function showStores(epoch) {
   );
 }
 
+/** The statistics of an epoch that has ended; they never change. */
+async function readStatistics(number) {
+  const key = `statistics ${number}`;
+  if (number < 0) return null;
+  if (!cache.has(key)) {
+    const found = await read(`/v1/epochs/${number}/statistics`);
+    if (found === null) return null;
+    cache.set(key, found);
+  }
+  return cache.get(key);
+}
+
+function meter(name, part, ...figures) {
+  const fill = make("div", { className: "fill" });
+  fill.style.width = `${part * 100}%`;
+  return make(
+    "li",
+    {},
+    make("span", { className: "what", text: name }),
+    make("div", { className: "track", "aria-hidden": "true" }, fill),
+    make("span", { className: "muted number", text: figures.join(" · ") }),
+  );
+}
+
+function delays(stream) {
+  const picture = make("span", {
+    className: "delays",
+    role: "img",
+    "aria-label": stream.bars.map((b) => `${b.label}: ${(b.part * 100).toFixed(1)} %`).join(", "),
+  });
+  for (const bar of stream.bars) {
+    const made = make("span", { title: `${bar.label}: ${bar.tuples.toLocaleString("en")}` });
+    made.style.height = `${bar.tuples ? Math.max(bar.part * 100, 12) : 0}%`;
+    picture.append(made);
+  }
+  return picture;
+}
+
+function showMeasured(found) {
+  const rows = streams(found).map((s) =>
+    make(
+      "tr",
+      {},
+      make("td", { className: "name", text: s.name }),
+      make("td", { className: "number", text: short(s.tuples_per_second) }),
+      make("td", { className: "number", text: short(s.tuples_per_event_second) }),
+      make("td", { className: "number", text: s.late.toLocaleString("en") }),
+      make("td", {}, s.bars.length ? delays(s) : "–"),
+      make("td", { className: "number", text: span(s.delay_us.p99) }),
+    ),
+  );
+  const none = make("td", { className: "empty", text: "Nothing yet: figures come when an epoch has ended." });
+  none.colSpan = 6;
+  at("measured").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+  const sizes = stores(found);
+  at("measured-note").textContent = found
+    ? `in epoch ${found.epoch}, ${found.batches} batches${sizes.omitted ? `; ${sizes.omitted} smaller stores not shown` : ""}`
+    : "";
+  at("sizes").replaceChildren(
+    ...sizes.rows.map((s) => meter(s.name, s.part, `${s.tuples.toLocaleString("en")} tuples`, bytes(s.bytes))),
+  );
+  at("dearest").replaceChildren(
+    ...edges(found).map((e) =>
+      meter(e.name, e.part, `${e.probes.toLocaleString("en")} probes`, `${(e.nanoseconds / 1e6).toFixed(1)} ms`),
+    ),
+  );
+}
+
 function showHistory(epochs, shown) {
   const most = Math.max(1e-9, ...epochs.map((e) => Math.max(e.cost, e.individual_cost ?? 0)));
   at("history").replaceChildren(
@@ -381,6 +492,7 @@ async function refresh() {
     showShares(epoch);
     showChanges(epoch);
     showPlan(epoch);
+    showMeasured(await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1));
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
     showHistory(epochs.items, epoch?.epoch);

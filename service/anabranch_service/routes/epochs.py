@@ -9,9 +9,10 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
+from anabranch_service.measured import statistics_out
 from anabranch_service.planning import digest
 from anabranch_service.views import epoch_out, epoch_summary, runtime_out
-from anabranch_service.wire import CurrentEpoch, EpochList, EpochOut
+from anabranch_service.wire import CurrentEpoch, EpochList, EpochOut, StatisticsOut
 
 router = APIRouter(prefix="/v1/epochs", tags=["epochs"])
 
@@ -85,6 +86,19 @@ async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = Non
     if text is None:
         raise _unknown(number)
     return _tagged(text, IMMUTABLE, if_none_match)
+
+
+@router.get("/{number}/statistics")
+async def get_statistics(number: Number, ctx: Ctx) -> StatisticsOut:
+    """What was measured during an epoch: streams, stores, edges, distinct keys."""
+    found = await ctx.store.statistics(number)
+    if found is None:
+        raise NotFound(
+            "no-statistics",
+            f"no statistics of epoch {number} have been reported",
+            remedy="they are when the epoch has ended; GET /v1/epochs/current says which one runs",
+        )
+    return statistics_out(found)
 
 
 def _tagged(text: str, caching: str, if_none_match: str | None) -> Response:

@@ -13,10 +13,12 @@ from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
 from anabranch_planner.optimiser.uncertainty import cost_range
 from anabranch_planner.plan import Formulation
+from anabranch_planner.sampling import estimate
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
 from anabranch_service.errors import InvalidInput, NotFound
+from anabranch_service.lifecycle import is_wanted
 from anabranch_service.loop import default_planning
 from anabranch_service.normalise import parse, parse_record, usable_streams
 from anabranch_service.planning import (
@@ -35,6 +37,7 @@ from anabranch_service.what_if import (
     Insight,
     Limits,
     Running,
+    decided_in,
     explain_choice,
     read_running,
     rewired_from,
@@ -65,7 +68,12 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
                 remedy="GET /v1/queries lists them",
             )
     streams = usable_streams(await ctx.store.streams())
-    kept = [q for q in registered if q.wanted(now) and q.id not in set(body.drop)]
+    activations, dropped = await ctx.store.activations(), set(body.drop)
+    kept = [
+        q
+        for q in registered
+        if is_wanted(q, activations.get(q.id), now) and q.id not in dropped
+    ]
     queries: list[JoinQuery] = []
     rejected: dict[str, ProblemRecord] = {}
     for record in kept:
@@ -79,10 +87,11 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     for name in body.widths:
         names.require(name, f"widths.{name}")
     stated = _stated(NoStatistics() if snapshot is None else snapshot, body, names)
+    assumed = assume(stated, names, body.distinct, body.selectivity, body.statistics)
     limit = ctx.settings.solve_seconds
     task = Task(
         streams=streams,
-        statistics=assume(stated, names, body.distinct, body.selectivity, body.statistics),
+        statistics=estimate(assumed, queries, await ctx.store.samples()),
         options=options,
         epoch=0,
         sinks={},
@@ -92,7 +101,12 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     published = await ctx.store.published()
     latest = await ctx.store.epoch(published[-1]) if published else None
     running = read_running(latest, registered, streams)
-    task = replace(task, running=rewired_from(running), widths=body.widths)
+    task = replace(
+        task,
+        running=rewired_from(running),
+        widths=body.widths,
+        backfills=decided_in(running),
+    )
     limits = SUMMARY if body.detail == "summary" else FULL
     planned, insight = await asyncio.to_thread(_plan, queries, task, running, limits, body.widths)
     plan = planned.plan
@@ -118,6 +132,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
         statistics_epoch=None if snapshot is None else snapshot.epoch,
         cost_range=CostRangeOut(low=spread.low, high=spread.high),
         assumed=list(planned.assumed),
+        estimated=planned.estimated,
         rejected={
             name: ProblemOut(**problem.model_dump())
             for name, problem in {**rejected, **planned.rejected}.items()

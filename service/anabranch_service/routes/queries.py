@@ -11,12 +11,13 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Header, Query, Response
 
+from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
-from anabranch_service.lifecycle import Status, status_of
+from anabranch_service.lifecycle import LIVE, Status, is_wanted, status_of
 from anabranch_service.normalise import describe, parse, usable_streams
-from anabranch_service.records import QueryRecord
+from anabranch_service.records import QueryRecord, SinkRecord
 from anabranch_service.views import query_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
@@ -46,6 +47,8 @@ async def add_query(
     name = body.id or f"q-{uuid4().hex[:12]}"
     streams = usable_streams(await ctx.store.streams())
     parsed = parse(name, streams, sql=body.sql, query=body.query, window=body.window)
+    check_sink(body.sink.to_sink(), [(o.name, str(o.expr.type)) for o in parsed.projection])
+    await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
         sequence=await ctx.store.next_sequence(),
@@ -114,7 +117,7 @@ async def get_query(name: str, ctx: Ctx) -> QueryOut:
     """One query: what it means, its status, how many results it has given."""
     record = await ctx.store.query(name)
     if record is None:
-        raise _unknown(name)
+        raise unknown_query(name)
     return await _view(ctx, record)
 
 
@@ -129,12 +132,13 @@ async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
         changes["expires_at"] = None
     if body.priority is not None:
         changes["priority"] = body.priority
+    activation = await ctx.store.activation(name)
 
     def change(record: QueryRecord) -> QueryRecord:
-        if not record.wanted(now):
+        if not is_wanted(record, activation, now):
             raise Conflict(
                 "query-ended",
-                f"query {name!r} has been withdrawn, rejected or has expired",
+                f"query {name!r} has been withdrawn, rejected, or has failed or expired",
                 field="id",
                 remedy="register it again under another id",
             )
@@ -161,7 +165,7 @@ async def _update(
 ) -> QueryRecord:
     record = await ctx.store.update_query(name, change)
     if record is None:
-        raise _unknown(name)
+        raise unknown_query(name)
     return record
 
 
@@ -222,7 +226,30 @@ def _kept(text: str, digest: str) -> Response:
     )
 
 
-def _unknown(name: str) -> NotFound:
+async def _check_target(ctx: Context, sink: SinkRecord) -> None:
+    """Refuse a sink that would mix a query's results with another's.
+
+    A Redis Stream belongs to its query for ever, files only while it lives.
+    """
+    wanted = target(sink.to_sink())
+    if wanted is None:
+        return
+    activations, progress = await ctx.store.activations(), await ctx.store.progress()
+    for other in await ctx.store.queries():
+        if target(other.sink.to_sink()) != wanted:
+            continue
+        state = status_of(other, activations.get(other.id), progress, ctx.clock())
+        if state in LIVE or sink.to_sink().kind is SinkKind.REDIS:
+            raise Conflict(
+                "sink-in-use",
+                f"query {other.id!r} writes to {wanted!r}",
+                field="sink",
+                remedy="choose another place",
+            )
+
+
+def unknown_query(name: str) -> NotFound:
+    """What a request for a query that was never registered is answered."""
     return NotFound(
         "unknown-query",
         f"there is no query {name!r}",

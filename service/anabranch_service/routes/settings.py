@@ -46,6 +46,8 @@ def _out(ctx: Context, record: PlanningRecord) -> SettingsOut:
         memory=record.memory,
         copies=record.copies,
         solver=record.solver,
+        backfill=record.backfill,
+        backfill_horizon=record.backfill_horizon,
         mode=ctx.settings.mode.value,
         epoch_batches=ctx.settings.epoch_batches,
     )

@@ -5,22 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.exchange import Activation, Progress
+from anabranch_planner.exchange import Activation, Keys, Progress
+from anabranch_planner.feeds import check_source
 from anabranch_planner.types import parse_type
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
 from anabranch_service.lifecycle import LIVE, status_of
+from anabranch_service.measured import sample_out
 from anabranch_service.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
+from anabranch_service.rows import entries, read_rows, target
 from anabranch_service.views import stream_out
-from anabranch_service.wire import StreamIn, StreamList, StreamOut
+from anabranch_service.wire import (
+    RowsIn,
+    RowsOut,
+    SampleOut,
+    StreamIn,
+    StreamList,
+    StreamOut,
+    StreamPatch,
+)
 
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
 
 DEFAULT_LATENESS = "10 minutes"
+#: Bad rows that an answer names, at most.
+REPORTED = 20
 
 
 @router.post("", status_code=201, responses={200: {"model": StreamOut}})
@@ -53,8 +68,8 @@ async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
 async def list_streams(ctx: Ctx) -> StreamList:
     """All streams."""
     progress = await ctx.store.progress()
-    streams = await ctx.store.streams()
-    return StreamList(items=[stream_out(record, progress) for record in streams.values()])
+    streams, last = await ctx.store.streams(), await ctx.store.last_snapshot()
+    return StreamList(items=[stream_out(record, progress, last) for record in streams.values()])
 
 
 @router.get("/{name}")
@@ -63,7 +78,69 @@ async def get_stream(name: str, ctx: Ctx) -> StreamOut:
     record = await ctx.store.stream(name)
     if record is None:
         raise _unknown(name)
-    return stream_out(record, await ctx.store.progress())
+    return stream_out(record, await ctx.store.progress(), await ctx.store.last_snapshot())
+
+
+@router.patch("/{name}")
+async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
+    """Change how a stream's silence and its late tuples are dealt with, from the next planned
+    epoch on, and what happens where its input was lost, at once. Nothing that is stored is lost
+    by it.
+    """
+    changes: dict[str, object] = {}
+    if "idle_timeout" in body.model_fields_set:
+        changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
+    if body.keep_late is not None:
+        changes["keep_late"] = body.keep_late
+
+    def change(record: StreamRecord) -> StreamRecord:
+        changed = record.model_copy(update=changes)
+        if body.on_loss is not None:
+            source = record.source
+            options = {**source.options, "on_loss": body.on_loss.value}
+            check_source(source.format, source.path, options)
+            changed = changed.model_copy(
+                update={"source": source.model_copy(update={"options": options})}
+            )
+        _check_lateness(changed)
+        return changed
+
+    record = await ctx.store.update_stream(name, change)
+    if record is None:
+        raise _unknown(name)
+    return stream_out(record, await ctx.store.progress(), await ctx.store.last_snapshot())
+
+
+@router.post("/{name}/rows", status_code=202)
+async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> RowsOut:
+    """Send rows to a stream of format ``redis-stream``: all of them, or none if one is bad."""
+    record = await ctx.store.stream(name)
+    if record is None:
+        raise _unknown(name)
+    key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
+    try:
+        rows = read_rows(record, await request.body())
+    except ValidationError as cause:
+        found = cause.errors(include_url=False)[:REPORTED]
+        raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
+    await ctx.store.push(key, entries(rows, payload, field))
+    return RowsOut(rows=len(rows))
+
+
+@router.get("/{name}/sample")
+async def get_sample(name: str, ctx: Ctx) -> SampleOut:
+    """What a uniform sample of a stream's tuples tells about its columns."""
+    if await ctx.store.stream(name) is None:
+        raise _unknown(name)
+    sample = await ctx.store.sample(name)
+    if sample is None:
+        raise NotFound(
+            "no-sample",
+            f"no tuples of stream {name!r} have been sampled",
+            field="name",
+            remedy="the first sample is published at the end of the first epoch that reads it",
+        )
+    return sample_out(name, sample)
 
 
 @router.delete("/{name}", status_code=204)
@@ -89,7 +166,7 @@ def read_stream(body: StreamIn) -> StreamRecord:
     """The record that a request body asks for.
 
     Raises:
-        InvalidInput: a type, an event time or a lateness that can't be used.
+        InvalidInput: a type, an event time, a lateness or a time-out that can't be used.
         StreamError: the columns contradict each other.
     """
     given = body.columns
@@ -107,9 +184,13 @@ def read_stream(body: StreamIn) -> StreamRecord:
         columns=tuple(columns),
         event_time=body.event_time,
         lateness=_lateness(body),
+        idle_timeout=_idle_timeout(body.idle_timeout),
+        keep_late=body.keep_late,
         source=SourceRecord(**body.source.model_dump()),
     )
     record.to_stream()
+    check_source(record.source.format, record.source.path, record.source.options)
+    _check_lateness(record)
     return record
 
 
@@ -127,6 +208,38 @@ def _lateness(body: StreamIn) -> int | None:
             remedy="declare event_time, or leave lateness out",
         )
     return read_duration(DEFAULT_LATENESS if text is None else text, "lateness")
+
+
+def _idle_timeout(text: str | None) -> int | None:
+    if text is None:
+        return None
+    micros = read_duration(text, "idle_timeout")
+    if micros == 0:
+        raise InvalidInput(
+            "bad-idle-timeout",
+            "a time-out of nothing: every stream would always be idle",
+            field="idle_timeout",
+            remedy="give a positive duration, or leave it out",
+        )
+    return micros
+
+
+def _check_lateness(record: StreamRecord) -> None:
+    """Refuse what has no meaning where no tuple can be late."""
+    if record.idle_timeout is not None and (record.event_time is None or record.lateness is None):
+        raise InvalidInput(
+            "idle-timeout-without-watermark",
+            f"stream {record.name!r} has no watermark that a time-out could move",
+            field="idle_timeout",
+            remedy="declare event_time with a bounded lateness, or leave idle_timeout out",
+        )
+    if record.keep_late and record.event_time is None:
+        raise InvalidInput(
+            "keep-late-without-event-time",
+            f"stream {record.name!r} has no event time to be late by",
+            field="keep_late",
+            remedy="declare event_time, or leave keep_late out",
+        )
 
 
 def _users(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from fastapi import APIRouter, Response
@@ -55,7 +56,9 @@ async def readyz(ctx: Ctx) -> Ready:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(ctx: Ctx) -> Response:
-    """Prometheus metrics of this process."""
+    """Prometheus metrics of this process, and of the runtime's sources."""
+    with contextlib.suppress(RedisError):
+        ctx.metrics.show(await ctx.store.progress())
     return Response(generate_latest(ctx.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

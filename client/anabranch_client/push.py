@@ -1,0 +1,89 @@
+"""Rows for ``stream push``: from a Parquet file or JSON lines, as JSON values, some at a time."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_client.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: Rows of one request.
+ROWS = 5_000
+
+
+def json_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's values as JSON has them.
+
+    >>> json_row({"d": Decimal("1.50"), "b": bytes([1, 2]), "n": None, "day": date(2024, 5, 1)})
+    {'d': '1.50', 'b': 'AQI=', 'n': None, 'day': '2024-05-01'}
+    """
+    return {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+def rows_of(file: str, standard_input: TextIO) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a Parquet file, or of JSON lines (any other file, or ``-``).
+
+    Raises:
+        UsageError: the file can't be read.
+    """
+    if file == "-":
+        yield from _lines(standard_input, "standard input")
+        return
+    path = Path(file)
+    try:
+        if path.suffix == ".parquet":
+            with pq.ParquetFile(path) as source:
+                for batch in source.iter_batches(batch_size=ROWS):
+                    yield [json_row(row) for row in batch.to_pylist()]
+        else:
+            with path.open(encoding="utf-8") as lines:
+                yield from _lines(lines, file)
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as cause:
+        raise UsageError(
+            f"{file} can't be read: {cause}",
+            field="file",
+            remedy="give a Parquet file, or JSON lines",
+        ) from cause
+
+
+def _lines(lines: TextIO, name: str) -> Iterator[list[dict[str, Any]]]:
+    numbered = enumerate(lines, 1)
+    while chunk := list(islice(numbered, ROWS)):
+        rows = []
+        for number, line in chunk:
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise UsageError(
+                    f"line {number} of {name} is no JSON object",
+                    field="file",
+                    remedy="one object per line",
+                )
+            rows.append(row)
+        if rows:
+            yield rows

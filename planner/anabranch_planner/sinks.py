@@ -1,0 +1,375 @@
+"""Where a query's results go: the specification, and what can be known to be wrong with one.
+
+Nothing is opened here. A format that this module knows has its options checked when a query is
+registered; any other format is taken to be a batch writer that Spark finds at run time, and its
+options are passed on as they are. Options that begin with ``anabranch.`` are this system's own,
+for every format that Spark writes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from anabranch_planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: What our own options of Spark's formats begin with.
+OWN = "anabranch."
+#: A column that says of each row which query and batch it comes from.
+BATCH_COLUMN = "anabranch.batchColumn"
+#: Columns, comma-separated, that files and tables are partitioned by.
+PARTITION_BY = "anabranch.partitionBy"
+#: The column that becomes a Kafka message's key.
+KEY = "anabranch.key"
+
+#: An option's value names a variable of the runtime's environment, so that secrets stay there.
+REFERENCE = re.compile(r"\$\{(ANABRANCH_SINK_[A-Z0-9_]+)\}")
+_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas\.config|access\.?key", re.I)
+_IN_ADDRESS = re.compile(r"[?&;:](password|passwd|pwd|user_?info)=(?!\$\{ANABRANCH_SINK_)", re.I)
+
+
+class SinkError(PlannerError):
+    """A sink that can't be written to, whatever the runtime finds."""
+
+
+class SinkKind(StrEnum):
+    """Who writes a sink: nobody (``COUNT``), this system, or Spark (``FILES``, ``TABLE``)."""
+
+    COUNT = "count"
+    PARQUET = "parquet"
+    REDIS = "redis-stream"
+    FILES = "files"
+    TABLE = "table"
+
+
+class Payload(StrEnum):
+    """What an entry of a Redis Stream holds: one row as JSON, or many as an Arrow stream."""
+
+    JSON = "json"
+    ARROW = "arrow"
+
+
+#: Rows per entry of a Redis Stream with Arrow payload, unless the option ``rows`` says otherwise.
+ARROW_ROWS = 1000
+
+_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
+_FILES = ("compression", "maxRecordsPerFile")
+#: File format -> the options of Spark's writer. One that ends with ``*`` is a prefix.
+_FILE_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "parquet": ("parquet.*",),
+    "orc": ("orc.*",),
+    "json": (*_DATES, "encoding", "lineSep", "ignoreNullFields", "pretty"),
+    "csv": (
+        *_DATES,
+        *("sep", "delimiter", "encoding", "charset", "quote", "escape", "header", "nullValue"),
+        *("emptyValue", "charToEscapeQuoteEscaping", "quoteAll", "escapeQuotes", "lineSep"),
+        *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"),
+    ),
+    "text": ("encoding", "lineSep"),
+    "xml": (
+        *_DATES,
+        *("rowTag", "rootTag", "declaration", "arrayElementName", "attributePrefix", "valueTag"),
+        *("nullValue", "encoding", "validateName", "indent"),
+    ),
+    "avro": ("avroSchema", "recordName", "recordNamespace", "positionalFieldMatching", "avro.*"),
+}
+_REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
+#: Options by which the runtime makes a sink idempotent, or that would take results away.
+_RESERVED = {
+    "delta": ("txnAppId", "txnVersion", "replaceWhere", "overwriteSchema"),
+    "jdbc": ("truncate", "query"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSpec:
+    """Where one query's results go.
+
+    Attributes:
+        format: ``parquet`` (the default: files in the results directory), ``count``,
+            ``redis-stream``, or what Spark's ``DataFrameWriter.format`` takes.
+        options: (name, value), sorted by name.
+        path: where files or a table by path are; None: below the results directory.
+        mode: always ``append``: a sink never loses what earlier batches have written.
+    """
+
+    format: str = "parquet"
+    options: tuple[tuple[str, str], ...] = ()
+    path: str | None = None
+    mode: str = "append"
+
+    @property
+    def kind(self) -> SinkKind:
+        """Who writes it."""
+        if self.format == "count":
+            return SinkKind.COUNT
+        if self.format == "redis-stream":
+            return SinkKind.REDIS
+        if self.format == "parquet" and not self.options and self.path is None:
+            return SinkKind.PARQUET
+        return SinkKind.FILES if self.format in _FILE_OPTIONS else SinkKind.TABLE
+
+    def option(self, name: str) -> str | None:
+        """An option's value; names are compared without regard to case, as Spark does."""
+        return next((v for k, v in self.options if k.lower() == name.lower()), None)
+
+    def to_json(self) -> str | dict[str, Any]:
+        """The wire form: a name where the format says all, which is what earlier releases read."""
+        if self == SinkSpec(self.format):
+            return self.format
+        return {
+            "format": self.format,
+            "options": dict(self.options),
+            "path": self.path,
+            "mode": self.mode,
+        }
+
+    @staticmethod
+    def from_json(doc: str | dict[str, Any]) -> SinkSpec:
+        """The sink that :meth:`to_json` wrote, in this release or an earlier one."""
+        if isinstance(doc, str):
+            return SinkSpec(doc)
+        options = tuple(sorted(doc.get("options", {}).items()))
+        return SinkSpec(doc["format"], options, doc.get("path"), doc.get("mode", "append"))
+
+
+def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
+    """Refuse a sink that can't work.
+
+    Args:
+        sink: as registered.
+        columns: (name, type) of the query's results.
+
+    Raises:
+        SinkError: naming the field and the remedy.
+
+    >>> check_sink(SinkSpec("json", (("colour", "red"),)), [("a", "int")])
+    Traceback (most recent call last):
+        ...
+    anabranch_planner.sinks.SinkError: sink.options.colour: the sink json has no option 'colour' \
+(it has compression, dateFormat, encoding, ignoreNullFields, lineSep, locale, maxRecordsPerFile, \
+pretty, timeZone, timestampFormat, timestampNTZFormat, anabranch.batchColumn, anabranch.partitionBy)
+    """
+    if sink.mode != "append":
+        raise SinkError(
+            "bad-sink",
+            f"a sink can't be written in mode {sink.mode!r}: each batch would undo the one before",
+            field="sink.mode",
+            remedy="leave it out, or say append",
+        )
+    lowered = [name.lower() for name, _ in sink.options]
+    for name, _ in sink.options:
+        if lowered.count(name.lower()) > 1:
+            raise SinkError(
+                "bad-sink",
+                f"option {name!r} is given more than once (case does not matter)",
+                field=f"sink.options.{name}",
+                remedy="give it once",
+            )
+    _check_options(sink)
+    _check_secrets(sink)
+    if sink.kind is SinkKind.REDIS:
+        _check_redis(sink)
+    elif sink.kind in (SinkKind.FILES, SinkKind.TABLE):
+        _check_columns(sink, columns)
+
+
+def _known_options(sink: SinkSpec) -> tuple[str, ...] | None:
+    """The options that the format has; None where only the writer itself knows."""
+    own = (BATCH_COLUMN, PARTITION_BY)
+    if sink.kind is SinkKind.COUNT:
+        return ()
+    if sink.kind is SinkKind.REDIS:
+        return _REDIS_OPTIONS
+    if sink.format in _FILE_OPTIONS:
+        return (*sorted((*_FILES, *_FILE_OPTIONS[sink.format])), *own)
+    if sink.format == "kafka":
+        return ("topic", "includeHeaders", "kafka.*", KEY, BATCH_COLUMN)
+    return None
+
+
+def _check_options(sink: SinkSpec) -> None:
+    known = _known_options(sink)
+    takes_no_path = sink.kind in (SinkKind.COUNT, SinkKind.REDIS) or sink.format in (
+        "kafka",
+        "jdbc",
+    )
+    if sink.kind is SinkKind.FILES or sink.format == "delta":
+        if sink.path is not None and not sink.path.startswith("/") and "://" not in sink.path:
+            raise SinkError(
+                "bad-sink",
+                f"{sink.path!r} is relative, and the runtime's directory is not yours",
+                field="sink.path",
+                remedy="give it in full",
+            )
+        if sink.path is None and sink.format == "delta":
+            raise SinkError(
+                "bad-sink", "a Delta table needs a path", field="sink.path", remedy="give it"
+            )
+    if sink.path is not None and takes_no_path:
+        raise SinkError(
+            "bad-sink",
+            f"the sink {sink.format} has no path",
+            field="sink.path",
+            remedy="leave it out",
+        )
+    for name, _ in sink.options:
+        allowed = known
+        if known is None:
+            allowed = (BATCH_COLUMN, PARTITION_BY) if name.startswith(OWN) else ("*",)
+        if not any(_fits(name, pattern) for pattern in allowed or ()):
+            raise SinkError(
+                "unknown-sink-option",
+                f"the sink {sink.format} has no option {name!r}",
+                field=f"sink.options.{name}",
+                remedy=f"it has {', '.join(allowed)}" if allowed else "it has none",
+            )
+        if any(name.lower() == r.lower() for r in _RESERVED.get(sink.format, ())):
+            raise SinkError(
+                "unknown-sink-option",
+                f"option {name!r} of {sink.format} is not for queries to set: batches are told "
+                "apart by it, or results would be lost",
+                field=f"sink.options.{name}",
+                remedy="leave it out",
+            )
+    for name in _required(sink):
+        if sink.option(name) is None:
+            raise SinkError(
+                "missing-sink-option",
+                f"the sink {sink.format} needs the option {name!r}",
+                field=f"sink.options.{name}",
+                remedy="give it",
+            )
+
+
+def _required(sink: SinkSpec) -> tuple[str, ...]:
+    return {"kafka": ("kafka.bootstrap.servers",), "jdbc": ("url", "dbtable")}.get(sink.format, ())
+
+
+def _fits(name: str, pattern: str) -> bool:
+    if pattern.endswith("*"):
+        return name.lower().startswith(pattern[:-1].lower())
+    return name.lower() == pattern.lower()
+
+
+def _check_secrets(sink: SinkSpec) -> None:
+    """Registrations can be read back, so what is secret must not be in them."""
+    for name, value in sink.options:
+        secret = _SECRET.search(name) is not None or _IN_ADDRESS.search(value) is not None
+        if not secret and name.lower() == "url":
+            try:
+                secret = urlsplit(value).password is not None
+            except ValueError:
+                secret = False
+        if secret and not REFERENCE.search(value):
+            raise SinkError(
+                "secret-in-sink",
+                f"option {name!r} holds a secret that everybody who can list queries could read",
+                field=f"sink.options.{name}",
+                remedy="write ${ANABRANCH_SINK_<NAME>} and set that variable for the runtime",
+            )
+
+
+def _check_redis(sink: SinkSpec) -> None:
+    payload = sink.option("payload")
+    if payload is not None and payload not in list(Payload):
+        raise SinkError(
+            "bad-sink",
+            f"{payload!r} is no payload",
+            field="sink.options.payload",
+            remedy=f"choose {' or '.join(Payload)}",
+        )
+    for name in ("maxlen", "rows"):
+        text = sink.option(name)
+        if text is not None and (not text.isascii() or not text.isdigit() or int(text) < 1):
+            raise SinkError(
+                "bad-sink",
+                f"{text!r} is no positive number",
+                field=f"sink.options.{name}",
+                remedy="give a whole number of at least 1",
+            )
+    if sink.option("rows") is not None and payload != Payload.ARROW:
+        raise SinkError(
+            "bad-sink",
+            "rows per entry can be chosen for payload arrow only",
+            field="sink.options.rows",
+            remedy="leave it out: an entry with payload json is one row",
+        )
+    url = sink.option("url")
+    if url is not None and not url.startswith(("redis://", "rediss://", "unix://", "${")):
+        raise SinkError(
+            "bad-sink",
+            f"{url!r} is no address of a Redis",
+            field="sink.options.url",
+            remedy="give redis://host:port/db, or leave it out for the pipeline's own",
+        )
+    if sink.option("stream") == "":
+        raise SinkError(
+            "bad-sink", "the stream has no name", field="sink.options.stream", remedy="name it"
+        )
+
+
+def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
+    names = {name.lower(): kind for name, kind in columns}
+    added = sink.option(BATCH_COLUMN)
+    if added is not None and (not added or added.lower() in names):
+        raise SinkError(
+            "bad-sink",
+            f"{added!r} is no name that a further column could have",
+            field=f"sink.options.{BATCH_COLUMN}",
+            remedy="choose a name that the query's results do not have",
+        )
+    for option in (PARTITION_BY, KEY):
+        for name in (sink.option(option) or "").split(",") if sink.option(option) else ():
+            if name.strip().lower() not in names:
+                raise SinkError(
+                    "unknown-column",
+                    f"the query's results have no column {name.strip()!r}",
+                    field=f"sink.options.{option}",
+                    remedy=f"they have {', '.join(n for n, _ in columns)}",
+                )
+    parts = partition_columns(sink)
+    if parts and len(set(map(str.lower, parts))) >= len(names):
+        raise SinkError(
+            "bad-sink",
+            "no column is left beside those that the files are partitioned by",
+            field=f"sink.options.{PARTITION_BY}",
+            remedy="leave at least one out",
+        )
+    if sink.format == "text" and (len(columns) != 1 or columns[0][1] != "string"):
+        raise SinkError(
+            "bad-sink",
+            "text files hold one string column, the query's results have "
+            + ", ".join(f"{n} {t}" for n, t in columns),
+            field="sink.format",
+            remedy="select one string, or choose csv or json",
+        )
+    if sink.format == "kafka" and sink.option("topic") is None and "topic" not in names:
+        raise SinkError(
+            "missing-sink-option",
+            "nothing says which topic the results go to",
+            field="sink.options.topic",
+            remedy="give the option topic, or select a column of that name",
+        )
+
+
+def target(sink: SinkSpec) -> str | None:
+    """What two queries can't both write to; None where nothing is known to speak against it."""
+    if sink.kind is SinkKind.FILES and sink.path is not None:
+        return sink.path.rstrip("/")
+    stream = sink.option("stream")
+    if sink.kind is SinkKind.REDIS and stream is not None:
+        return f"stream {stream}"
+    return None
+
+
+def partition_columns(sink: SinkSpec) -> tuple[str, ...]:
+    """The columns that files or a table are partitioned by."""
+    text = sink.option(PARTITION_BY)
+    return tuple(part.strip() for part in text.split(",")) if text else ()

@@ -1,0 +1,65 @@
+"""Places where a test may stop a running pipeline, to kill one of its processes just there.
+
+A testing facility, off unless ``ANABRANCH_FAULTS`` names a folder when the process starts; then
+every process of the runtime looks for a file there that is called as the point it has reached.
+Whoever finds one renames it to ``<point>.held``, writes its process id into it, and stands still
+until that file is gone. So a test arms a point by creating a file, waits for the held one, kills
+what it likes, and lets the rest go on by deleting it. A point strikes once per arming.
+
+Nothing of this lies on the path of tuples: a batch passes about ten points per task.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from enum import StrEnum
+from pathlib import Path
+
+_FOLDER = os.environ.get("ANABRANCH_FAULTS")
+#: Seconds between two looks at whether a process that stands still may go on.
+_LOOK = 0.002
+
+
+class Point(StrEnum):
+    """The steps of the batch protocol, in its order; the driver's but where a task is named."""
+
+    WAITING = "waiting"
+    """While the epoch's ruleset is waited for."""
+    CHOOSING = "choosing"
+    """Before epoch and ruleset of the batch are recorded."""
+    CHOSEN = "chosen"
+    """After that, before the tasks start."""
+    STORING = "storing"
+    """A task: its pack is written but not yet under its name."""
+    MERGING = "merging"
+    """A task: segments are about to be merged into its pack."""
+    STORED = "stored"
+    """A task: its arrivals' pack is complete, the others do not know of it."""
+    STAGING = "staging"
+    """A task: its result files are written but not closed."""
+    STAGED = "staged"
+    """All tasks have reported; nothing is published."""
+    PUBLISHED = "published"
+    """Results are under their final names; the batch is not committed."""
+    COMMITTED = "committed"
+    """The manifest has the batch; Spark's commit log does not."""
+    BOUNDARY = "boundary"
+    """Before the end of an epoch is reported."""
+
+
+def reach(point: Point) -> None:
+    """Say that this process is at ``point``; returns at once unless a test has armed it."""
+    if _FOLDER is not None:
+        _stand_still(Path(_FOLDER), point)
+
+
+def _stand_still(folder: Path, point: Point) -> None:
+    held = folder / f"{point}.held"
+    try:
+        (folder / point).rename(held)
+    except OSError:
+        return
+    held.write_text(str(os.getpid()))
+    while held.exists():
+        time.sleep(_LOOK)

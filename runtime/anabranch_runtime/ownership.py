@@ -1,0 +1,160 @@
+"""Who needs what of a ruleset, and the ruleset that is left when some queries have failed.
+
+A query fails when an expression that it needs can't be evaluated (division by zero, overflow, a
+cast). What fails with it is everything that serves failed queries only; the rest goes on. So every
+rule has *users*: the queries whose results can't be had without it.
+
+* An output rule has its query.
+* An edge has the users of what hangs on it: outputs, probes, and the intermediate results that are
+  kept from it.
+* A store has the users of the probes that read it, the steps that replace an intermediate result
+  included. A relation has the queries that it is a member of.
+
+An expression common to several users of a rule fails all of them, and nobody else: what a shared
+edge checks is what all of its users have in common (``planner.compile``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from anabranch_planner.ruleset import Edge, IndexSpec, arrival_edge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from anabranch_planner.model import QueryId, RelationId
+    from anabranch_planner.ruleset import KeyPart, ProbeRule, Ruleset, StoreId
+
+    Queries = frozenset[QueryId]
+    #: A store and one of its indexes.
+    Indexed = tuple[StoreId, IndexSpec]
+
+_K = TypeVar("_K")
+_NOBODY: frozenset[QueryId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The users of a ruleset's parts; a part that is missing has none."""
+
+    edges: Mapping[Edge, Queries]
+    stores: Mapping[StoreId, Queries]
+    relations: Mapping[RelationId, Queries]
+    indexes: Mapping[Indexed, Queries]
+
+    def of_edge(self, edge: Edge) -> Queries:
+        """The queries that need what arrives on ``edge``."""
+        return self.edges.get(edge, _NOBODY)
+
+    def of_store(self, store: StoreId) -> Queries:
+        """The queries whose probes read ``store``."""
+        return self.stores.get(store, _NOBODY)
+
+    def of_relation(self, relation: RelationId) -> Queries:
+        """The queries that ``relation`` is a member of."""
+        return self.relations.get(relation, _NOBODY)
+
+    def of_index(self, store: StoreId, index: IndexSpec) -> Queries:
+        """The queries whose probes use an index of ``store``."""
+        return self.indexes.get((store, index), _NOBODY)
+
+
+@lru_cache(maxsize=4)
+def ownership(ruleset: Ruleset) -> Ownership:
+    """The users of every part of ``ruleset``."""
+    edges: dict[Edge, Queries] = {}
+    stores: dict[StoreId, Queries] = {}
+    for output in ruleset.output_rules:
+        edges[output.edge] = edges.get(output.edge, _NOBODY) | {output.query}
+    relations: dict[RelationId, Queries] = {}
+    for query in ruleset.queries:
+        for _, _, relation in query.members:
+            relations[relation] = relations.get(relation, _NOBODY) | {query.id}
+    arrivals = {arrival_edge(r) for r in relations}
+    grown = True
+    while grown:  # Once per level of probes, and once more to see that nothing has changed.
+        grown = False
+        for rule in ruleset.probe_rules:
+            users = edges.get(rule.out, _NOBODY)
+            grown |= _grow(edges, rule.edge, users)
+            for read in (rule.store, *(step.store for step in rule.fill)):
+                grown |= _grow(stores, read, users)
+        for insert in ruleset.store_rules:
+            if insert.edge not in arrivals:
+                grown |= _grow(edges, insert.edge, stores.get(insert.store, _NOBODY))
+        for backfill in ruleset.backfill_rules:
+            for step in backfill.steps:
+                grown |= _grow(stores, step.store, stores.get(backfill.store, _NOBODY))
+    indexes: dict[Indexed, Queries] = defaultdict(frozenset)
+    for (store, index), edge in _index_uses(ruleset.probe_rules):
+        indexes[store, index] |= edges.get(edge, _NOBODY)
+    return Ownership(edges, stores, relations, dict(indexes))
+
+
+def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
+    before = known.get(key, _NOBODY)
+    if users <= before:
+        return False
+    known[key] = before | users
+    return True
+
+
+def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
+    """``ruleset`` less ``failed`` queries and what serves only them.
+
+    What it keeps it keeps as it is, so a store of it holds what the whole ruleset would put there,
+    but for indexes that nobody uses any more.
+    """
+    gone = frozenset(q.id for q in ruleset.queries if q.id in failed)
+    return _without(ruleset, gone) if gone else ruleset
+
+
+@lru_cache(maxsize=4)
+def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
+    users = ownership(ruleset)
+
+    def stays(of: Queries) -> bool:
+        return not of or not of <= gone
+
+    relations = {r.id for r in ruleset.relations if stays(users.of_relation(r.id))}
+    stores = [
+        s
+        for s in ruleset.stores
+        if stays(users.of_store(s.id)) and relations.issuperset(s.relations)
+    ]
+    probes = tuple(p for p in ruleset.probe_rules if stays(users.of_edge(p.out)))
+    edges = {arrival_edge(r) for r in relations} | {p.out for p in probes}
+    # A copy that nobody reads goes where nothing else keeps its maintenance going.
+    starved = {r.store for r in ruleset.store_rules if r.edge not in edges}
+    stores = [s for s in stores if s.id not in starved]
+    kept = {s.id for s in stores}
+    used = {indexed for indexed, _ in _index_uses(probes)}
+    return replace(
+        ruleset,
+        relations=tuple(r for r in ruleset.relations if r.id in relations),
+        queries=tuple(q for q in ruleset.queries if q.id not in gone),
+        stores=tuple(
+            replace(s, indexes=tuple(i for i in s.indexes if (s.id, i) in used)) for s in stores
+        ),
+        store_rules=tuple(r for r in ruleset.store_rules if r.store in kept),
+        probe_rules=probes,
+        output_rules=tuple(o for o in ruleset.output_rules if o.query not in gone),
+        sketches=tuple(s for s in ruleset.sketches if s[0] in relations),
+        backfill_rules=tuple(b for b in ruleset.backfill_rules if b.store in kept),
+    )
+
+
+def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
+    """Which index each probe uses, and on behalf of which edge."""
+    for rule in probes:
+        yield (rule.store, _index(rule.key)), rule.out
+        for step in rule.fill:
+            yield (step.store, _index(step.key)), rule.out
+
+
+def _index(key: tuple[KeyPart, ...]) -> IndexSpec:
+    return IndexSpec(tuple((k.build, k.type) for k in key))

@@ -1,0 +1,71 @@
+"""Tuples that are set aside: files of late and invalid ones, per stream, for streams that ask.
+
+``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
+three more: ``_reason`` (``late``: below the watermark; ``invalid``: without event time),
+``_batch``, and ``_watermark``, the stream's at the start of that batch (null where it had none).
+Underscores are put before these names until they differ from the stream's own, case aside. The
+files go by the protocol of results (:mod:`anabranch_runtime.sinks.parquet`): staged by the
+attempt, moved before the batch commits, replaced where a batch is applied again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+#: The folder below the results. No query can have a name that begins with a dot.
+LATE = ".late"
+_OWN = ("_reason", "_batch", "_watermark")
+
+
+def own_columns(names: Iterable[str]) -> tuple[str, str, str]:
+    """The names of the three columns beside a stream's ``names``.
+
+    >>> own_columns(["id", "_BATCH"])
+    ('__reason', '__batch', '__watermark')
+    """
+    taken = {name.lower() for name in names}
+    mark = ""
+    while any(mark + name in taken for name in _OWN):
+        mark += "_"
+    reason, batch, watermark = (mark + name for name in _OWN)
+    return reason, batch, watermark
+
+
+def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
+    """``rows`` with why, when and (microseconds) by which watermark they were set aside."""
+    count = rows.num_rows
+    mark = pa.scalar(watermark, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    columns = [
+        *rows.columns,
+        pa.repeat(pa.scalar(reason), count),
+        pa.repeat(pa.scalar(batch, pa.int64()), count),
+        pa.repeat(mark, count),
+    ]
+    names = rows.schema.names
+    return pa.RecordBatch.from_arrays(columns, names=[*names, *own_columns(names)])
+
+
+def write_late(path: Path, pieces: Sequence[pa.RecordBatch]) -> None:
+    """Write what one task has set aside of one stream in one batch."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_batches(pieces), path)
+
+
+def publish_late(results: Path, batch: int, staged: Iterable[tuple[str, int, Path]]) -> None:
+    """Move a batch's staged files, (stream, task, file), to their final names."""
+    prefix = f"{batch:010d}-"
+    folder = results / LATE
+    if folder.exists():
+        for stale in folder.glob(f"*/{prefix}*.parquet"):
+            stale.unlink()
+    for stream, task, file in staged:
+        target = folder / stream / f"{prefix}{task:05d}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(target)

@@ -1,0 +1,80 @@
+"""Results that wait for a sink that does not take them.
+
+A sink outside that fails (a broker that is down, a full disk) must lose nothing and must not stop
+other queries. What it does not take is parked in ``.outbox/<query>/<batch>/`` in the results
+directory, where it is made durable with what has been published, and the batch commits. Parked
+batches are delivered later, in order, before any younger one.
+
+A batch that has been parked and then does not commit is repeated, so its parked results are
+dropped when the outbox is opened again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.sinks.delivery import Delivery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DESCRIPTION = "delivery.json"
+_UNFINISHED = ".unfinished"
+
+
+class Outbox:
+    """The parked deliveries of all queries."""
+
+    def __init__(self, directory: Path, next_batch: int) -> None:
+        """Open it, without what was parked for ``next_batch`` and later."""
+        self._directory = directory
+        self._waiting: dict[str, list[int]] = {}
+        for folder in sorted(directory.glob("*/*")):
+            if folder.name == _UNFINISHED or int(folder.name) >= next_batch:
+                shutil.rmtree(folder)
+            else:
+                self._waiting.setdefault(folder.parent.name, []).append(int(folder.name))
+
+    def queries(self) -> tuple[str, ...]:
+        """The queries that something is parked for."""
+        return tuple(self._waiting)
+
+    def waiting(self, query: str) -> tuple[int, ...]:
+        """The parked batches of a query, oldest first."""
+        return tuple(self._waiting.get(query, ()))
+
+    def park(self, delivery: Delivery) -> tuple[Path, ...]:
+        """Keep a delivery; its files move. Returns where they are."""
+        query = self._directory / delivery.query
+        target, draft = query / f"{delivery.batch:010d}", query / _UNFINISHED
+        for leftover in (target, draft):
+            shutil.rmtree(leftover, ignore_errors=True)
+        draft.mkdir(parents=True)
+        files = [
+            file.rename(draft / f"{number:05d}.parquet")
+            for number, file in enumerate(delivery.files)
+        ]
+        (draft / _DESCRIPTION).write_text(delivery.describe())
+        draft.rename(target)
+        batches = self._waiting.setdefault(delivery.query, [])
+        self._waiting[delivery.query] = sorted({*batches, delivery.batch})
+        return tuple(target / file.name for file in files)
+
+    def oldest(self, query: str) -> Delivery:
+        """The parked delivery that is next."""
+        folder = self._directory / query / f"{self._waiting[query][0]:010d}"
+        files = tuple(sorted(folder.glob("*.parquet")))
+        return Delivery.from_text((folder / _DESCRIPTION).read_text(), files)
+
+    def remove(self, delivery: Delivery) -> None:
+        """Forget a delivery that has been parked, if it has."""
+        batches = self._waiting.get(delivery.query, [])
+        if delivery.batch not in batches:
+            return
+        folder = self._directory / delivery.query
+        done = (folder / f"{delivery.batch:010d}").rename(folder / _UNFINISHED)
+        shutil.rmtree(done)
+        batches.remove(delivery.batch)
+        if not batches:
+            del self._waiting[delivery.query]

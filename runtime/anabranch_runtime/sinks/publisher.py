@@ -1,0 +1,194 @@
+"""The step of the batch protocol that makes a batch's results available, sink by sink."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_planner.sinks import SinkKind
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks import redis_stream
+from anabranch_runtime.sinks.delivery import Delivery, with_secrets, without_secrets
+from anabranch_runtime.sinks.outbox import Outbox
+from anabranch_runtime.sinks.parquet import ParquetSink
+from anabranch_runtime.state.claim import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_runtime.sinks.delivery import Write
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+OUTBOX = ".outbox"
+#: Batches that may wait for one sink before the pipeline stops and its input waits.
+MOST_WAITING = 1000
+#: Seconds between two attempts at a sink that fails: at first, and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sink that has failed ``times`` in a row and is not tried before ``retry``."""
+
+    message: str
+    times: int
+    retry: float
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Hands every query's results to its sink.
+
+    Attributes:
+        results: the results directory.
+        writers: who writes the sinks outside; what has no writer here is parked.
+    """
+
+    results: Path
+    next_batch: int
+    writers: dict[SinkKind, Write] = field(default_factory=dict)
+    _files: ParquetSink = field(init=False)
+    _outbox: Outbox = field(init=False)
+    _failures: dict[str, Failure] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._files = ParquetSink(self.results, self.next_batch)
+        self._outbox = Outbox(self.results / OUTBOX, self.next_batch)
+
+    def publish(
+        self, batch: int, queries: Iterable[QuerySpec], staged: Iterable[tuple[str, int, Path]]
+    ) -> dict[str, tuple[Path, ...]]:
+        """Make a batch's staged files, (query, task, file), available before the batch commits.
+
+        May be called again for the same batch, with the same rows: nothing comes twice, as far
+        as the sinks allow (``docs/sinks.md``).
+
+        Returns:
+            Query -> where its rows are for the time being.
+
+        Raises:
+            SinkError: too much waits for a sink.
+        """
+        sinks = {str(query.id): query.sink for query in queries}
+        own: list[tuple[str, int, Path]] = []
+        outside: dict[str, list[Path]] = {}
+        for query, task, file in sorted(staged):
+            if sinks[query].kind is SinkKind.PARQUET:
+                own.append((query, task, file))
+            else:
+                outside.setdefault(query, []).append(file)
+        found = self._files.publish(batch, own)
+        for query, files in outside.items():
+            delivery = Delivery(query, sinks[query], batch, tuple(files))
+            found[query] = self._deliver(delivery)
+        return found
+
+    def retry(self, *, now: bool = False) -> None:
+        """Deliver what waits for sinks whose pause is over, or for all of them."""
+        for query in self._outbox.queries():
+            if now and query in self._failures:
+                self._failures[query] = replace(self._failures[query], retry=0.0)
+            self._drain(query)
+
+    def finish(self) -> None:
+        """Deliver everything that waits.
+
+        Raises:
+            SinkError: a sink still fails. What waits for it is kept.
+        """
+        self.retry(now=True)
+        for query, message in self.problems().items():
+            raise SinkError(
+                "sink-failed",
+                message,
+                field=f"queries.{query}.sink",
+                remedy="correct it and start the pipeline again: nothing is lost",
+            )
+
+    def problems(self) -> dict[str, str]:
+        """Query -> why its sink does not take its results."""
+        found = {}
+        for query in self._outbox.queries():
+            count = len(self._outbox.waiting(query))
+            failure = self._failures.get(query)
+            reason = failure.message if failure is not None else "not tried yet"
+            found[query] = f"{count} batch{'es wait' if count > 1 else ' waits'}: {reason}"
+        return found
+
+    def _deliver(self, delivery: Delivery) -> tuple[Path, ...]:
+        # Of an earlier attempt at this batch by this process.
+        self._outbox.remove(delivery)
+        if self._drain(delivery.query) and self._write(delivery):
+            return delivery.files
+        if len(self._outbox.waiting(delivery.query)) >= MOST_WAITING:
+            raise SinkError(
+                "sink-blocked",
+                f"{MOST_WAITING} batches of results wait for the sink: "
+                f"{self._failures[delivery.query].message}",
+                field=f"queries.{delivery.query}.sink",
+                remedy="make it available and start the pipeline again, or withdraw the query",
+            )
+        return self._outbox.park(delivery)
+
+    def _drain(self, query: str) -> bool:
+        """Deliver what waits, oldest first; whether nothing does any more."""
+        while self._outbox.waiting(query):
+            failure = self._failures.get(query)
+            if failure is not None and time.monotonic() < failure.retry:
+                return False
+            delivery = self._outbox.oldest(query)
+            if not self._write(delivery):
+                return False
+            self._outbox.remove(delivery)
+        return True
+
+    def _write(self, delivery: Delivery) -> bool:
+        """Write to the sink; whether it took it."""
+        sink = delivery.sink
+        try:
+            writer = self.writers.get(sink.kind)
+            if writer is None:
+                raise SinkError("no-writer", f"nothing here writes {sink.format}")
+            writer(replace(delivery, sink=with_secrets(sink)))
+        except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
+            message = without_secrets(_first_line(error), sink)
+            times = 1 + (self._failures[delivery.query].times if self._known(delivery) else 0)
+            pause = min(FIRST_PAUSE * 2 ** (times - 1), LONGEST_PAUSE)
+            self._failures[delivery.query] = Failure(message, times, time.monotonic() + pause)
+            _LOG.warning(
+                "sink failed",
+                query=delivery.query,
+                batch=delivery.batch,
+                error=message,
+                times=times,
+            )
+            return False
+        if self._failures.pop(delivery.query, None) is not None:
+            _LOG.info("sink works again", query=delivery.query, batch=delivery.batch)
+        return True
+
+    def _known(self, delivery: Delivery) -> bool:
+        return delivery.query in self._failures
+
+
+def local_writers(*, url: str, namespace: str, state: Path) -> dict[SinkKind, Write]:
+    """The writers that need no Spark."""
+
+    def append(delivery: Delivery) -> None:
+        redis_stream.append(delivery, url=url, namespace=namespace, identity=identity(state))
+
+    return {SinkKind.REDIS: append}
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
+    # An error of Spark's that has come through its gateway says on the second line what it is.
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:1000]

@@ -1,0 +1,183 @@
+"""Results appended to a Redis Stream, each exactly once.
+
+Entry ids are ``<batch + 1>-<number within the batch>``. A batch's rows are put in the order of
+their JSON text, which is the same in every attempt whatever task has found them. So an entry id
+always means the same row, and a batch that an earlier attempt has written in part is continued
+where that attempt ended: what a reader has seen stays, and nothing comes twice.
+
+How far the stream has come is kept beside it in the hash ``{<stream>}:anabranch``
+(``owner``, ``batch``, ``next``), moved forward by the script that appends, in one step. The owner
+is one query of one pipeline; nobody else may append.
+
+An entry has one field, ``data``: a row as a JSON object, or an Arrow IPC stream of up to ``rows``
+rows, as the option ``payload`` says. A stream of another pipeline can be read from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import redis
+from redis.exceptions import ResponseError
+
+from anabranch_planner.sinks import ARROW_ROWS, Payload
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks.rows import json_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_runtime.sinks.delivery import Delivery
+
+#: The field of an entry; the same as what a Redis Streams source reads by default.
+FIELD = "data"
+#: Entries per call of the script: few enough that the server is not held up for long.
+ENTRIES = 500
+#: Bytes of entries per call at most, but for one entry that is larger.
+BYTES = 1 << 20
+#: Rows whose JSON text is made at a time.
+ROWS = 1 << 16
+#: Seconds to wait for the server, for a connection and for an answer.
+PATIENCE = 10.0
+
+#: What the server says of a stream that others have written to, and of a key that is no stream.
+_FOREIGN = ("ID specified in XADD", "WRONGTYPE")
+#: KEYS stream, position; ARGV owner, batch, number of the first entry, maxlen (0: any), field,
+#: entries... Returns the number of the entry that comes next, or whose stream it is.
+_APPEND = """
+local known = redis.call('HMGET', KEYS[2], 'owner', 'batch', 'next')
+if known[1] and known[1] ~= ARGV[1] then return {'owner', known[1]} end
+local batch, first = tonumber(ARGV[2]), tonumber(ARGV[3])
+local last, upcoming = tonumber(known[2] or -1), tonumber(known[3] or 0)
+local total = first + #ARGV - 5
+if batch < last then return {'done', tostring(total)} end
+if batch > last then upcoming = 0 end
+if upcoming < first then return {'gap', tostring(upcoming)} end
+for number = upcoming, total - 1 do
+  local id = string.format('%d-%d', batch + 1, number)
+  local entry = ARGV[6 + number - first]
+  if ARGV[4] == '0' then
+    redis.call('XADD', KEYS[1], id, ARGV[5], entry)
+  else
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[4], id, ARGV[5], entry)
+  end
+end
+if total > upcoming then upcoming = total end
+redis.call('HSET', KEYS[2], 'owner', ARGV[1], 'batch', ARGV[2], 'next', tostring(upcoming))
+return {'done', tostring(upcoming)}
+"""
+
+
+def default_stream(namespace: str, query: str) -> str:
+    """Where a query's results go if its sink names no stream."""
+    return f"{namespace}:results:{query}"
+
+
+def position_key(stream: str) -> str:
+    """The hash that says how far ``stream`` has come; in a cluster, on the stream's own node."""
+    return f"{stream}:anabranch" if "{" in stream else f"{{{stream}}}:anabranch"
+
+
+def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> None:
+    """Append a batch's results; a batch that the stream has already is passed over.
+
+    Args:
+        delivery: the batch.
+        url: the pipeline's own Redis, where the sink names no other.
+        namespace: the pipeline's namespace.
+        identity: of the pipeline's state.
+
+    Raises:
+        SinkError: the stream belongs to another query or pipeline, or has entries of others.
+        redis.RedisError: the server does not answer.
+    """
+    sink = delivery.sink
+    stream = sink.option("stream") or default_stream(namespace, delivery.query)
+    payload = Payload(sink.option("payload") or Payload.JSON)
+    connection = redis.Redis.from_url(
+        sink.option("url") or url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
+    )
+    try:
+        script = connection.register_script(_APPEND)
+        number = 0
+        for chunk in _chunks(_entries(delivery, payload)):
+            head = (
+                f"{namespace}/{delivery.query}/{identity}",
+                delivery.batch,
+                number,
+                sink.option("maxlen") or 0,
+                FIELD,
+            )
+            try:
+                found = script(keys=[stream, position_key(stream)], args=[*head, *chunk])
+            except ResponseError as cause:
+                if not any(sign in str(cause) for sign in _FOREIGN):
+                    raise
+                raise SinkError(
+                    "foreign-stream",
+                    f"the Redis Stream {stream!r} takes no entry of batch {delivery.batch}: "
+                    f"{cause}",
+                    field="sink.options.stream",
+                    remedy="somebody else writes to it; name another",
+                ) from cause
+            _check(stream, [bytes(part).decode() for part in found])
+            number += len(chunk)
+    finally:
+        connection.close()
+
+
+def _check(stream: str, answer: list[str]) -> None:
+    outcome, detail = answer
+    if outcome == "owner":
+        raise SinkError(
+            "foreign-stream",
+            f"the Redis Stream {stream!r} belongs to {detail}",
+            field="sink.options.stream",
+            remedy=f"name another; if that one has ended, delete {position_key(stream)!r}",
+        )
+    if outcome == "gap":
+        raise SinkError(
+            "foreign-stream",
+            f"the Redis Stream {stream!r} has been set back to entry {detail} of this batch",
+            field="sink.options.stream",
+            remedy="another process writes as this pipeline; end it",
+        )
+
+
+def _entries(delivery: Delivery, payload: Payload) -> Iterator[bytes]:
+    """A batch's entries in the order that every attempt has."""
+    table = delivery.read()
+    text = _texts(table)
+    order = pc.sort_indices(text)
+    if payload is Payload.JSON:
+        for first in range(0, len(order), ROWS):
+            yield from text.take(order.slice(first, ROWS)).cast(pa.large_binary()).to_pylist()
+        return
+    size = int(delivery.sink.option("rows") or ARROW_ROWS)
+    for first in range(0, len(order), size):
+        rows = table.take(order.slice(first, size)).combine_chunks()
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, rows.schema) as writer:
+            writer.write_table(rows)
+        yield out.getvalue().to_pybytes()
+
+
+def _texts(table: pa.Table) -> pa.Array:
+    batches = table.to_batches(max_chunksize=ROWS)
+    return pa.concat_arrays([pa.array([], pa.large_string()), *map(json_rows, batches)])
+
+
+def _chunks(entries: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Entries by the call."""
+    chunk: list[bytes] = []
+    size = 0
+    for entry in entries:
+        if chunk and (len(chunk) == ENTRIES or size + len(entry) > BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(entry)
+        size += len(entry)
+    if chunk:
+        yield chunk

@@ -1,0 +1,189 @@
+"""Results written by Spark: any format that ``DataFrameWriter`` knows, or finds at run time.
+
+What makes a batch that is written again harmless depends on the format:
+
+* files (``json``, ``csv``, ``orc``, ...): each batch has a directory of its own,
+  ``<path>/anabranch_batch=<batch>``, which is written anew;
+* ``delta``: the table's own log remembers (application, batch) and ignores what it has;
+* ``jdbc`` with the option ``anabranch.batchColumn``: rows of that query and batch are deleted,
+  then inserted in one transaction;
+* everything else, ``kafka`` and ``jdbc`` without that option included: nothing. A crash between
+  the write and the commit of the batch writes it twice.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import functions as f
+
+from anabranch_planner.sinks import BATCH_COLUMN, KEY, OWN, SinkKind, partition_columns
+from anabranch_runtime.sinks.durable import sync_filesystem
+from anabranch_runtime.vectors.arrow_types import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch_planner.sinks import SinkSpec
+    from anabranch_runtime.sinks.delivery import Delivery
+
+#: What the directories of batches are called.
+BATCH_DIRECTORY = "anabranch_batch"
+#: What a table that Spark creates has for a batch column: a query's id, and a batch.
+_MARK_TYPE, _COLUMN_TYPES = "VARCHAR(160)", "createTableColumnTypes"
+#: The columns that Spark's Kafka writer understands.
+_KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
+
+
+def spark_writer(
+    session: SparkSession, *, results: Path, namespace: str, identity: Callable[[], str]
+) -> Callable[[Delivery], None]:
+    """What writes deliveries with ``session``.
+
+    Args:
+        session: the pipeline's session.
+        results: the results directory, for files without a path.
+        namespace: the pipeline's namespace.
+        identity: of the pipeline's state; with the namespace and the query it names the writer
+            in a Delta table's log.
+    """
+
+    def write(delivery: Delivery) -> None:
+        sink = delivery.sink
+        frame = _frame(session, delivery)
+        if sink.kind is SinkKind.FILES:
+            _write_files(frame, delivery, results)
+        elif sink.format == "jdbc":
+            _write_jdbc(session, frame, delivery)
+        elif sink.format == "delta":
+            writer = f"{namespace}/{delivery.query}/{identity()}"
+            marks = {"txnAppId": writer, "txnVersion": str(delivery.batch)}
+            _save(frame, sink, sink.path, marks)
+        elif sink.format == "kafka":
+            _save(_messages(frame, delivery), sink, None)
+        else:
+            _save(frame, sink, sink.path)
+
+    return write
+
+
+def batch_mark(query: str, batch: int) -> str:
+    """The value of a sink's batch column: unique per query and batch, in order of batches."""
+    return f"{query}/{batch:010d}"
+
+
+def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
+    # With the schema at hand Spark starts no job to find it out.
+    columns = ", ".join(f"`{_escaped(c.name)}` {spark_type(c.type)}" for c in delivery.schema())
+    frame = session.read.schema(columns).parquet(*(f"file://{p}" for p in delivery.files))
+    added = delivery.sink.option(BATCH_COLUMN)
+    if added is None:
+        return frame
+    return frame.withColumn(added, f.lit(batch_mark(delivery.query, delivery.batch)))
+
+
+def _escaped(name: str) -> str:
+    return name.replace("`", "``")
+
+
+def _save(
+    frame: DataFrame,
+    sink: SinkSpec,
+    target: str | None,
+    marks: dict[str, str] | None = None,
+    mode: str = "append",
+) -> None:
+    options = {name: text for name, text in sink.options if not name.startswith(OWN)}
+    writer = frame.write.format(sink.format).mode(mode).options(**options).options(**(marks or {}))
+    parts = partition_columns(sink)
+    if parts:
+        writer = writer.partitionBy(*parts)
+    if target is None:
+        writer.save()
+    else:
+        writer.save(target)
+
+
+def _write_files(frame: DataFrame, delivery: Delivery, results: Path) -> None:
+    sink = delivery.sink
+    base = sink.path or f"file://{results / delivery.query}"
+    target = f"{base.rstrip('/')}/{BATCH_DIRECTORY}={delivery.batch:010d}"
+    _save(frame, sink, target, mode="overwrite")
+    local = _local(base)
+    if local is not None and local.is_dir():
+        sync_filesystem(local)
+
+
+def _local(path: str) -> Path | None:
+    """The directory, where it is this machine's."""
+    address = urlsplit(path)
+    if address.scheme == "file":
+        return Path(unquote(address.path))
+    return Path(path) if not address.scheme and os.path.isabs(path) else None
+
+
+def _messages(frame: DataFrame, delivery: Delivery) -> DataFrame:
+    """Kafka messages: rows that have a ``value`` as they are, others as JSON.
+
+    Each carries where it comes from in its headers, which ``includeHeaders`` lets through.
+    """
+    names = {name.lower() for name in frame.columns}
+    key = delivery.sink.option(KEY)
+    if "value" not in names or not names <= _KAFKA:
+        made = [f.to_json(f.struct("*")).alias("value")]
+        if key is not None:
+            made.append(f.col(f"`{_escaped(key)}`").cast("string").alias("key"))
+        if "topic" in names and delivery.sink.option("topic") is None:
+            made.append(f.col("topic").cast("string").alias("topic"))
+        frame = frame.select(*made)
+    if "headers" not in names and (delivery.sink.option("includeHeaders") or "").lower() == "true":
+        headers = [("anabranch-query", delivery.query), ("anabranch-batch", str(delivery.batch))]
+        structs = [
+            f.struct(f.lit(name).alias("key"), f.lit(text).cast("binary").alias("value"))
+            for name, text in headers
+        ]
+        frame = frame.withColumn("headers", f.array(*structs))
+    return frame
+
+
+def _write_jdbc(session: SparkSession, frame: DataFrame, delivery: Delivery) -> None:
+    sink = delivery.sink
+    column = sink.option(BATCH_COLUMN)
+    if column is None:
+        _save(frame, sink, None)
+        return
+    _delete_batch(session, sink, column, batch_mark(delivery.query, delivery.batch))
+    # A string column would become a large object, which not every database can compare.
+    given = sink.option(_COLUMN_TYPES)
+    types = f"{column} {_MARK_TYPE}" if given is None else f"{given}, {column} {_MARK_TYPE}"
+    marks = {} if column.lower() in (given or "").lower() else {_COLUMN_TYPES: types}
+    # One partition is one transaction.
+    _save(frame.coalesce(1), sink, None, marks)
+
+
+def _delete_batch(session: SparkSession, sink: SinkSpec, column: str, mark: str) -> None:
+    """Delete what an earlier attempt at the batch has inserted, if the table is there."""
+    jvm: Any = session._jvm
+    given = {name: text for name, text in sink.options if not name.startswith(OWN)}
+    package = jvm.org.apache.spark.sql.execution.datasources.jdbc
+    options = package.JdbcOptionsInWrite(jvm.PythonUtils.toScalaMap(given))
+    dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(sink.option("url"))
+    connection = dialect.createConnectionFactory(options).apply(-1)
+    try:
+        if not package.JdbcUtils.tableExists(connection, options):
+            return
+        connection.setAutoCommit(True)
+        table, name = options.table(), dialect.quoteIdentifier(column)
+        statement = connection.prepareStatement(f"DELETE FROM {table} WHERE {name} = ?")
+        try:
+            statement.setString(1, mark)
+            statement.executeUpdate()
+        finally:
+            statement.close()
+    finally:
+        connection.close()

@@ -1,0 +1,178 @@
+"""The live tail: committed results for whoever follows a query, in a small Redis Stream.
+
+Rows are numbered: a row's ordinal is its number among all results of the query, in the order of
+batch, task and file. It is known from the manifest, so a reader sees from the numbers alone what
+it has missed. Rows are left out rather than waited for: a batch brings its last ``BATCH_ROWS``, a
+stream keeps its last ``ENTRIES`` entries, and a Redis that fails costs rows of the tail, nothing
+else.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import redis
+import structlog
+from redis.exceptions import RedisError, ResponseError
+
+from anabranch_planner.exchange import TAIL_SECONDS, tail_entry
+from anabranch_runtime.sinks.parquet import batch_of
+from anabranch_runtime.sinks.rows import json_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from anabranch_planner.exchange import Keys
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: Rows of one batch, and of what had been published before somebody listened, at most.
+BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
+#: Rows and bytes per entry at most; a row that is larger by itself is left out.
+ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
+#: Entries that a stream keeps.
+ENTRIES = 512
+#: Seconds to wait for Redis, and to leave it alone after it has failed.
+PATIENCE, PAUSE = 1.0, 5.0
+
+
+class Tails:
+    """The tails of one pipeline's queries."""
+
+    def __init__(self, url: str, keys: Keys, results: Path) -> None:
+        self._redis = redis.Redis.from_url(
+            url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
+        )
+        self._keys = keys
+        self._results = results
+        self._silent_until = 0.0
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+    def feed(
+        self, batch: int, located: Mapping[str, Sequence[Path]], totals: Mapping[str, int]
+    ) -> None:
+        """Append a committed batch's rows to the tails that somebody follows; begin those that
+        somebody waits for, which has this batch's published rows among the others.
+
+        Args:
+            batch: the batch.
+            located: query -> the files of its rows, in order of tasks.
+            totals: query -> its results so far, this batch included.
+        """
+        try:
+            for query in self._listened():
+                if query not in totals:
+                    continue
+                if not self._redis.exists(self._keys.tail(query)):
+                    self._begin(query, batch + 1, totals[query])
+                elif query in located:
+                    rows = last_rows(located[query], BATCH_ROWS)
+                    self._append(query, batch, totals[query] - rows.num_rows, rows)
+        except RedisError as error:
+            self._fall_silent(error)
+
+    def open(self, next_batch: int, totals: Mapping[str, int]) -> None:
+        """Begin the tails that somebody waits for, with the newest of the published results.
+
+        Args:
+            next_batch: results of this batch and later are not committed.
+            totals: query -> its results so far; a query that is not in it is not known yet.
+        """
+        try:
+            for query in self._listened():
+                if query in totals and not self._redis.exists(self._keys.tail(query)):
+                    self._begin(query, next_batch, totals[query])
+        except RedisError as error:
+            self._fall_silent(error)
+
+    def _listened(self) -> list[str]:
+        """The queries that somebody follows."""
+        if time.monotonic() < self._silent_until:
+            return []
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.zrange(self._keys.listeners, 0, -1, withscores=True)
+            (seconds, _), members = pipe.execute()
+        return [bytes(query).decode() for query, until in members if until > seconds]
+
+    def _fall_silent(self, error: RedisError) -> None:
+        self._silent_until = time.monotonic() + PAUSE
+        _LOG.warning("tail not fed", error=str(error))
+
+    def _append(self, query: str, batch: int, ordinal: int, rows: pa.Table) -> None:
+        key = self._keys.tail(query)
+        try:
+            with self._redis.pipeline(transaction=False) as pipe:
+                for entry, text in _entries(batch, ordinal, rows):
+                    pipe.xadd(key, {"rows": text}, entry, maxlen=ENTRIES, approximate=False)
+                pipe.expire(key, TAIL_SECONDS)
+                pipe.execute()
+        except ResponseError as error:
+            # Entries of a pipeline that had come further, under the same name: begin again.
+            _LOG.warning("tail begun again", query=query, error=str(error))
+            self._redis.delete(key)
+
+    def _begin(self, query: str, next_batch: int, total: int) -> None:
+        found: list[tuple[int, int, pa.Table]] = []
+        ordinal, left = total, OPEN_ROWS
+        files = (self._results / query).glob("*.parquet")
+        numbered = [(b, f) for f in files if (b := batch_of(f)) is not None and b < next_batch]
+        for batch, file in sorted(numbered, reverse=True):
+            rows = last_rows([file], left)
+            ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
+            found.append((batch, ordinal, rows))
+            # A file that was cut short is the last that is looked at: no gap between two files.
+            if left <= 0:
+                break
+        key = self._keys.tail(query)
+        with self._redis.pipeline(transaction=True) as pipe:
+            for batch, first, rows in reversed(found):
+                for entry, text in _entries(batch, first, rows):
+                    pipe.xadd(key, {"rows": text}, entry, maxlen=ENTRIES, approximate=False)
+            pipe.xadd(key, {"count": total}, tail_entry(next_batch - 1, total))
+            pipe.expire(key, TAIL_SECONDS)
+            pipe.execute()
+
+
+def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
+    """The last ``limit`` rows of several files of one schema, in their order."""
+    parts: list[pa.Table] = []
+    left = limit
+    for path in reversed(files):
+        if left <= 0:
+            break
+        with pq.ParquetFile(path) as file:
+            for group in reversed(range(file.num_row_groups)):
+                if left <= 0:
+                    break
+                table = file.read_row_group(group, use_threads=False)
+                parts.append(table.slice(max(table.num_rows - left, 0)))
+                left -= parts[-1].num_rows
+            schema = file.schema_arrow
+    return pa.concat_tables(reversed(parts)) if parts else schema.empty_table()
+
+
+def _entries(batch: int, ordinal: int, rows: pa.Table) -> Iterator[tuple[str, bytes]]:
+    """Rows by the entry: its id, and their text."""
+    for part in rows.combine_chunks().to_batches(max_chunksize=ENTRY_ROWS):
+        text = json_rows(part)
+        sizes = pc.binary_length(text).to_pylist()
+        first = 0
+        while first < len(sizes):
+            last, size = first, 0
+            while last < len(sizes) and size + sizes[last] < ENTRY_BYTES:
+                size += sizes[last] + 1
+                last += 1
+            if last > first:
+                lines = "\n".join(text[first:last].to_pylist())
+                yield tail_entry(batch, ordinal + first), lines.encode()
+            first = max(last, first + 1)
+        ordinal += part.num_rows

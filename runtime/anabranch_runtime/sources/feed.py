@@ -1,0 +1,115 @@
+"""A feed: one stream's input as the multiplexed source reads it, with exact offsets.
+
+Offsets are JSON values that a feed alone understands. They are exact: what lies between two of
+them is fixed once it has been planned, and reading it again gives the same rows or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.decode import Decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What has arrived but was not read yet: rows (estimated), and how long the oldest waits."""
+
+    rows: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a batch that one task reads: whose, about how many rows, and what exactly."""
+
+    kind: str
+    stream: str
+    columns: tuple[tuple[str, str], ...]
+    rows: int
+    where: dict[str, Any]
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def loads(text: str | bytes) -> Piece:
+        """The piece that :meth:`dumps` wrote."""
+        document = json.loads(text)
+        columns = tuple((name, kind) for name, kind in document.pop("columns"))
+        return Piece(columns=columns, **document)
+
+
+class Feed(Protocol):
+    """The planning half of a feed; :func:`read_piece` is the reading half, which tasks run."""
+
+    @property
+    def id(self) -> str:
+        """The key of its offset: another for a stream that is defined otherwise."""
+
+    @property
+    def record(self) -> StreamRecord:
+        """The stream."""
+
+    @property
+    def lost(self) -> int:
+        """Entries that were removed before they were read, where that is allowed."""
+
+    def begin(self) -> Any:
+        """The offset to start from, where that must be fixed before anything is read; or None.
+
+        Raises:
+            SourceError: as :meth:`waiting`.
+        """
+
+    def waiting(self, offset: Any) -> Waiting:
+        """What can be read after ``offset`` (None: nothing has been read yet).
+
+        Raises:
+            SourceError: the feed can't be read for now, or something is gone that it should read.
+        """
+
+    def advance(self, offset: Any, rows: int) -> Any:
+        """The offset about ``rows`` rows on, at least one entry if one waits.
+
+        Raises:
+            SourceError: as :meth:`waiting`.
+        """
+
+    def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
+        """What lies between two offsets, in pieces of about equal size, ``parts`` or more of them.
+
+        Raises:
+            SourceError: it is not there any more.
+        """
+
+
+def feed_id(record: StreamRecord, made_of: object) -> str:
+    """The offset's key: the stream's name, and a digest of what its source is made of."""
+    digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
+    return f"{record.name}-{digest}"
+
+
+def read_piece(piece: Piece) -> Iterator[Decoded]:
+    """The rows of ``piece``, with how many more there are that are invalid.
+
+    Raises:
+        SourceError: they are not there (any more).
+    """
+    # Imported when needed: most tasks read pieces of one kind.
+    if piece.kind == "redis":
+        from anabranch_runtime.sources.redis_stream import read_entries
+
+        yield from read_entries(piece)
+    else:
+        from anabranch_runtime.sources.files import read_file
+
+        yield from read_file(piece)

@@ -1,0 +1,131 @@
+"""How many rows the next batch may bring, so that a batch takes about as long as it should.
+
+Design. A batch costs ``fixed + rows / rate`` seconds. Both are fitted to the last batches by least
+squares, later ones weighing more. The next batch gets the rows that fill what ``target`` leaves
+beside ``fixed``, and never less than what takes as long as ``fixed`` itself: with a fixed cost near
+the target, or above it, a batch that only minded the target would spend its time on nothing but
+the fixed cost, ever more input would wait, and latency would be worse in the end. So throughput is
+never below half of what unlimited batches have, and a batch takes at most ``max(target, 2 fixed)``.
+
+Batches of equal size can't tell what is fixed. So what was fitted is remembered while they are
+alike, and every ``PROBE``-th full batch is smaller than it could be, which shows the difference.
+Small batches say what is fixed but nothing about the rate: one that used less than half of what it
+was allowed never raises the limit, and one that was slow always lowers it.
+
+Pure: replays are not touched by any of it, as a batch's content is fixed by Spark's offset log
+before it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Rows that the first batch may bring.
+FIRST_ROWS = 20_000
+#: Bounds of the limit.
+LEAST_ROWS, MOST_ROWS = 100, 1 << 26
+#: How much the limit may grow or shrink from one batch to the next.
+STEP = 2.0
+#: Batches that are remembered, and the weight of each compared with the one after it.
+MEMORY, FADING = 12, 0.85
+#: Every so many batches one gets ``PROBE_PART`` of what it could.
+PROBE, PROBE_PART = 6, 0.7
+#: Standard deviation of the sizes, in parts of their mean, from which a fit counts in full.
+TELLING = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """The limit for the next batch, and what is known of batches.
+
+    Attributes:
+        limit: rows that the next batch may bring.
+        batches: (rows, seconds) of the last ones, oldest first.
+        fixed: fixed seconds of a batch; None: nothing has been told yet.
+        seen: batches seen so far.
+        full: what the limit would be without the probe that it may be.
+    """
+
+    limit: int = FIRST_ROWS
+    batches: tuple[tuple[int, float], ...] = ()
+    fixed: float | None = None
+    seen: int = 0
+    full: int = FIRST_ROWS
+
+
+def observe(pressure: Pressure, rows: int, seconds: float, target: float) -> Pressure:
+    """The pressure after a batch of ``rows`` rows that took ``seconds``.
+
+    Args:
+        pressure: before the batch.
+        rows: what it brought.
+        seconds: from its planning to its commit.
+        target: seconds that a batch should take.
+
+    >>> p = Pressure()
+    >>> for _ in range(30):
+    ...     p = observe(p, p.limit, 0.2 + p.limit / 50_000, target=1.0)
+    >>> p.full  # 0.8 s at 50,000 rows a second
+    40000
+    """
+    if rows <= 0 or seconds <= 0:
+        return pressure
+    batches = (*pressure.batches, (rows, seconds))[-MEMORY:]
+    fixed, per_row = fit(batches, pressure.fixed)
+    wanted = max(target - fixed, fixed) / per_row
+    low, high = pressure.full / STEP, pressure.full * STEP
+    if rows < pressure.limit / 2:
+        # Nothing is known of batches as large as the limit.
+        high = pressure.full if seconds <= target else max(rows, low)
+    full = min(max(round(min(max(wanted, low), high)), LEAST_ROWS), MOST_ROWS)
+    seen = pressure.seen + 1
+    limit = full if seen % PROBE else max(round(full * PROBE_PART), LEAST_ROWS)
+    return Pressure(limit, batches, fixed, seen, full)
+
+
+def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> tuple[float, float]:
+    """Fixed seconds of a batch (at least 0) and seconds per row (above 0) that fit best.
+
+    ``known`` is what was thought to be fixed before: it counts the more, the more the batches are
+    alike. Without it that is half of the fastest batch's time.
+
+    >>> fixed, per_row = fit(((1000, 0.3), (2000, 0.4), (4000, 0.6)))
+    >>> round(fixed, 6), round(per_row, 9)
+    (0.2, 0.0001)
+    """
+    count = len(batches)
+    weights = [FADING ** (count - 1 - i) for i in range(count)]
+    total = sum(weights)
+    mean_rows = sum(w * r for w, (r, _) in zip(weights, batches, strict=True)) / total
+    mean_seconds = sum(w * s for w, (_, s) in zip(weights, batches, strict=True)) / total
+    spread = covariance = 0.0
+    for weight, (rows, seconds) in zip(weights, batches, strict=True):
+        spread += weight * (rows - mean_rows) ** 2 / total
+        covariance += weight * (rows - mean_rows) * (seconds - mean_seconds) / total
+    fastest = min(s for _, s in batches)
+    fixed = fastest / 2 if known is None else known
+    if spread > 0:
+        trust = min(spread**0.5 / (TELLING * mean_rows), 1.0)
+        fixed += trust * (mean_seconds - covariance / spread * mean_rows - fixed)
+    # Noise may tilt the line: a batch can't be quicker than its fixed cost, nor that negative.
+    fixed = min(max(fixed, 0.0), 0.95 * fastest)
+    return fixed, max((mean_seconds - fixed) / mean_rows, 1e-12)
+
+
+def shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:
+    """How many of the rows that wait in each feed the next batch may bring.
+
+    Feeds get parts of ``limit`` (None: no limit) in proportion to what waits, so that they are
+    level with each other as the backlog shrinks, and each that has something gets at least one row.
+
+    >>> shares(100, {"a": 300, "b": 100, "c": 0})
+    {'a': 75, 'b': 25}
+    """
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return {feed: rows for feed, rows in waiting.items() if rows}
+    return {feed: max(limit * rows // total, 1) for feed, rows in waiting.items() if rows}

@@ -1,0 +1,105 @@
+"""What runs inside Redis, each atomically, so that a look and what it is about fit together.
+
+Scripts only read. Ids travel as text. ``XRANGE`` from inside a script spares the client a parse
+per entry, which is the slowest part of reading a Redis Stream from Python.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: KEYS: the stream. ARGV: id after which entries are unread.
+#: -> entries ever added (-1: the server doesn't say), entries there, last id ever, greatest id
+#: removed by XDEL, last id there, first unread id, its declared rows, the server's milliseconds.
+LOOK: Final = """
+local time = redis.call('TIME')
+local now = tostring(time[1] * 1000 + math.floor(time[2] / 1000))
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return {0, 0, '0-0', '0-0', '0-0', '0-0', 1, now}
+end
+local info, known = redis.call('XINFO', 'STREAM', KEYS[1]), {}
+for i = 1, #info, 2 do known[info[i]] = info[i + 1] end
+local last, first, rows = '0-0', '0-0', 1
+if known['last-entry'] then last = known['last-entry'][1] end
+if last ~= '0-0' and last ~= ARGV[1] then
+  local next = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', 1)
+  if #next > 0 then
+    first = next[1][1]
+    for f = 1, #next[1][2], 2 do
+      if next[1][2][f] == 'rows' then rows = tonumber(next[1][2][f + 1]) or 1 end
+    end
+  end
+end
+return {known['entries-added'] or -1, known['length'], known['last-generated-id'],
+        known['max-deleted-entry-id'] or '0-0', last, first, math.max(rows, 1), now}
+"""
+
+#: KEYS: the stream. ARGV: id after which to begin, last id or +, most rows (-1: all), rows per
+#: cut, whether entries declare rows (1 or 0).
+#: -> per cut: its last id, entries, rows. An entry is never divided; there is one at least.
+CUT: Final = """
+local last, most, step = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local cuts, total, entries, rows = {}, 0, 0, 0
+local full = false
+while not full do
+  local found = redis.call('XRANGE', KEYS[1], '(' .. last, ARGV[2], 'COUNT', 128)
+  if #found == 0 then break end
+  for _, entry in ipairs(found) do
+    local here = 1
+    if ARGV[5] == '1' then
+      for f = 1, #entry[2], 2 do
+        if entry[2][f] == 'rows' then here = tonumber(entry[2][f + 1]) or 1 end
+      end
+      if here < 1 then here = 1 end
+    end
+    if most >= 0 and total > 0 and total + here > most then full = true break end
+    total, entries, rows, last = total + here, entries + 1, rows + here, entry[1]
+    if rows >= step then
+      cuts[#cuts + 1] = {last, entries, rows}
+      entries, rows = 0, 0
+    end
+  end
+end
+if entries > 0 then cuts[#cuts + 1] = {last, entries, rows} end
+return cuts
+"""
+
+#: KEYS: the stream. ARGV: id after which to begin, last id, most entries, payload, then the field
+#: that holds it, or the names of the columns.
+#: -> entries, their last id, entries without the field, and the payloads: JSON lines as one text,
+#: Arrow streams one by one (at most 16 MB together, one at least).
+READ: Final = """
+local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
+local out, missing, entries, last, size = {}, 0, 0, ARGV[1], 0
+local wanted = {}
+for i = 5, #ARGV do wanted[ARGV[i]] = true end
+for _, entry in ipairs(found) do
+  local fields = entry[2]
+  if ARGV[4] == 'fields' then
+    local row, any = {}, false
+    for f = 1, #fields, 2 do
+      if wanted[fields[f]] then row[fields[f]] = fields[f + 1]; any = true end
+    end
+    out[#out + 1] = any and cjson.encode(row) or '{}'
+  else
+    local value, several = nil, false
+    for f = 1, #fields, 2 do
+      if fields[f] == ARGV[5] then value = fields[f + 1] end
+      if fields[f] == 'rows' then several = true end
+    end
+    if not value then
+      missing = missing + 1
+    else
+      size = size + #value
+      if ARGV[4] == 'arrow' and size > 16777216 and #out > 0 then break end
+      if ARGV[4] == 'json' and not several and string.find(value, '[\\r\\n]') then
+        value = string.gsub(value, '[\\r\\n]+', ' ')
+      end
+      out[#out + 1] = value
+    end
+  end
+  entries, last = entries + 1, entry[1]
+end
+if ARGV[4] ~= 'arrow' then out = {table.concat(out, '\\n')} end
+return {entries, last, missing, out}
+"""

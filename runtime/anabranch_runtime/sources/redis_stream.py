@@ -1,0 +1,355 @@
+"""Redis Streams as a feed: any number of them (its partitions) make up one stream.
+
+The offset is, per Redis Stream, the id of the last entry read, that entry's *ordinal* (how many
+entries had ever been added up to it), the ordinal before the first entry that was read at all, and
+how many times the Redis Stream was replaced by another since.
+The server counts what it adds, so this tells whether something was removed unread:
+
+* After entry ``n`` of ``N`` ever added, ``N - n`` must be unread. A stream is trimmed from its
+  front, so where fewer than ``N - n`` entries are left at all, some of them are gone.
+* Entries deleted one by one are missed where the last entry is reached with too small an ordinal.
+
+A planned batch is read by exact ranges of ids, each with the number of entries that it must hold;
+fewer is an error. So a batch is repeated as it was, or not at all.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.exceptions import RedisError, ResponseError
+
+from anabranch_planner.feeds import OnLoss, Payload, Start, redis_stream_options
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.decode import empty, from_arrow, from_json, schema_of
+from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_planner.feeds import RedisStreamOptions
+    from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.decode import Decoded
+
+    #: Of a range of ids: the last, how many entries, how many rows.
+    Cut = tuple[str, int, int]
+
+#: Entries read at once: few enough that the server is soon free again for others.
+ENTRIES = 4096
+#: Up to so many entries of a key are read by one task: cutting costs more than it gives.
+WHOLE = 512
+#: Seconds for which a task that reads puts up with a server that doesn't answer.
+PATIENCE = 20.0
+#: Ranges that a batch's part of a key is divided into, about; tasks get some of them each.
+CUTS = 16
+_NOTHING = "0-0"
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one Redis Stream has been read: see the module."""
+
+    last: str = _NOTHING
+    ordinal: int = 0
+    base: int = 0
+    generation: int = 0
+
+    def to_json(self) -> list[Any]:
+        """A JSON value; the constructor takes its items."""
+        return [self.last, self.ordinal, self.base, self.generation]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What :data:`LOOK` says of one key."""
+
+    added: int
+    length: int
+    newest: str
+    deleted: str
+    last: str
+    first_unread: str
+    rows: int
+    now: int
+
+
+def settle(
+    key: str, look: Look, position: Position | None, on_loss: OnLoss
+) -> tuple[Position, int]:
+    """The position to go on from, and how many entries were lost (which ``on_loss`` must allow).
+
+    ``position`` None: the key was never read, and what is there is the beginning.
+
+    Raises:
+        SourceError: entries were removed unread, or the key is not the one that was read.
+    """
+    if look.added < 0:
+        raise SourceError(
+            "old-server",
+            "the server does not count the entries of a stream",
+            field=key,
+            remedy="use Redis 7 or Valkey",
+        )
+    if position is None:
+        first = look.added - look.length
+        return Position(_NOTHING, first, first), 0
+    if look.added < position.ordinal or _number(look.newest) < _number(position.last):
+        if on_loss is OnLoss.STOP:
+            raise SourceError(
+                "stream-replaced",
+                f"the Redis Stream has had {look.added} entries, of which {position.ordinal} were"
+                " read: it was deleted, or its server lost it",
+                field=key,
+                remedy="restore it, or set the source's option on_loss to skip to read the new one"
+                " from its beginning",
+            )
+        first = look.added - look.length
+        return Position(_NOTHING, first, first, position.generation + 1), 0
+    lost = look.added - position.ordinal - look.length
+    if lost <= 0:
+        return position, 0
+    if on_loss is OnLoss.STOP:
+        raise _gone(key, lost)
+    return replace(position, ordinal=position.ordinal + lost), lost
+
+
+@dataclass(slots=True)
+class RedisFeed:
+    """A stream that is read from Redis Streams."""
+
+    record: StreamRecord
+    options: RedisStreamOptions
+    url: str
+    keys: tuple[str, ...]
+    id: str
+    lost: int = 0
+    #: Key -> rows per entry, as last seen.
+    _density: dict[str, float] = field(default_factory=dict)
+    #: Key -> the range that was planned last, and where it can be divided.
+    _cuts: dict[str, tuple[str, str, list[Cut]]] = field(default_factory=dict)
+
+    def begin(self) -> Any:
+        """Where a stream that starts with what comes is to be read from."""
+        if self.options.start is Start.EARLIEST:
+            return None
+        looks = {key: self._look(key, _NOTHING) for key in self.keys}
+        return {k: Position(v.newest, v.added, v.added).to_json() for k, v in looks.items()}
+
+    def waiting(self, offset: Any) -> Waiting:
+        """Entries that are not read yet, by the rows that entries have lately had."""
+        rows, oldest = 0.0, 0.0
+        for key in self.keys:
+            look, position, _ = self._settled(key, offset)
+            unread = look.added - position.ordinal
+            if unread > 0:
+                rows += unread * self._density.setdefault(key, float(look.rows))
+            if look.first_unread != _NOTHING:
+                oldest = max(oldest, (look.now - _number(look.first_unread)[0]) / 1e3)
+        return Waiting(round(rows), max(oldest, 0.0))
+
+    def advance(self, offset: Any, rows: int) -> Any:
+        """On by ``rows`` in all, each key by a part in proportion to what waits in it."""
+        settled = {key: self._settled(key, offset) for key in self.keys}
+        weights = {
+            key: (look.added - position.ordinal) * self._density.get(key, float(look.rows))
+            for key, (look, position, _) in settled.items()
+        }
+        total = sum(weights.values())
+        end = {}
+        for key, (look, position, lost) in settled.items():
+            self.lost += lost
+            if look.added > position.ordinal:
+                most = max(int(rows * weights[key] / total), 1)
+                position = self._advance(key, look, position, most)
+            end[key] = position.to_json()
+        return end
+
+    def _advance(self, key: str, look: Look, position: Position, most: int) -> Position:
+        unread = look.added - position.ordinal
+        untouched = _number(look.deleted) <= _number(position.last)
+        if self.options.payload is Payload.FIELDS and unread <= most and untouched:
+            return replace(position, last=look.last, ordinal=look.added)
+        expected = min(unread * self._density.get(key, float(look.rows)), most)
+        cuts = self._cut(key, position.last, look.last, most, max(round(expected / CUTS), 1))
+        entries, last = sum(c[1] for c in cuts), cuts[-1][0] if cuts else look.last
+        if entries:
+            self._density[key] = sum(c[2] for c in cuts) / entries
+        self._cuts[key] = (position.last, last, cuts)
+        if last == look.last and entries < unread:
+            if self.options.on_loss is OnLoss.STOP:
+                raise _gone(key, unread - entries)
+            self.lost += unread - entries
+            entries = unread
+        return replace(position, last=last, ordinal=position.ordinal + entries)
+
+    def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
+        """Ranges of ids; how many entries each must hold is part of it."""
+        found = []
+        for key, document in end.items():
+            upto = Position(*document)
+            before = Position(*start[key]) if start and key in start else None
+            if before is None or before.generation != upto.generation:
+                # Nothing of it had been read: the first batch begins at its base.
+                before = Position(_NOTHING, upto.base, upto.base)
+            count = upto.ordinal - before.ordinal
+            if count > 0:
+                found += self._pieces(key, before.last, upto.last, count, parts)
+        return found
+
+    def _pieces(self, key: str, after: str, upto: str, count: int, parts: int) -> list[Piece]:
+        planned = self._cuts.pop(key, None)
+        if planned is not None and planned[:2] == (after, upto):
+            cuts = planned[2]
+        else:
+            # A batch that was planned before a restart, or without a look at its entries.
+            cuts = self._cut(key, after, upto, -1, max(count // CUTS, 1))
+        held = sum(c[1] for c in cuts)
+        if held < count and self.options.on_loss is OnLoss.STOP:
+            raise _gone(key, count - held)
+        found = []
+        size = sum(c[2] for c in cuts) / parts if held > WHOLE or self._is_arrow else _ALL
+        entries = rows = 0
+        for last, more, longer in cuts:
+            entries, rows = entries + more, rows + longer
+            if rows >= size or last == cuts[-1][0]:
+                found.append(self._piece(key, after, last, entries, rows))
+                after, entries, rows = last, 0, 0
+        return found
+
+    @property
+    def _is_arrow(self) -> bool:
+        return self.options.payload is Payload.ARROW
+
+    def _piece(self, key: str, after: str, upto: str, entries: int, rows: int) -> Piece:
+        where = {
+            "url": self.url,
+            "key": key,
+            "after": after,
+            "upto": upto,
+            "entries": entries,
+            "payload": self.options.payload,
+            "field": self.options.field,
+            "on_loss": self.options.on_loss,
+        }
+        columns = tuple((c.name, c.type) for c in self.record.columns)
+        return Piece("redis", self.record.name, columns, rows, where)
+
+    def _settled(self, key: str, offset: Any) -> tuple[Look, Position, int]:
+        known = Position(*offset[key]) if offset and key in offset else None
+        look = self._look(key, known.last if known else _NOTHING)
+        return look, *settle(key, look, known, self.options.on_loss)
+
+    def _look(self, key: str, after: str) -> Look:
+        added, length, newest, deleted, last, first, rows, now = self._run(LOOK, key, after)
+        newest, deleted, last, first = (i.decode() for i in (newest, deleted, last, first))
+        return Look(added, length, newest, deleted, last, first, rows, int(now))
+
+    def _cut(self, key: str, after: str, upto: str, most: int, step: int) -> list[Cut]:
+        """Consecutive ranges after ``after``."""
+        counted = 0 if self.options.payload is Payload.FIELDS else 1
+        cuts = self._run(CUT, key, after, upto, most, step, counted)
+        return [(last.decode(), entries, rows) for last, entries, rows in cuts]
+
+    def _run(self, script: str, key: str, *arguments: object) -> Any:
+        try:
+            return _script(self.url, script)(keys=[key], args=list(arguments))
+        except RedisError as cause:
+            raise _unreadable(key, self.url, cause) from cause
+
+
+def redis_feed(record: StreamRecord, url: str, key: str) -> RedisFeed:
+    """The feed of a ``redis-stream`` source; ``url`` and ``key`` where its options have none.
+
+    Raises:
+        StreamError: bad options.
+    """
+    options = redis_stream_options(record.source.options)
+    at, keys = options.url or url, options.keys or (key,)
+    # The pipeline's own server may move without its streams being others.
+    made_of = ("redis-stream", options.url, keys)
+    return RedisFeed(record, options, at, keys, feed_id(record, made_of))
+
+
+def read_entries(piece: Piece) -> Iterator[Decoded]:
+    """The rows of a range of ids.
+
+    Raises:
+        SourceError: it doesn't hold what it must, or the server does not answer.
+    """
+    where = piece.where
+    key, after, upto = where["key"], where["after"], where["upto"]
+    payload = Payload(where["payload"])
+    names = [n for n, _ in piece.columns] if payload is Payload.FIELDS else [where["field"]]
+    schema = schema_of(piece.columns)
+    read = 0
+    while after != upto:
+        entries, last, missing, found = _patiently(
+            where["url"], key, [after, upto, ENTRIES, payload.value, *names]
+        )
+        if not entries:
+            break
+        read, after = read + entries, last.decode()
+        if missing:
+            yield empty(schema), missing
+        for text in found:
+            if payload is Payload.ARROW:
+                yield from from_arrow(text, piece.columns)
+            else:
+                yield from from_json(text, piece.columns, text=payload is Payload.FIELDS)
+    if read < where["entries"] and where["on_loss"] == OnLoss.STOP:
+        raise _gone(key, where["entries"] - read)
+
+
+def _patiently(url: str, key: str, arguments: list[Any]) -> Any:
+    """Run :data:`READ`, for some time again where the server does not answer."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _script(url, READ)(keys=[key], args=arguments)
+        except RedisError as cause:
+            if isinstance(cause, ResponseError) or time.monotonic() > deadline:
+                raise _unreadable(key, url, cause) from cause
+            time.sleep(0.2)
+
+
+@lru_cache(maxsize=64)
+def _script(url: str, source: str) -> Any:
+    return _server(url).register_script(source)
+
+
+@lru_cache(maxsize=16)
+def _server(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=30, socket_connect_timeout=5)
+
+
+def _number(entry: str) -> tuple[int, int]:
+    first, _, second = entry.partition("-")
+    return int(first), int(second)
+
+
+def _gone(key: str, count: int) -> SourceError:
+    return SourceError(
+        "entries-lost",
+        f"{count} entries were removed from the Redis Stream before they were read",
+        field=key,
+        remedy="let it keep more (MAXLEN); to go on without them, set the source's option on_loss"
+        " to skip",
+    )
+
+
+def _unreadable(key: str, url: str, cause: RedisError) -> SourceError:
+    # Without user and password.
+    server = url.rpartition("@")[2].removeprefix("redis://")
+    wrong = isinstance(cause, ResponseError)
+    return SourceError(
+        "bad-stream" if wrong else "no-server",
+        f"Redis at {server}: {cause}",
+        field=key,
+        remedy="name a key that holds a stream" if wrong else "check that the server runs",
+    )

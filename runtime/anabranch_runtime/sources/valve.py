@@ -1,0 +1,69 @@
+"""The driver's end of back-pressure: tells its sources how much the next batch may bring.
+
+The sources plan in a process of their own, so the limit and the news of how they stand go through
+the control plane's Redis.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_planner.exchange import StreamIntake
+from anabranch_runtime.sources.pressure import Pressure, observe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_runtime.control import Control
+
+
+@dataclass(slots=True)
+class Valve:
+    """Holds batches to ``target`` seconds (None: lets everything through)."""
+
+    control: Control
+    target: float | None
+    #: What was reported last.
+    told: dict[str, StreamIntake] = field(default_factory=dict)
+    _pressure: Pressure = field(default_factory=Pressure)
+    #: Unix time at which the last batch was done; one that was planned before is not timed.
+    _done: float = field(default_factory=time.time)
+
+    def open(self) -> None:
+        """Before the first batch: go by the limit that an earlier run found, if there is one."""
+        if self.target is not None:
+            known = self.control.limit()
+            if known is not None:
+                self._pressure = Pressure(limit=known, full=known)
+        self.control.set_limit(self.limit)
+
+    @property
+    def limit(self) -> int | None:
+        """Rows that the next batch may bring; None: any number."""
+        return None if self.target is None else self._pressure.limit
+
+    def done(self, rows: int, seconds: float) -> None:
+        """A batch of ``rows`` rows is committed, of which the driver's part took ``seconds``."""
+        now, planned = time.time(), self.control.intake().planned
+        if planned > self._done:
+            # From its planning: what Spark does around the driver's part takes time as well.
+            seconds = max(now - planned, seconds)
+        self._done = now
+        if self.target is None:
+            return
+        self._pressure = observe(self._pressure, rows, seconds, self.target)
+        self.control.set_limit(self.limit)
+
+    def tell(self, left_out: Mapping[str, str]) -> dict[str, StreamIntake]:
+        """:meth:`intake`, to be reported."""
+        self.told = self.intake(left_out)
+        return self.told
+
+    def intake(self, left_out: Mapping[str, str]) -> dict[str, StreamIntake]:
+        """Stream -> how its input stands; ``left_out``: streams whose source can't be opened."""
+        found = dict(self.control.intake().streams)
+        for stream, error in left_out.items():
+            found[stream] = StreamIntake(error=error)
+        return found

@@ -1,0 +1,182 @@
+"""Spark's checkpoint made to agree with the state before a query starts.
+
+Spark keeps two logs, ``offsets`` (what batch ``n`` reads up to, written before it runs) and
+``commits`` (that it has run). From the newest entries of both it decides which batch comes next.
+The state decides otherwise: it has batches up to ``next_batch - 1``, and its journal has the input
+of every batch that has been begun since the oldest manifest that is kept. So:
+
+* offsets up to and including the last batch of the state are as the state remembers them;
+* the next batch, if it was begun, has the offsets with which it was begun; if not, it has none and
+  Spark plans it anew (nobody has seen anything of it);
+* later batches have neither offsets nor commits, and the next one has no commit: after a roll back
+  they run again. Where Spark plans one of them differently than it had been begun, the driver
+  notices and the offsets are put in place once more (:class:`RewoundError`).
+
+A checkpoint that has less than the state is not repaired: what a source keeps in it would be gone
+as well, and what was read would be read again. Deciding is a pure function of what is seen.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.files import sync_directory, write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from anabranch_runtime.state.choices import Choices
+
+_BACKUP = "restore state, checkpoint and results from one backup"
+_ANEW = "start again from the sources with an empty state directory and another namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is in a checkpoint: batch -> text of its entry; None where it can't be read."""
+
+    offsets: Mapping[int, str | None] = field(default_factory=dict)
+    commits: Mapping[int, str | None] = field(default_factory=dict)
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What to do to a checkpoint; names are relative to it.
+
+    Attributes:
+        write: name -> text. ``remove``: names.
+        back: batches that Spark has committed and that will run again.
+    """
+
+    write: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    back: int = 0
+
+
+def look(checkpoint: Path) -> Seen:
+    """Read both logs."""
+    metadata = checkpoint / "metadata"
+    return Seen(
+        _entries(checkpoint / "offsets"),
+        _entries(checkpoint / "commits"),
+        _text(metadata) if metadata.exists() else "{}",
+    )
+
+
+def offsets_of(checkpoint: Path, batch: int) -> str | None:
+    """Spark's text of a batch's offsets; None without such an entry."""
+    return _text(checkpoint / "offsets" / str(batch))
+
+
+def decide(
+    seen: Seen, next_batch: int, reached: str | None, choices: Choices, *, replay: bool
+) -> Repair:
+    """What makes a checkpoint agree with a state.
+
+    Args:
+        seen: what is in it.
+        next_batch: the state's.
+        reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
+        choices: the state's journal.
+        replay: whether a choice that is lost would be made again in the same way (step mode).
+
+    Raises:
+        StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,
+            ``state-behind``, ``damaged-journal``.
+    """
+    last = next_batch - 1
+    committed = max(seen.commits, default=-1)
+    if next_batch and not seen.offsets and not seen.commits:
+        raise StateError(
+            "checkpoint-lost",
+            f"the state has {next_batch} batches, Spark's checkpoint beside it is empty",
+            remedy=f"{_BACKUP}, or {_ANEW}",
+        )
+    if next_batch and reached is None and last not in seen.offsets:
+        raise StateError(
+            "checkpoint-behind",
+            f"the state has batch {last}, Spark's checkpoint has not",
+            remedy=f"{_BACKUP}, or {_ANEW}",
+        )
+    unknown = [b for b in range(next_batch, committed + 1) if _begun(choices, b) is None]
+    if unknown:
+        raise StateError(
+            "state-behind",
+            f"Spark has committed batches up to {committed}, the last whole state is that before "
+            f"batch {next_batch}, and with what batch {unknown[0]} was begun is not known",
+            remedy=f"{_BACKUP}, or {_ANEW}",
+        )
+    lost = choices.damage is not None or (next_batch > 0 and (choices.newest or 0) < last)
+    if lost and not replay and next_batch in seen.offsets:
+        raise StateError(
+            "damaged-journal",
+            f"choice.json is damaged or missing, and batch {next_batch} may have been begun",
+            remedy=f"{_BACKUP}; or, if what that batch has published may be replaced by results of "
+            f"other tuples, delete choice.json and checkpoint/offsets/{next_batch}",
+        )
+    write, remove = {}, []
+    known = {b: _begun(choices, b) for b in range(max(next_batch - 2, 0), last)}
+    for batch, text in {**known, last: reached}.items():
+        if text is not None and seen.offsets.get(batch) != text:
+            write[f"offsets/{batch}"] = text
+    text = _begun(choices, next_batch)
+    if text is not None and seen.offsets.get(next_batch) != text:
+        write[f"offsets/{next_batch}"] = text
+    # A choice without offsets is one of an earlier release: that batch keeps what it has.
+    kept = next_batch if choices.get(next_batch) is not None else last
+    remove += [f"offsets/{b}" for b in seen.offsets if b > kept]
+    remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not _is_commit(t)]
+    if not _is_json(seen.metadata):
+        remove.append("metadata")
+    return Repair(write, tuple(sorted(remove)), max(committed - last, 0))
+
+
+def perform(checkpoint: Path, repair: Repair) -> None:
+    """Apply what :func:`decide` has decided; returns once it is durable."""
+    # Spark's local file system leaves checksums beside what it writes; they would not match.
+    for name in (*repair.remove, *repair.write):
+        path = checkpoint / name
+        path.unlink(missing_ok=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    for name, text in repair.write.items():
+        path = checkpoint / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, text)
+    for folder in {(checkpoint / name).parent for name in repair.remove}:
+        sync_directory(folder)
+
+
+def _begun(choices: Choices, batch: int) -> str | None:
+    choice = choices.get(batch)
+    return None if choice is None else choice.offsets
+
+
+def _entries(folder: Path) -> dict[int, str | None]:
+    if not folder.is_dir():
+        return {}
+    return {int(p.name): _text(p) for p in folder.iterdir() if p.name.isdecimal()}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def _is_commit(text: str | None) -> bool:
+    """Whether Spark would read ``text`` as an entry of its commit log."""
+    first, _, rest = (text or "").partition("\n")
+    return first[:1] == "v" and first[1:].isdecimal() and _is_json(rest)
+
+
+def _is_json(text: str | None) -> bool:
+    try:
+        return isinstance(json.loads(text or ""), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,97 @@
+"""Documents on disk that are whole or noticed not to be, and appear at once or not at all.
+
+A document is one JSON object, ``{"version": v, "crc": c, "<key>": body}``; ``c`` is the CRC-32 of
+the body in its canonical spelling (sorted keys, no blanks). It is written beside its place,
+synced, renamed into place, and its directory is synced, so that after a loss of power the name
+leads to the old document or to the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.plain import plain
+from anabranch_runtime.errors import StateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of document.
+
+    Attributes:
+        noun: what it is called in messages and error codes.
+        key: the body's key.
+        version: the version that is written; it and earlier ones are read.
+    """
+
+    noun: str
+    key: str
+    version: int
+
+
+def write_document(path: Path, kind: Kind, body: Any) -> None:
+    """Put a document in the place of ``path``; returns once it is durable."""
+    text = canonical(body)
+    crc = zlib.crc32(text.encode())
+    write_durably(path, f'{{"version":{kind.version},"crc":{crc},"{kind.key}":{text}}}')
+
+
+def read_document(path: Path, kind: Kind) -> Any:
+    """The body of the document at ``path``.
+
+    Raises:
+        StateError: ``damaged-<noun>``, or ``unknown-version`` for a document of a later release.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        written, crc, body = document["version"], document["crc"], document[kind.key]
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise StateError(
+            f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {_said(cause)}"
+        ) from cause
+    if not isinstance(written, int) or not 1 <= written <= kind.version:
+        raise StateError(
+            "unknown-version",
+            f"{path} has version {written!r}; this release reads {kind.noun} documents up to "
+            f"version {kind.version}",
+            remedy="start the release that wrote the state, or a later one",
+        )
+    if zlib.crc32(canonical(body).encode()) != crc:
+        raise StateError(f"damaged-{kind.noun}", f"{path} does not match its checksum")
+    return body
+
+
+def canonical(body: Any) -> str:
+    """The spelling of a JSON value (dataclasses as objects) over which checksums are taken."""
+    return json.dumps(body, default=plain, separators=(",", ":"), sort_keys=True)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace the file at ``path`` atomically; returns once file and name are durable."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in ``directory`` durable: a renamed file's content alone is not enough."""
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _said(cause: Exception) -> str:
+    return f"no {cause}" if isinstance(cause, KeyError) else str(cause)

@@ -1,0 +1,79 @@
+"""Logs that sources keep below the state, and offsets refer to: they must not change behind them.
+
+The feed of files appends to ``files/*.jsonl``. Spark's own sources of files write one file per
+entry, and a ``.compact`` one now and then that stands for all before it, below
+``checkpoint/sources``. When a batch is begun the journal takes down how long each is and its
+CRC-32; at the next start the same bytes must be there. More may have been added since: nothing that
+has been begun refers to it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    #: Name below the state directory -> length and CRC-32.
+    Prefixes = dict[str, tuple[int, int]]
+
+
+def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:
+    """What is in the logs below ``root``; of those in ``known`` only what is new is read."""
+    found: Prefixes = {}
+    for path in _logs(root):
+        name = str(path.relative_to(root))
+        length, crc = known.get(name, (0, 0))
+        size = path.stat().st_size
+        if size < length:
+            length, crc = 0, 0
+        if size > length:
+            with path.open("rb") as file:
+                file.seek(length)
+                added = file.read(size - length)
+            length, crc = length + len(added), zlib.crc32(added, crc)
+        found[name] = (length, crc)
+    return found
+
+
+def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
+    """See to it that the logs below ``root`` still begin with what was taken down.
+
+    Raises:
+        StateError: ``damaged-log``.
+    """
+    compact = {p.parent: _number(p) for p in _logs(root) if p.suffix == ".compact"}
+    for name, (length, crc) in expected.items():
+        path = root / name
+        if path.exists():
+            with path.open("rb") as file:
+                begins = file.read(length)
+            whole = len(begins) == length and zlib.crc32(begins) == crc
+        else:
+            # Spark deletes what a later entry stands for.
+            whole = path.suffix != ".jsonl" and _number(path) <= compact.get(path.parent, -1)
+        if not whole:
+            raise StateError(
+                "damaged-log",
+                f"{name} is not what it was: which files have been read is not known any more",
+                remedy="restore state, checkpoint and results from one backup, or start again from "
+                "the sources with an empty state directory and another namespace",
+            )
+
+
+def _logs(root: Path) -> list[Path]:
+    found = sorted((root / "files").glob("*.jsonl"))
+    sources = root / "checkpoint" / "sources"
+    for folder in sorted(sources.iterdir()) if sources.is_dir() else ():
+        entries = [p for p in folder.iterdir() if p.name.partition(".")[0].isdecimal()]
+        compact = max((_number(p) for p in entries if p.suffix == ".compact"), default=-1)
+        found += [p for p in entries if _number(p) > compact or p.suffix == ".compact"]
+    return found
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition(".")[0])

@@ -1,0 +1,168 @@
+"""What is measured of streams and keys between batches: small values that merge.
+
+Every one is a function of the multiset of tuples that it describes, whatever tasks and batches they
+came in, so parts merge in any order (``docs/statistics.md``):
+
+* a **sketch** of a key is its ``SIZE`` least distinct hashes; sketches of parts merge into that of
+  the whole (:func:`anabranch_runtime.vectors.index.merge_sketches`);
+* a **sample** of a stream is its ``SIZE`` tuples whose sigma has the least hash: uniform, without
+  replacement, because the hash knows nothing of the values;
+* **delays** are counts per power of two of how far tuples were behind their stream.
+
+Hashes travel and are kept as base64 of little-endian words, samples as base64 of an Arrow stream:
+a fifth of the text that JSON lists would take, and opaque to whoever merely passes them on.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.vectors.index import merge_sketches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_runtime.vectors.keys import U64
+
+#: Hashes of a sketch, and tuples of a sample.
+SIZE = 256
+#: What the owner of a sketch of a store's keys begins with; other owners are relations.
+STORE = "store:"
+#: The column of a sample that holds the hash of each tuple's sigma.
+RANK = "#rank"
+#: Where a sketch's greatest hash lies below this, its key has so many values that hardly a hash
+#: of a batch lies below it: tasks are told that bound only, and not the hashes.
+SPARSE = (1 << 64) // 64
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMeter:
+    """One stream during one epoch.
+
+    Attributes:
+        input, late, invalid: tuples.
+        min_tau, max_tau: least and greatest event time that was not late, or at all.
+        since: greatest event time before the epoch; None: nothing had been seen.
+        delays: tuples by :func:`delay_class`; shorter than the classes where the rest are 0.
+    """
+
+    input: int = 0
+    late: int = 0
+    invalid: int = 0
+    min_tau: int | None = None
+    max_tau: int | None = None
+    since: int | None = None
+    delays: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBound:
+    """What a task needs to know of a sketch in order to report only what is new to it.
+
+    Attributes:
+        limit: hashes at or above can't enter the sketch; None: all may.
+        known: hashes that it has, packed; empty where few of a batch's lie below ``limit``.
+    """
+
+    limit: int | None = None
+    known: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the tasks of a batch need to know of what has been measured so far.
+
+    Attributes:
+        keys: relation, or ``STORE`` and a store -> key -> its sketch's bound; absent: nothing
+            is known.
+        ranks: stream -> rank at or above which a tuple can't enter the sample.
+        newest: stream -> greatest event time of earlier batches.
+    """
+
+    keys: dict[str, dict[str, KeyBound]] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+
+
+def pack(hashes: U64) -> str:
+    """Hashes as text.
+
+    >>> unpack(pack(np.array([3, 1 << 63], dtype=np.uint64))).tolist()
+    [3, 9223372036854775808]
+    """
+    return base64.b64encode(hashes.astype("<u8", copy=False).tobytes()).decode()
+
+
+def unpack(text: str) -> U64:
+    """The hashes that :func:`pack` wrote."""
+    return np.frombuffer(base64.b64decode(text), dtype="<u8")
+
+
+def merge_packed(parts: Iterable[str]) -> str:
+    """The sketch of the union of what packed sketches describe."""
+    return pack(merge_sketches([unpack(p) for p in parts], SIZE))
+
+
+@lru_cache(maxsize=4096)
+def key_bound(sketch: str) -> KeyBound:
+    """What tasks need to know of a packed sketch."""
+    hashes = unpack(sketch)
+    if len(hashes) < SIZE:
+        return KeyBound(None, sketch)
+    limit = int(hashes[-1])
+    return KeyBound(limit, "" if limit < SPARSE else sketch)
+
+
+def pack_table(rows: pa.RecordBatch) -> str:
+    """A record batch as text."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def unpack_table(text: str) -> pa.RecordBatch:
+    """The record batch that :func:`pack_table` wrote."""
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return reader.read_next_batch()
+
+
+def least(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The ``SIZE`` rows of least rank of equally made batches, by rank."""
+    rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    order = np.argsort(rows.column(RANK).to_numpy(), kind="stable")[:SIZE]
+    return rows.take(pa.array(order))
+
+
+def delay_class(micros: int) -> int:
+    """The class of a delay: 0 for none, ``n`` for at least ``2**(n-1)`` and below ``2**n`` µs.
+
+    >>> [delay_class(d) for d in (-5, 0, 1, 2, 3, 4, 1_000_000)]
+    [0, 0, 1, 2, 2, 3, 20]
+    """
+    return max(micros, 0).bit_length()
+
+
+def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
+    """How many of some positive delays (microseconds) fall into each class, from class 0 on."""
+    if len(behind) == 0:
+        return ()
+    # A float64 may round a delay of centuries up into the next class; nothing hangs on that.
+    _, classes = np.frexp(behind.astype(np.float64))
+    return tuple(np.bincount(classes).tolist())
+
+
+def add_counts(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """Class by class.
+
+    >>> add_counts((1, 2), (0, 1, 5))
+    (1, 3, 5)
+    """
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return (*(a + b for a, b in zip(longer, shorter, strict=False)), *longer[len(shorter) :])

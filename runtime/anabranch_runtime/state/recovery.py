@@ -1,0 +1,59 @@
+"""Which state a pipeline starts from: the newest one that is whole.
+
+Manifests are tried from the newest to the oldest that is kept; one counts if it can be read and
+every pack that it names passes :func:`verify_packs`. Whether the pipeline may go back that far is
+for ``state.checkpoint`` to decide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.verify import REMEDY, Verify, verify_packs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_runtime.state.choices import Choices
+    from anabranch_runtime.state.manifest import Manifests
+    from anabranch_runtime.state.segment import Segment
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -> State:
+    """The newest whole state below ``root``; an empty one where nothing was ever committed, or
+    where so little was that the journal still has the first batch.
+
+    Raises:
+        StateError: ``unknown-version``, or ``state-lost``: something was committed, and none of it
+            is whole.
+    """
+    verified: set[Segment] = set()
+    problems: list[StateError] = []
+    for path, found in manifests.kept():
+        try:
+            if isinstance(found, StateError):
+                raise found
+            segments = [s for store in found.stores.values() for s in store.kept]
+            verify_packs(root, segments, depth, verified)
+        except StateError as error:
+            if error.code == "unknown-version":
+                raise
+            problems.append(error)
+            _LOG.error("state not whole", manifest=path.name, error=str(error))
+            continue
+        if problems:
+            _LOG.warning("rolled back", next_batch=found.next_batch, passed_over=len(problems))
+        return found
+    begun = choices.damage is not None or (choices.newest or 0) > 0
+    if (problems or begun) and choices.get(0) is None:
+        reason = problems[0].message if problems else "batches have been begun"
+        raise StateError("state-lost", f"no manifest is whole: {reason}", remedy=REMEDY)
+    if problems or begun:
+        _LOG.warning("rolled back", next_batch=0, passed_over=len(problems))
+    return State()

@@ -1,0 +1,121 @@
+"""The rulesets that a state goes by, kept beside it.
+
+A ruleset is published through Redis and never changes. Before a batch is begun by one, the driver
+keeps it in ``rulesets/<epoch>.json``; tasks read it there. So what has been chosen can be repeated
+whatever has become of Redis, and a Redis that publishes something else under the same number is
+noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.files import Kind, canonical, read_document, write_document
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.control import Control
+
+KIND = Kind("ruleset", "ruleset", 1)
+#: Rulesets kept besides those in use.
+SPARE = 2
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+class Rulesets:
+    """The rulesets of one state directory, with Redis behind them."""
+
+    def __init__(self, root: Path, control: Control) -> None:
+        self._folder = root / "rulesets"
+        self._control = control
+        self._known: dict[int, Ruleset] = {}
+
+    def get(self, epoch: int) -> Ruleset:
+        """The ruleset of ``epoch``, kept from now on.
+
+        Raises:
+            PipelineError: ``no-ruleset``: it is neither here nor in Redis.
+        """
+        found = self._known.get(epoch)
+        if found is None:
+            body = self._body(epoch)
+            if body is None:
+                body = json.loads(self._control.ruleset_text(epoch))
+                self._folder.mkdir(exist_ok=True)
+                write_document(_path(self._folder, epoch), KIND, body)
+            found = self._known[epoch] = rulesets.from_json(body)
+        return found
+
+    def restore(self) -> None:
+        """Give Redis the rulesets that it has lost.
+
+        Raises:
+            StateError: ``foreign-ruleset``: what it has under one of the numbers is another one.
+        """
+        for path in self._paths():
+            epoch = int(path.stem)
+            body = self._body(epoch)
+            if body is None:
+                continue
+            published = self._control.publish(epoch, json.dumps(body))
+            if canonical(json.loads(published)) != canonical(body):
+                raise StateError(
+                    "foreign-ruleset",
+                    f"Redis has another ruleset {epoch} than the one that {path} was made from",
+                    remedy="restore Redis to what it was, or start again with an empty state "
+                    "directory and another namespace",
+                )
+
+    def forget(self, used: Collection[int]) -> None:
+        """Keep those ``used`` and the newest few only."""
+        for path in self._paths()[:-SPARE]:
+            if int(path.stem) not in used:
+                path.unlink(missing_ok=True)
+                self._known.pop(int(path.stem), None)
+
+    def _body(self, epoch: int) -> dict[str, Any] | None:
+        path = _path(self._folder, epoch)
+        if not path.exists():
+            return None
+        try:
+            body: dict[str, Any] = read_document(path, KIND)
+        except StateError as error:
+            if error.code == "unknown-version":
+                raise
+            _LOG.error("kept ruleset passed over", error=str(error))
+            return None
+        return body
+
+    def _paths(self) -> list[Path]:
+        found = self._folder.glob("*.json") if self._folder.is_dir() else ()
+        return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
+
+
+@lru_cache(maxsize=8)
+def task_ruleset(root: str, url: str, namespace: str, epoch: int) -> Ruleset:
+    """The ruleset of ``epoch`` as a task gets it: from the state directory, or (should the file not
+    have reached this host) from Redis.
+
+    Raises:
+        PipelineError: ``no-ruleset``: it did not come for a while.
+        StateError: the file is damaged or of a later release.
+    """
+    path = _path(Path(root) / "rulesets", epoch)
+    if path.exists():
+        return rulesets.from_json(read_document(path, KIND))
+    return fetch_ruleset(url, namespace, epoch)
+
+
+def _path(folder: Path, epoch: int) -> Path:
+    return folder / f"{epoch:08d}.json"

@@ -1,0 +1,109 @@
+"""A task's share of a slice: the background work of a batch (``state.backfill``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.model import Label, RelationId
+from anabranch_planner.ruleset import Edge, ProbeRule, StoreId
+from anabranch_runtime.context import Access
+from anabranch_runtime.state.segment import open_segment
+from anabranch_runtime.state.slices import cut
+from anabranch_runtime.state.stores import combination_rows, insert, merge
+from anabranch_runtime.task.partial import Partial, RowSet, Tables
+from anabranch_runtime.vectors.expressions import filter_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_planner.ruleset import StoreSpec
+    from anabranch_runtime.state.layout import Layout
+    from anabranch_runtime.state.segment import PackWriter
+    from anabranch_runtime.state.slices import Slice, Source
+    from anabranch_runtime.state.stores import KeyCache
+    from anabranch_runtime.task.meters import Collector
+    from anabranch_runtime.task.probe import Prober
+
+#: Rows of the start member that are joined together.
+CHUNK = 1 << 14
+
+
+def fill_slice(
+    writer: PackWriter,
+    prober: Prober,
+    collector: Collector,
+    root: str,
+    work: Slice,
+    task: int,
+    tasks: int,
+) -> list[int]:
+    """Append to ``writer`` what ``task`` of ``tasks`` computes of ``work``.
+
+    Args:
+        collector: told what goes into the store.
+
+    Returns:
+        The numbers of ``work.merges`` that were done.
+    """
+    layout = prober.layout
+    spec = layout.specs[StoreId(work.store)]
+    rule, access = _as_probe(spec, work)
+    for start in _starts(layout, root, work, task, tasks):
+        found = prober.probe(start, rule, access)
+        if found is not None:
+            cache: KeyCache = {}
+            insert(writer, layout, spec, combination_rows(layout, spec, found), cache)
+            collector.stored(spec, cache)
+    merged = list(range(task, len(work.merges), tasks))
+    for number in merged:
+        readers = [open_segment(root, s) for s in work.merges[number].segments]
+        for reader in readers:
+            reader.verify()
+        merge(writer, layout, spec, readers)
+    return merged
+
+
+def _as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
+    """The slice's steps as what answers a probe of the MIR whose past is all gap."""
+    steps = work.rule.steps
+    rule = ProbeRule(
+        edge=Edge(""),
+        out=Edge(f"backfill:{work.store}"),
+        start=work.rule.start,
+        mir=spec.mir,
+        store=spec.id,
+        members=spec.members,
+        key=steps[0].key,
+        fill=steps,
+    )
+    return rule, Access((), work.gaps, work.fill)
+
+
+def _starts(layout: Layout, root: str, work: Slice, task: int, tasks: int) -> Iterator[Partial]:
+    """The start member's rows that fall to ``task``, cut into chunks."""
+    first, last = work.rows * task // tasks, work.rows * (task + 1) // tasks
+    left = cut(cut(work.sources, last)[0], first)[1]
+    while left:
+        chunk, left = cut(left, CHUNK)
+        for source in chunk:
+            found = _rows(layout, root, source, work.rule.start)
+            if found.length:
+                yield found
+
+
+def _rows(layout: Layout, root: str, source: Source, label: Label) -> Partial:
+    """A source's rows that count, as partial results of one label."""
+    reader = open_segment(root, source.segment)
+    rows = np.arange(source.first, source.last, dtype=np.int32)
+    found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)
+    low, high = source.interval
+    if source.segment.first_batch < low or source.segment.last_batch > high:
+        batch = found.batch(label)
+        found = found.where((batch >= low) & (batch <= high))
+    weaker = layout.missing_filter(RelationId(layout.relation_of[label]), source.store)
+    if weaker and found.length:
+        kept = filter_mask(weaker, lambda c: found.column(label, c.name), found.length)
+        found = found.where(kept)
+    return found

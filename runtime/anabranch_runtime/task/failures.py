@@ -1,0 +1,58 @@
+"""What can't be evaluated in a task, and whose results can't be had for it.
+
+An expression that fails (ANSI mode: division by zero, overflow, a cast) concerns the queries that
+need it and nobody else. A task notes it, leaves out what depends on it, and goes on: its batch is
+whole for all other queries. The driver then takes the failed queries out (``driver``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
+
+from anabranch_runtime.errors import ExpressionError, KeyTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch_runtime.errors import AnabranchRuntimeError
+
+#: Errors that belong to an expression, and so to the queries that have it.
+EVALUATION = (ExpressionError, KeyTypeError)
+
+
+class FailureNote(TypedDict):
+    """An error as it travels to the driver."""
+
+    code: str
+    message: str
+    expression: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failures of one task in one batch: of each query the first."""
+
+    found: dict[str, FailureNote] = field(default_factory=dict)
+
+    def add(self, queries: Iterable[str], error: AnabranchRuntimeError) -> None:
+        """Note that ``error`` concerns ``queries``.
+
+        Raises:
+            AnabranchRuntimeError: ``error`` itself, where it concerns nobody: then something else
+                is wrong than a query.
+        """
+        concerned = sorted(queries)
+        if not concerned:
+            raise error
+        for query in concerned:
+            self.found.setdefault(
+                query,
+                FailureNote(
+                    code=error.code,
+                    message=error.message,
+                    expression=error.field,
+                    remedy=error.remedy,
+                ),
+            )

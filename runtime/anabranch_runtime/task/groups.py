@@ -1,0 +1,141 @@
+"""The segments that a probe asks, in groups about which everything is found out once per batch.
+
+A group is the segments of one store (or of one of its partitions) that have rows of an interval of
+batches. Many probes ask the same group: what they need of it that does not depend on the probe is
+kept here as arrays with one entry per segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.state.segment import open_segment
+from anabranch_runtime.task.partial import Tables
+from anabranch_runtime.vectors.matching import described
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from anabranch_runtime.state.coverage import Interval
+    from anabranch_runtime.state.segment import IndexKey, Segment, SegmentReader
+    from anabranch_runtime.vectors.index import HashIndex
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Group:
+    """Some segments of a store as one batch sees them.
+
+    Attributes:
+        readers: the segments.
+        partition: whose they are; -1 where they are of several.
+        rows: of each.
+        clipped: which have rows of batches outside the interval.
+        current: which have rows of this batch.
+        tables: the same segments, to gather from.
+    """
+
+    readers: tuple[SegmentReader, ...]
+    partition: int
+    rows: Ints
+    clipped: Bools
+    current: Bools
+    tables: Tables
+    _indexes: dict[IndexKey, tuple[list[HashIndex], Ints]] = field(default_factory=dict)
+    _times: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    _parts: dict[bytes, Group] = field(default_factory=dict)
+
+    def indexes(self, key: IndexKey, build: Callable[[SegmentReader], list[pa.Array]]) -> Ints:
+        """The segments' indexes over ``key`` for ``matching.match``; ``build`` gives the key's
+        columns of a segment that has none.
+        """
+        found = self._indexes.get(key)
+        if found is None:
+            opened = [r.index(key, lambda r=r: build(r)) for r in self.readers]  # type: ignore[misc]
+            found = self._indexes[key] = (opened, described(opened))
+        return found[1]
+
+    def times(self, member: int) -> tuple[Ints, Ints]:
+        """Least and greatest event time per segment of its ``member``-th member."""
+        found = self._times.get(member)
+        if found is None:
+            segments = [r.segment for r in self.readers]
+            least = [_LEAST if (t := s.tau_min[member]) is None else t for s in segments]
+            greatest = [_GREATEST if (t := s.tau_max[member]) is None else t for s in segments]
+            found = (np.array(least, np.int64), np.array(greatest, np.int64))
+            self._times[member] = found
+        return found
+
+    def where(self, mask: Bools) -> Group:
+        """The segments for which ``mask`` holds."""
+        key = mask.tobytes()
+        found = self._parts.get(key)
+        if found is None:
+            readers = tuple(r for r, kept in zip(self.readers, mask, strict=True) if kept)
+            found = self._parts[key] = Group(
+                readers,
+                self.partition,
+                self.rows[mask],
+                self.clipped[mask],
+                self.current[mask],
+                Tables(readers),
+            )
+        return found
+
+
+class LiveSegments:
+    """Segments that probes may read: earlier batches' and what this batch has exchanged."""
+
+    def __init__(self, root: str, batch: int, segments: Mapping[str, Sequence[Segment]]) -> None:
+        self._root, self._batch = root, batch
+        self._by_store = {store: list(known) for store, known in segments.items()}
+        self._groups: dict[tuple[str, Interval, bool], list[Group]] = {}
+
+    def add(self, segments: Iterable[Segment]) -> None:
+        """Take in what a task has just written."""
+        changed = set()
+        for segment in segments:
+            self._by_store.setdefault(segment.store, []).append(segment)
+            changed.add(segment.store)
+        self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
+
+    def groups(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
+        """The store's segments that have rows of ``interval``: a group per partition (``split``)
+        or one for all.
+        """
+        key = (store, interval, split)
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = self._make(store, interval, split=split)
+        return found
+
+    def _make(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
+        low, high = interval
+        partitions: dict[int, list[SegmentReader]] = {}
+        for segment in self._by_store.get(store, ()):
+            if segment.first_batch <= high and segment.last_batch >= low:
+                reader = open_segment(self._root, segment)
+                partitions.setdefault(segment.partition if split else -1, []).append(reader)
+        return [self._group(readers, p, interval) for p, readers in partitions.items()]
+
+    def _group(self, readers: Sequence[SegmentReader], partition: int, interval: Interval) -> Group:
+        low, high = interval
+        segments = [r.segment for r in readers]
+        return Group(
+            tuple(readers),
+            partition,
+            np.array([s.rows for s in segments], np.int64),
+            np.array([s.first_batch < low or s.last_batch > high for s in segments], np.bool_),
+            np.array([s.last_batch >= self._batch for s in segments], np.bool_),
+            Tables(readers),
+        )

@@ -1,0 +1,215 @@
+"""What one task measures of a batch's tuples for statistics, beside counting them.
+
+All of it must cost next to nothing (``docs/statistics.md`` has the share of run time), so a task
+looks only at what can still change what is known: the driver tells it the bounds
+(:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly a hash is below
+its bound. What is reported does not depend on how tuples are cut into blocks and tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.state.measures import (
+    RANK,
+    SIZE,
+    STORE,
+    Bounds,
+    KeyBound,
+    add_counts,
+    delay_classes,
+    least,
+    pack,
+    pack_table,
+    unpack,
+)
+from anabranch_runtime.vectors.arrays import plain
+from anabranch_runtime.vectors.index import distinct_sketch
+from anabranch_runtime.vectors.keys import mix
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anabranch_planner.ruleset import StoreSpec
+    from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.state.layout import Layout
+    from anabranch_runtime.state.stores import KeyCache
+    from anabranch_runtime.vectors.arrays import Bools
+    from anabranch_runtime.vectors.keys import U64, KeyVector
+
+#: Samples are drawn from the first so many batches, and then from every so manieth.
+ALL_BATCHES = 4
+#: Delays are taken of all tuples of a block up to twice as many, else of evenly spaced ones.
+DELAYS = 2048
+#: Columns of a stream that are sampled, from the first on.
+COLUMNS = 64
+#: Characters (bytes) of a sampled text (binary) that are kept if texts are longer on average.
+TEXT = 128
+#: Hashes from which it pays to look for those that are known before sorting.
+_MANY = 4 * SIZE
+#: Hashes that are sorted to see whether there are few distinct ones.
+_HEAD = 4096
+_SLOTS = np.uint64(4096)
+#: Makes ranks differ from the hashes of a key column that holds the same numbers.
+_SALT = np.uint64(0x5851F42D4C957F2D)
+
+
+@dataclass(slots=True)
+class Collector:
+    """The measurements of one task during one batch.
+
+    Attributes:
+        enabled: False measures nothing (``tests/benchmarks/statistics_cost`` compares).
+        delays: stream -> tuples by class of delay; the classes of those behind only.
+        sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
+            key's sketch.
+    """
+
+    bounds: Bounds
+    batch: int = 0
+    enabled: bool = True
+    delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
+    _picked: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def block(self, block: Block, first: int, layout: Layout) -> None:
+        """Tuples as they were read, whose sigmas begin with ``first``."""
+        if not self.enabled or block.rows.num_rows == 0:
+            return
+        if self.batch < ALL_BATCHES or self.batch % ALL_BATCHES == 0:
+            self._sample(block.stream, first, block.rows)
+        spec = layout.streams.get(block.stream)
+        newest = self.bounds.newest.get(block.stream)
+        if spec is not None and spec.event_time is not None and newest is not None:
+            self._delays(block.stream, block.rows.column(spec.event_time), newest)
+
+    def _sample(self, stream: str, first: int, rows: pa.RecordBatch) -> None:
+        self._seen[stream] = self._seen.get(stream, 0) + rows.num_rows
+        ranks = ranks_of(first, rows.num_rows)
+        limit = self.bounds.ranks.get(stream)
+        if limit is not None:
+            chosen = np.flatnonzero(ranks < np.uint64(limit))
+            if len(chosen) == 0:
+                return
+        elif rows.num_rows > SIZE:
+            chosen = np.argpartition(ranks, SIZE - 1)[:SIZE]
+        else:
+            chosen = np.arange(rows.num_rows)
+        kept = self._picked.setdefault(stream, [])
+        kept.append(_picked(rows, chosen, ranks[chosen]))
+        if len(kept) > 1 and sum(b.num_rows for b in kept) > _MANY:
+            self._picked[stream] = [least(kept)]
+
+    def _delays(self, stream: str, times: pa.Array, newest: int) -> None:
+        step = max(len(times) // DELAYS, 1)
+        micros = times.cast(pa.int64())
+        if micros.null_count:
+            micros = micros.fill_null(newest)
+        tau = micros.to_numpy()[::step]
+        behind = newest - tau[tau < newest]
+        if len(behind):
+            found = tuple(step * count for count in delay_classes(behind))
+            self.delays[stream] = add_counts(self.delays.get(stream, ()), found)
+
+    def keys(self, owner: str, name: str, keys: KeyVector) -> None:
+        """The keys ``name`` of a relation's arrivals, or of what went into a store."""
+        if not self.enabled:
+            return
+        bound = self.bounds.keys.get(owner, {}).get(name, _UNKNOWN)
+        found = new_hashes(keys, bound)
+        sketches = self.sketches.setdefault(owner, {})
+        if name in sketches:
+            found = distinct_sketch(np.concatenate([found, unpack(sketches[name])]), SIZE)
+        if len(found) or name not in sketches:
+            sketches[name] = pack(found)
+
+    def stored(self, spec: StoreSpec, cache: KeyCache) -> None:
+        """Combinations that went into an MIR's store; ``cache`` has the keys of its indexes."""
+        for index in spec.indexes if self.enabled else ():
+            refs, types = tuple(r for r, _ in index.parts), tuple(t for _, t in index.parts)
+            if (refs, types) in cache:
+                name = ",".join(sorted(f"{r.label}.{r.attribute}" for r in refs))
+                self.keys(STORE + spec.id, name, cache[refs, types])
+
+    def sampled(self) -> dict[str, tuple[int, str]]:
+        """Stream -> tuples seen, and those that may enter the sample, packed."""
+        return {
+            stream: (seen, pack_table(_few(kept)) if (kept := self._picked.get(stream)) else "")
+            for stream, seen in self._seen.items()
+        }
+
+
+_UNKNOWN = KeyBound()
+
+
+def ranks_of(first: int, count: int) -> U64:
+    """The ranks of ``count`` tuples by their sigmas, which begin with ``first``."""
+    return mix(np.arange(first, first + count, dtype=np.uint64) ^ _SALT)
+
+
+def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
+    """Distinct hashes of ``keys`` that may enter a sketch of which ``bound`` is known.
+
+    At most ``SIZE``, the least ones; ascending. Hashes that the sketch has may be among them.
+    """
+    hashes, valid = keys.hashes, keys.valid
+    if bound.limit is not None:
+        below = hashes < np.uint64(bound.limit)
+        if valid is not None:
+            below &= valid
+        hashes = hashes[below]
+    elif valid is not None:
+        hashes = hashes[valid]
+    if bound.known and len(hashes) > _MANY:
+        hashes = hashes[_unfamiliar(hashes, unpack(bound.known))]
+    if len(hashes) <= _MANY:
+        return distinct_sketch(hashes, SIZE)
+    head = np.unique(hashes[:_HEAD])
+    rest = hashes[_HEAD:]
+    if len(head) >= SIZE:
+        rest = rest[rest < head[SIZE - 1]]
+    rest = rest[_unfamiliar(rest, head)]
+    return distinct_sketch(np.concatenate([head, rest]), SIZE)
+
+
+def _unfamiliar(hashes: U64, seen: U64) -> Bools:
+    """False where a hash is in ``seen``; True where it is not, and sometimes where it is.
+
+    A table of one hash per value of the low bits: it fits the fastest cache, and as few hashes as
+    are sorted for seldom share a place. An empty place holds a hash that belongs to another.
+    """
+    table = np.arange(_SLOTS, dtype=np.uint64) ^ np.uint64(1)
+    low = _SLOTS - np.uint64(1)
+    table[(seen & low).view(np.int64)] = seen
+    strange: Bools = table[(hashes & low).view(np.int64)] != hashes
+    return strange
+
+
+def _few(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Picked rows in one piece, at most ``SIZE``."""
+    one = len(batches) == 1 and batches[0].num_rows <= SIZE
+    return batches[0] if one else least(batches)
+
+
+def _picked(rows: pa.RecordBatch, chosen: NDArray[np.int64], ranks: U64) -> pa.RecordBatch:
+    names = rows.schema.names[:COLUMNS]
+    taken = rows.select(names).take(pa.array(chosen))
+    columns = [_short(plain(column)) for column in taken.columns]
+    return pa.RecordBatch.from_arrays([pa.array(ranks), *columns], names=[RANK, *names])
+
+
+def _short(column: pa.Array) -> pa.Array:
+    """``column`` with the beginnings of its texts only, where they are long on average."""
+    kind = column.type
+    if column.nbytes <= TEXT * len(column):
+        return column
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.compute.utf8_slice_codeunits(column, 0, TEXT)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.compute.binary_slice(column, 0, TEXT)
+    return column

@@ -1,0 +1,322 @@
+"""The two inner loops that numpy can only do in many passes: matching and gathering.
+
+Both work on many segments in one call. A segment's arrays lie in mapped files, so a kernel is
+given their *addresses*: the caller keeps the owners alive and vouches for the bounds (a row number
+comes out of an index that was checked against its segment when it was opened).
+
+:func:`match` walks probes in the order of their hashes. The entries of an index lie in the same
+order, so every segment is read front to back, and what a probe needs is in the cache or the next
+line to come, however large the segment is.
+
+Compiled by Numba at first use and kept in its cache on disk; :func:`warm` does it before the first
+fork of a worker.
+"""
+# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+    U64 = NDArray[np.uint64]
+
+#: Columns of the table of segments that :func:`match` reads.
+HASHES, ROWS, STARTS, SHIFT, ENTRIES = range(5)
+#: Steps along a bucket before a probe goes on by bisection.
+_STEPS = 8
+
+
+def _loader(bits: int, kind: Any) -> Any:
+    """A function (address, index) -> the word of ``bits`` at that place, as ``kind``."""
+
+    @intrinsic
+    def load(typingctx: Any, address: Any, index: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            width = ir.Constant(ir.IntType(64), bits // 8)
+            place = builder.add(args[0], builder.mul(args[1], width))
+            pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
+            return builder.load(pointer)
+
+        return kind(types.int64, types.int64), codegen
+
+    return load
+
+
+def _storer(bits: int, kind: Any) -> Any:
+    """A function (address, index, word) that writes the word at that place."""
+
+    @intrinsic
+    def store(typingctx: Any, address: Any, index: Any, word: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            width = ir.Constant(ir.IntType(64), bits // 8)
+            place = builder.add(args[0], builder.mul(args[1], width))
+            pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
+            builder.store(args[2], pointer)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, kind), codegen
+
+    return store
+
+
+_load8 = _loader(8, types.uint8)
+_load16 = _loader(16, types.uint16)
+_load32 = _loader(32, types.uint32)
+_load64 = _loader(64, types.uint64)
+_store8 = _storer(8, types.uint8)
+
+
+@njit(cache=True, nogil=True)
+def match(
+    hashes: U64,
+    order: I32,
+    segments: Ints,
+    columns: Ints,
+    lows: Ints,
+    highs: Ints,
+    arrival: int,
+) -> tuple[I32, I32, Ints, Ints]:
+    """Every pair (probe, stored row) of equal hashes that satisfies all constraints.
+
+    Args:
+        hashes: of the probes, ascending (nearly: it only costs time where they are not).
+        order: the position of each in the partial result.
+        segments: per segment the addresses of its index (``HASHES``, ``ROWS``, ``STARTS``), the
+            number of bits by which a hash is shifted to give its bucket, and its entries.
+        columns: (constraints, segments): the address of an int64 column, 0 where the constraint
+            does not apply.
+        lows, highs: (constraints, positions): the least and greatest value that a partner of the
+            position may have.
+        arrival: how many constraints, from the first on, decide whether a pair is counted.
+
+    Returns:
+        position and row of each pair, in the order of the segments; pairs per segment; and per
+        segment the pairs that satisfy the first ``arrival`` constraints.
+    """
+    probes, constraints = len(hashes), columns.shape[0]
+    room = max(probes, 64)
+    positions = np.empty(room, np.int32)
+    rows = np.empty(room, np.int32)
+    found = np.zeros(len(segments), np.int64)
+    counted = np.zeros(len(segments), np.int64)
+    walker = np.empty(probes + 1, np.int32)
+    place = np.empty(probes + 1, np.int64)
+    hit = np.empty(probes + 1, np.int32)
+    hit_place = np.empty(probes + 1, np.int64)
+    used = 0
+    for s in range(len(segments)):
+        stored = segments[s, HASHES]
+        numbers = segments[s, ROWS]
+        starts = segments[s, STARTS]
+        shift = np.uint64(segments[s, SHIFT])
+        last = segments[s, ENTRIES] - 1
+        if last < 0:
+            continue
+        before = used
+        # Round by round a step along the bucket for all probes that have not come far enough,
+        # sorted into hits and the next round without a branch that could be mispredicted.
+        hits = 0
+        walking = probes
+        for step in range(_STEPS):
+            left = 0
+            for k in range(walking):
+                if step == 0:
+                    i = k
+                    at = np.int64(_load32(starts, np.int64(hashes[i] >> shift)))
+                else:
+                    i = np.int64(walker[k])
+                    at = place[k]
+                value = _load64(stored, min(at, last))
+                hit[hits] = i
+                hit_place[hits] = at
+                hits += np.int64(value == hashes[i])
+                walker[left] = i
+                place[left] = at + 1
+                left += np.int64(value < hashes[i]) & np.int64(at < last)
+            walking = left
+        for k in range(walking):
+            i = np.int64(walker[k])
+            wanted = hashes[i]
+            at = place[k]
+            high = np.int64(_load32(starts, np.int64(wanted >> shift) + 1))
+            end = high
+            while at < high:
+                middle = (at + high) >> 1
+                if _load64(stored, middle) < wanted:
+                    at = middle + 1
+                else:
+                    high = middle
+            if at < end and _load64(stored, at) == wanted:
+                hit[hits] = i
+                hit_place[hits] = at
+                hits += 1
+        for k in range(hits):
+            i = np.int64(hit[k])
+            at = hit_place[k]
+            wanted = hashes[i]
+            while at <= last and _load64(stored, at) == wanted:
+                row = np.int64(_load32(numbers, at))
+                at += 1
+                position = order[i]
+                kept = True
+                for c in range(constraints):
+                    column = columns[c, s]
+                    if column != 0:
+                        value = np.int64(_load64(column, row))
+                        if value < lows[c, position] or value > highs[c, position]:
+                            kept = False
+                            if c < arrival:
+                                counted[s] -= 1
+                            break
+                counted[s] += 1
+                if not kept:
+                    continue
+                if used == room:
+                    room *= 2
+                    wider = np.empty(room, np.int32)
+                    wider[:used] = positions
+                    positions = wider
+                    wider = np.empty(room, np.int32)
+                    wider[:used] = rows
+                    rows = wider
+                positions[used] = position
+                rows[used] = row
+                used += 1
+        found[s] = used - before
+    return positions[:used].copy(), rows[:used].copy(), found, counted
+
+
+@njit(cache=True, nogil=True)
+def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
+    """``out[i] =`` the 64-bit word ``rows[i]`` of the array at address ``tables[which[i]]``."""
+    if len(tables) == 1:
+        table = tables[0]
+        for i in range(len(rows)):
+            out[i] = _load64(table, np.int64(rows[i]))
+    else:
+        for i in range(len(rows)):
+            out[i] = _load64(tables[which[i]], np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
+    """The same for words of 128 bits: ``out`` has two entries per row."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        row = 2 * np.int64(rows[i])
+        out[2 * i] = _load64(table, row)
+        out[2 * i + 1] = _load64(table, row + 1)
+
+
+@njit(cache=True, nogil=True)
+def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
+    """The same for words of 32 bits."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        out[i] = _load32(table, np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> None:
+    """The same for words of 16 bits."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        out[i] = _load16(table, np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
+    """The same for bytes."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        out[i] = _load8(table, np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray[np.uint8]) -> int:
+    """Gather bits, least significant first; an address of 0 stands for an array of ones.
+
+    Args:
+        offsets: per table the bit of its row 0.
+        out: ``ceil(len(rows) / 8)`` zeros, which the result replaces.
+
+    Returns:
+        How many of the bits are 0.
+    """
+    zeros = 0
+    for i in range(len(rows)):
+        t = np.int64(which[i]) if len(tables) > 1 else 0
+        table = tables[t]
+        if table != 0:
+            bit = offsets[t] + np.int64(rows[i])
+            if (_load8(table, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1) == 0:
+                zeros += 1
+                continue
+        out[i >> 3] |= np.uint8(1 << (i & 7))
+    return zeros
+
+
+@njit(cache=True, nogil=True)
+def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
+    """Offsets of gathered values of varying length: ``out`` has one entry more than there are
+    rows. ``tables`` are addresses of 32-bit offsets. Returns the bytes needed, -1 if they are
+    more than 32-bit offsets can tell.
+    """
+    total = np.int64(0)
+    for i in range(len(rows)):
+        out[i] = total
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        row = np.int64(rows[i])
+        total += np.int64(_load32(table, row + 1)) - np.int64(_load32(table, row))
+        if total > 0x7FFFFFFF:
+            return -1
+    out[len(rows)] = total
+    return total
+
+
+@njit(cache=True, nogil=True)
+def gather_bytes(
+    tables: Ints, values: Ints, which: Any, rows: I32, offsets: I32, out: NDArray[np.uint8]
+) -> None:
+    """The bytes of gathered values, to where :func:`gather_lengths` has placed them."""
+    for i in range(len(rows)):
+        t = np.int64(which[i]) if len(tables) > 1 else 0
+        first = np.int64(_load32(tables[t], np.int64(rows[i])))
+        source = values[t] + first
+        at = np.int64(offsets[i])
+        for k in range(np.int64(offsets[i + 1]) - at):
+            out[at + k] = _load8(source, k)
+
+
+def warm() -> None:
+    """Compile the kernels, or load them from the cache, for the types in use."""
+    words = np.zeros(2, np.uint64)
+    small = np.zeros(3, np.uint32)
+    one = words.ctypes.data
+    segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1]], np.int64)
+    none = np.zeros((0, 1), np.int64)
+    order = np.zeros(1, np.int32)
+    match(words[:1], order, segments, none, none, none, 0)
+    tables, which = np.array([one], np.int64), np.zeros(1, np.int16)
+    gather64(tables, which, order, np.empty(1, np.int64))
+    gather128(tables, which, order, np.empty(2, np.int64))
+    gather32(tables, which, order, np.empty(1, np.int32))
+    gather16(tables, which, order, np.empty(1, np.int16))
+    gather8(tables, which, order, np.empty(1, np.int8))
+    gather_bits(tables, np.zeros(1, np.int64), which, order, np.zeros(1, np.uint8))
+    gather_lengths(tables, which, order, np.empty(2, np.int32))
+    gather_bytes(tables, tables, which, order, np.zeros(2, np.int32), np.zeros(1, np.uint8))
+
+
+if __name__ == "__main__":
+    warm()

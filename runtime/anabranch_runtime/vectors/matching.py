@@ -1,0 +1,125 @@
+"""Which stored rows have the keys of which probes: many probes against many indexes in one call.
+
+>>> from anabranch_runtime.vectors.index import build_index
+>>> from anabranch_runtime.vectors.keys import key_vector
+>>> import pyarrow as pa
+>>> stored = build_index(key_vector([pa.array([5, 6, 5, None])], ["bigint"]))
+>>> probes = in_order(key_vector([pa.array([6, 7, 5])], ["bigint"]).hashes)
+>>> found = match(probes, described([stored]))
+>>> sorted(zip(found.positions.tolist(), found.rows.tolist()))
+[(0, 1), (2, 0), (2, 2)]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.vectors import kernels
+from anabranch_runtime.vectors.gather import address, pick
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_runtime.vectors.index import HashIndex
+    from anabranch_runtime.vectors.keys import U64
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+
+_NO_COLUMNS = np.zeros((0, 1), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Probes in the order of their hashes, and the position of each in the partial result."""
+
+    hashes: U64
+    order: I32
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def where(self, mask: NDArray[np.bool_]) -> Probes:
+        """The probes for which ``mask`` (in this order) holds."""
+        return Probes(self.hashes[mask], self.order[mask])
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a partner's value must lie between.
+
+    Attributes:
+        columns: per index the address of the int64 column, 0 where nothing is asked.
+        low, high: per position of the partial result, both included.
+    """
+
+    columns: Ints
+    low: Ints
+    high: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Pairs, index after index: position in the partial result and row.
+
+    Attributes:
+        found: pairs per index.
+        counted: pairs per index that satisfy the constraints that count.
+    """
+
+    positions: I32
+    rows: I32
+    found: Ints
+    counted: Ints
+
+
+def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
+    """Sort probes; only those at ``positions`` if given.
+
+    The low bits of each hash give way to its position, so that words are sorted and not pairs:
+    probes that differ in those bits only may come in any order, which is good enough here.
+    """
+    chosen = hashes if positions is None else hashes[positions]
+    bits = np.uint64(max(1, len(chosen) - 1).bit_length())
+    packed = (chosen >> bits << bits) | np.arange(len(chosen), dtype=np.uint64)
+    packed.sort()
+    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int32)
+    ordered = pick(chosen, order)
+    return Probes(ordered, order if positions is None else positions[order].astype(np.int32))
+
+
+def described(indexes: Sequence[HashIndex]) -> Ints:
+    """The indexes as :func:`match` wants them; they must outlive what is returned."""
+    return np.array([_described(index) for index in indexes], np.int64).reshape(-1, 5)
+
+
+def match(
+    probes: Probes,
+    indexes: Ints,
+    constraints: Sequence[Constraint] = (),
+    counting: int | None = None,
+) -> Matches:
+    """All pairs of equal hashes that satisfy ``constraints``; the first ``counting`` of these
+    (None: all) decide which pairs are counted.
+    """
+    columns = lows = highs = _NO_COLUMNS
+    if constraints:
+        columns = np.stack([c.columns for c in constraints])
+        lows = np.stack([c.low for c in constraints])
+        highs = np.stack([c.high for c in constraints])
+    arrival = len(constraints) if counting is None else counting
+    return Matches(
+        *kernels.match(probes.hashes, probes.order, indexes, columns, lows, highs, arrival)
+    )
+
+
+def _described(index: HashIndex) -> tuple[int, int, int, int, int]:
+    shift = 65 - (len(index.starts) - 1).bit_length()
+    arrays = (index.hashes, index.rows, index.starts)
+    first, second, third = (address(a) for a in arrays)
+    return first, second, third, shift, len(index)

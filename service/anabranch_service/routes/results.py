@@ -1,0 +1,67 @@
+"""``/v1/queries/{name}/results``: a query's results as they are committed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from anabranch_planner.sinks import SinkKind
+from anabranch_service.context import Ctx
+from anabranch_service.errors import Conflict
+from anabranch_service.lifecycle import Status, status_of
+from anabranch_service.routes.queries import unknown_query
+from anabranch_service.tail import Position, Start
+
+router = APIRouter(prefix="/v1/queries", tags=["queries"])
+
+MEDIA_TYPE = "text/event-stream"
+
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        pattern=r"^[0-9]{1,15}:[0-9]{1,15}$",
+        description="The id of the last event that was received: go on after it.",
+    ),
+]
+
+
+@router.get(
+    "/{name}/results",
+    response_class=StreamingResponse,
+    responses={200: {"description": "Server-sent events", "content": {MEDIA_TYPE: {}}}},
+)
+async def follow_results(
+    name: str,
+    ctx: Ctx,
+    start: Annotated[Start, Query(alias="from", description="Where to begin.")] = Start.NOW,
+    limit: Annotated[int | None, Query(ge=1, le=10**9, description="Rows to send.")] = None,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
+
+    Committed results only. A reader is told of rows that it has missed, it is never waited for.
+    """
+    record = await ctx.store.query(name)
+    if record is None:
+        raise unknown_query(name)
+    if record.sink.to_sink().kind is SinkKind.COUNT:
+        raise Conflict(
+            "sink-without-rows",
+            f"query {name!r} counts its results and keeps none",
+            field="id",
+            remedy="register it again, with a sink that takes rows",
+        )
+
+    async def status() -> Status:
+        current = await ctx.store.query(name)
+        activation = await ctx.store.activation(name)
+        progress = await ctx.store.progress()
+        return status_of(current or record, activation, progress, ctx.clock())
+
+    after = None if last_event_id is None else Position.read(last_event_id)
+    events = ctx.tails.follow(name, start, after, limit, status)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type=MEDIA_TYPE, headers=headers)

@@ -1,0 +1,141 @@
+"""Rows that are pushed to a stream: checked against its columns, written as its entries hold them.
+
+All of a request is checked before anything of it is written, and it is written at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NaiveDatetime,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    create_model,
+)
+from pydantic_core import PydanticCustomError
+
+from anabranch_planner.feeds import REDIS_STREAM, Payload, redis_stream_options
+from anabranch_planner.types import DataType, TypeKind, parse_type
+from anabranch_service.errors import Conflict
+from anabranch_service.records import StreamRecord
+
+#: Rows of one request.
+MOST = 10_000
+
+_BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def _base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise PydanticCustomError("bad-base64", "binary values are base64") from None
+    return text
+
+
+def _utc(moment: datetime) -> datetime:
+    """Without a zone it is UTC, as Spark takes it in a session like ours."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _python_type(kind: DataType) -> Any:
+    if kind.kind in _BITS:
+        limit = 1 << (_BITS[kind.kind] - 1)
+        return Annotated[StrictInt, Field(ge=-limit, le=limit - 1)]
+    if kind.kind is TypeKind.DECIMAL:
+        return Annotated[Decimal, Field(max_digits=kind.precision, decimal_places=kind.scale)]
+    simple: dict[TypeKind, Any] = {
+        TypeKind.FLOAT: StrictFloat,
+        TypeKind.DOUBLE: StrictFloat,
+        TypeKind.BOOLEAN: StrictBool,
+        TypeKind.DATE: Annotated[date, Field(strict=True)],
+        TypeKind.TIMESTAMP: Annotated[datetime, Field(strict=True), AfterValidator(_utc)],
+        TypeKind.TIMESTAMP_NTZ: Annotated[NaiveDatetime, Field(strict=True)],
+        TypeKind.BINARY: Annotated[StrictStr, AfterValidator(_base64)],
+    }
+    return simple.get(kind.kind, StrictStr)
+
+
+@lru_cache(maxsize=256)
+def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[BaseModel]:
+    """What reads the rows of a stream. A column may be missing, or null, but for the event time."""
+    fields: dict[str, Any] = {}
+    for number, (name, text) in enumerate(columns):
+        kind = _python_type(parse_type(text))
+        # A column may have a name that a field can't.
+        if name == event_time:
+            fields[f"c{number}"] = (kind, Field(alias=name))
+        else:
+            fields[f"c{number}"] = (kind | None, Field(default=None, alias=name))
+    row = create_model("Row", __base__=_Row, **fields)
+    rows = Annotated[list[row], Field(min_length=1, max_length=MOST)]
+    return create_model("Rows", __base__=_Row, rows=(rows, ...))
+
+
+def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
+    """The rows of a request's JSON body, as JSON values; what is null is left out.
+
+    Raises:
+        ValidationError: some are not what the stream declares.
+    """
+    columns = tuple((c.name, c.type) for c in record.columns)
+    read: Any = _body(columns, record.event_time).model_validate_json(body)
+    return [row.model_dump(mode="json", by_alias=True, exclude_none=True) for row in read.rows]
+
+
+def target(record: StreamRecord, default: str) -> tuple[str, Payload, str]:
+    """The Redis Stream that rows go to, what its entries hold and in which field.
+
+    Of several keys rows go to the first.
+
+    Raises:
+        Conflict: it is not one that the service writes to.
+    """
+    source = record.source
+    remedy = "send rows to where the stream is read from"
+    if source.format != REDIS_STREAM:
+        raise Conflict(
+            "not-pushable",
+            f"stream {record.name!r} is read from format {source.format!r}, not a Redis Stream",
+            field="name",
+            remedy=remedy,
+        )
+    options = redis_stream_options(source.options)
+    if options.url is not None or options.payload is Payload.ARROW:
+        what = "a server of its own" if options.url is not None else "Arrow entries"
+        raise Conflict(
+            "not-pushable",
+            f"stream {record.name!r} is read from {what}, which the service does not write",
+            field="name",
+            remedy=remedy,
+        )
+    return (options.keys or (default,))[0], options.payload, options.field
+
+
+def entries(rows: list[dict[str, Any]], payload: Payload, field: str) -> list[dict[str, Any]]:
+    """The entries of a Redis Stream that hold ``rows``: with JSON, one for all of them."""
+    if payload is Payload.FIELDS:
+        return [{name: _text(value) for name, value in row.items()} or {"": ""} for row in rows]
+    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return [{field: lines, "rows": len(rows)}]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

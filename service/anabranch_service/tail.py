@@ -1,0 +1,279 @@
+"""Server-sent events of a query's results: who listens, and what they get.
+
+The runtime feeds a small stream per query while somebody listens (``exchange.Keys.tail``). Each
+row has an ordinal, its number among all results of the query. A reader is told how many rows it has
+missed whenever the ordinals jump: rows are left out where a batch brings more than a tail carries,
+where a reader is slower than the stream forgets, and where the runtime was away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+import structlog
+from redis.exceptions import RedisError
+
+from anabranch_planner.exchange import (
+    LISTENING_SECONDS,
+    TAIL_SECONDS,
+    Keys,
+    read_tail_entry,
+    tail_entry,
+)
+from anabranch_service.errors import Busy
+from anabranch_service.lifecycle import LIVE, Status
+from anabranch_service.store import Store
+
+_LOG = structlog.get_logger(__name__)
+
+#: Tails that one service process serves at the same time; each holds a connection to Redis.
+MOST_TAILS = 64
+#: Seconds between two renewals of a lease, of silence before a comment is sent, and to wait for
+#: the runtime to answer for a query that has ended.
+RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
+#: Milliseconds that one read of the stream waits, and entries that it takes.
+BLOCK, ENTRIES = 1000, 32
+#: Greater than the number of any row.
+_LAST = 2**63 - 1
+#: KEYS listeners, tail; ARGV query, seconds, seconds that the tail lives.
+_LISTEN = """
+local now = tonumber(redis.call('TIME')[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZADD', KEYS[1], 'GT', now + tonumber(ARGV[2]), ARGV[1])
+redis.call('EXPIRE', KEYS[2], ARGV[3])
+return now
+"""
+
+
+class Start(StrEnum):
+    """Where a tail begins: at the oldest result that is still at hand, or with what comes next."""
+
+    START = "start"
+    NOW = "now"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a reader is: the last row that it has.
+
+    >>> Position.read("7:1200")
+    Position(batch=7, ordinal=1200)
+    """
+
+    batch: int
+    ordinal: int
+
+    @staticmethod
+    def read(text: str) -> Position:
+        """The position in an event's id."""
+        batch, _, ordinal = text.partition(":")
+        return Position(int(batch), int(ordinal))
+
+    def __str__(self) -> str:
+        """The event's id."""
+        return f"{self.batch}:{self.ordinal}"
+
+
+def event(kind: str, data: str, ident: object = "") -> bytes:
+    """An event on the wire; ``data`` has no line breaks."""
+    head = f"id: {ident}\n" if ident else ""
+    return f"{head}event: {kind}\ndata: {data}\n\n".encode()
+
+
+def comment(text: str) -> bytes:
+    """A line that clients ignore; it keeps the connection open."""
+    return f": {text}\n\n".encode()
+
+
+class Tails:
+    """The tails that this process serves."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open = 0
+        self._listen = store.redis.register_script(_LISTEN)
+
+    def follow(
+        self,
+        name: str,
+        start: Start,
+        after: Position | None,
+        limit: int | None,
+        status: Callable[[], Awaitable[Status]],
+    ) -> AsyncIterator[bytes]:
+        """The events of a query's results, until ``limit`` rows, the query's end or for ever.
+
+        Args:
+            name: the query.
+            start: where to begin, unless ``after`` says so.
+            after: the last row that the reader has.
+            limit: rows to send.
+            status: of the query, now.
+
+        Raises:
+            Busy: this process serves as many tails as it can.
+        """
+        if self._open >= MOST_TAILS:
+            raise Busy(
+                "too-many-tails",
+                f"{MOST_TAILS} tails are open already",
+                remedy="close one, or try again later",
+            )
+        return self._events(_Reader(self._store, name, start, after), limit, status)
+
+    async def _events(
+        self, reader: _Reader, limit: int | None, status: Callable[[], Awaitable[Status]]
+    ) -> AsyncIterator[bytes]:
+        self._open += 1
+        renewed = 0.0
+        spoken = begun = time.monotonic()
+        sent, over = 0, Status.ACTIVE
+        try:
+            yield comment(f"results of {reader.name}")
+            while True:
+                now = time.monotonic()
+                try:
+                    if now - renewed >= RENEW:
+                        renewed = now
+                        await self._renew(reader)
+                        over = await status()
+                        if await reader.is_reset():
+                            yield event("gap", json.dumps({"missed": None}))
+                    found = await reader.read()
+                except RedisError as cause:
+                    _LOG.warning("tail interrupted", query=reader.name, error=repr(cause))
+                    yield comment("Redis does not answer")
+                    spoken = time.monotonic()
+                    await asyncio.sleep(1)
+                    continue
+                for message, is_row in found:
+                    yield message
+                    spoken, sent = time.monotonic(), sent + is_row
+                    if limit is not None and sent >= limit:
+                        yield event("end", json.dumps({"reason": "limit"}))
+                        return
+                waited = time.monotonic() - begun
+                if not found and over not in LIVE and (reader.live or waited > PATIENCE):
+                    yield event("end", json.dumps({"reason": over.value}))
+                    return
+                if time.monotonic() - spoken >= HEARTBEAT:
+                    yield comment("nothing new")
+                    spoken = time.monotonic()
+        finally:
+            self._open -= 1
+
+    async def _renew(self, reader: _Reader) -> None:
+        keys = self._store.keys
+        await self._listen(
+            keys=[keys.listeners, keys.tail(reader.name)],
+            args=[reader.name, LISTENING_SECONDS, TAIL_SECONDS],
+        )
+
+
+class _Reader:
+    """One reader's way through a query's tail.
+
+    Attributes:
+        live: whether it has come to the end of what was at hand.
+    """
+
+    def __init__(self, store: Store, name: str, start: Start, after: Position | None) -> None:
+        self.name = name
+        self.live = False
+        self._redis = store.redis
+        self._key = Keys(store.keys.namespace).tail(name)
+        self._cursor = "0-0"
+        self._batch = -1
+        #: The ordinal that comes next; None until it is known where "now" is.
+        self._expected: int | None = 0 if start is Start.START else None
+        if after is not None:
+            # What comes after the last entry of the batch before, so that the row's own is read.
+            self._cursor = tail_entry(after.batch - 1, _LAST)
+            self._expected = after.ordinal + 1
+
+    async def read(self) -> list[tuple[bytes, bool]]:
+        """The next events, and whether each is a row; none where nothing comes for a while."""
+        block = BLOCK if self.live or not await self._exists() else None
+        answer = await cast(
+            "Any", self._redis.xread({self._key: self._cursor}, count=ENTRIES, block=block)
+        )
+        entries = _entries(answer)
+        if self._expected is None:
+            return await self._skip() if entries else []
+        if not entries:
+            if block is None:
+                return [self._announce()]
+            return []
+        events: list[tuple[bytes, bool]] = []
+        for entry, fields in entries:
+            self._cursor = entry
+            events += self._take(entry, fields)
+        return events
+
+    async def is_reset(self) -> bool:
+        """Whether the stream has begun anew behind the reader; it then begins anew as well."""
+        last = await self._last()
+        if last is None or _order(last[0]) >= _order(self._cursor):
+            return False
+        self._cursor, self._expected = "0-0", 0
+        return True
+
+    async def _exists(self) -> bool:
+        return bool(await cast("Any", self._redis.exists(self._key)))
+
+    async def _last(self) -> tuple[str, dict[str, str]] | None:
+        found = await cast("Any", self._redis.xrevrange(self._key, count=1))
+        return found[0] if found else None
+
+    async def _skip(self) -> list[tuple[bytes, bool]]:
+        """Go to the end of what there is."""
+        last = await self._last()
+        if last is None:
+            return []
+        self._cursor = last[0]
+        self._batch, first = read_tail_entry(last[0])
+        rows = last[1].get("rows")
+        self._expected = first if rows is None else first + rows.count("\n") + 1
+        return [self._announce()]
+
+    def _announce(self) -> tuple[bytes, bool]:
+        self.live = True
+        last = (self._expected or 0) - 1
+        ident = Position(self._batch, last) if last >= 0 and self._batch >= 0 else ""
+        return event("live", json.dumps({"results": self._expected}), ident), False
+
+    def _take(self, entry: str, fields: dict[str, str]) -> list[tuple[bytes, bool]]:
+        batch, first = read_tail_entry(entry)
+        self._batch = batch
+        rows = fields["rows"].split("\n") if "rows" in fields else []
+        events: list[tuple[bytes, bool]] = []
+        expected = first if self._expected is None else self._expected
+        if first > expected:
+            events.append((event("gap", json.dumps({"missed": first - expected})), False))
+            expected = first
+        for ordinal, row in enumerate(rows, first):
+            if ordinal >= expected:
+                events.append((event("row", row, Position(batch, ordinal)), True))
+        self._expected = max(expected, first + len(rows))
+        return events
+
+
+def _order(entry: str) -> tuple[int, int]:
+    left, _, right = entry.partition("-")
+    return int(left), int(right)
+
+
+def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
+    """The entries of the one stream that was read, in either of the protocol's shapes."""
+    if not answer:
+        return []
+    if isinstance(answer, dict):
+        found = next(iter(answer.values()))
+        return cast("list[tuple[str, dict[str, str]]]", found[0] if found else [])
+    return cast("list[tuple[str, dict[str, str]]]", answer[0][1])

@@ -1,0 +1,151 @@
+"""The runtime without Spark: the real planner, driver and workers in this process.
+
+The tasks of a batch are threads, or this thread where there is one task. What is left out is only
+what Spark, REST and processes add. The caller hands over every batch's blocks, so batches may be
+of any size and need not be in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import redis
+import structlog
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.exchange import Keys, Mode, Snapshot
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.plan import Optimizer
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.statistics import NoStatistics
+from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.task.worker import TaskReport, run_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from anabranch_client.tpch import DemoQuery
+    from anabranch_planner.model import Stream
+    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.sources.blocks import Block
+
+    #: Task's number and number of tasks -> the blocks that it starts with.
+    Blocks = Callable[[int, int], Iterable[Block]]
+
+_NAMESPACE = "engine"
+
+
+@dataclass(slots=True)
+class Engine:
+    """A pipeline below ``home`` that is asked for one batch after the other (:meth:`run`).
+
+    Attributes:
+        every: batches per epoch; each begins with a plan by the statistics of the last.
+        around: called around a task's work, given that work (a profiler's place).
+        reports: what the tasks of the last batch said.
+    """
+
+    home: Path
+    redis_url: str
+    streams: Sequence[Stream]
+    queries: Sequence[DemoQuery]
+    tasks: int = 1
+    parallelism: int = 2
+    every: int = 1_000_000
+    optimizer: Optimizer = Optimizer.CLASH
+    around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
+    reports: list[TaskReport] = field(init=False, default_factory=list)
+    driver: Driver = field(init=False)
+    _control: Control = field(init=False)
+
+    def __post_init__(self) -> None:
+        redis.Redis.from_url(self.redis_url).flushall()
+        fetch_ruleset.cache_clear()
+        # The driver would log to standard output, which belongs to the figures.
+        structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+        self._control = Control(self.redis_url, _NAMESPACE)
+        state = self.home / "state"
+        state.mkdir(parents=True)
+        settings = Settings(state, self.home / "results", self.every, mode=Mode.STEP, patience=5)
+        self.driver = Driver(settings, self._control)
+        self.driver.announce()
+
+    def run(self, blocks: Blocks) -> float:
+        """Apply the next batch; the seconds that it took."""
+        batch = self.driver.state.next_batch
+        if batch % self.every == 0:
+            self._publish(batch // self.every)
+        started = time.perf_counter()
+        self.driver.run(batch, lambda context: self._job(context, blocks))
+        return time.perf_counter() - started
+
+    def finish(self) -> None:
+        """Have an empty file written for each query without results; logging is as before."""
+        self.driver.finish()
+        structlog.reset_defaults()
+
+    def _publish(self, epoch: int) -> None:
+        last = self._control.last_boundary()
+        known = None if last is None or last.snapshot is None else last.snapshot
+        by_name: dict[str, Stream] = {s.name: s for s in self.streams}
+        queries = [parse_sql(q.name, q.sql, by_name) for q in self.queries]
+        plan = optimise(
+            queries,
+            NoStatistics() if known is None else Snapshot.from_json(known),
+            optimizer=self.optimizer,
+            parallelism=self.parallelism,
+        )
+        rules = compile_ruleset(
+            plan, queries, self.streams, epoch=epoch, parallelism=self.parallelism, sinks={}
+        )
+        keys, server = Keys(_NAMESPACE), redis.Redis.from_url(self.redis_url)
+        server.set(keys.ruleset(epoch), json.dumps(rulesets.to_json(rules)))
+        server.zadd(keys.published, {str(epoch): epoch})
+
+    def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
+        rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        barrier, messages = threading.Barrier(self.tasks), [""] * self.tasks
+        found: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * self.tasks
+
+        def work(task: int) -> None:
+            def exchange(message: str) -> list[str]:
+                messages[task] = message
+                barrier.wait()
+                everybody = list(messages)
+                barrier.wait()
+                return everybody
+
+            try:
+                found[task] = self.around(
+                    lambda: run_task(
+                        context,
+                        rules,
+                        blocks(task, self.tasks),
+                        task=task,
+                        tasks=self.tasks,
+                        exchange=exchange,
+                    )
+                )
+            except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+                found[task] = error
+                barrier.abort()
+
+        threads = [threading.Thread(target=work, args=(t,)) for t in range(1, self.tasks)]
+        for thread in threads:
+            thread.start()
+        work(0)
+        for thread in threads:
+            thread.join()
+        errors = [e for e in found if isinstance(e, BaseException)]
+        errors.sort(key=lambda e: isinstance(e, threading.BrokenBarrierError))
+        if errors:
+            raise errors[0]
+        self.reports = [r for r in found if isinstance(r, TaskReport)]
+        return self.reports

@@ -1,0 +1,124 @@
+"""CPU seconds and memory of a pipeline by kind of process, sampled from the outside."""
+
+from __future__ import annotations
+
+import threading
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from anabranch_client.meter import cpu_seconds, resident_bytes, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Kind(StrEnum):
+    """What a process of the system is.
+
+    ``DRIVER``: the runtime's own Python process. ``WORKERS``: every Python process below the JVM,
+    so Spark's daemon, its workers and the one that plans a source's batches.
+    """
+
+    JVM = "jvm"
+    DRIVER = "driver"
+    WORKERS = "workers"
+    SERVICE = "service"
+    REDIS = "redis"
+
+
+#: What the pipeline calls the processes that it starts.
+_ROOTS = {"Redis server": Kind.REDIS, "service": Kind.SERVICE, "runtime": Kind.DRIVER}
+
+
+def kinds_of(roots: Mapping[str, int]) -> dict[Kind, list[psutil.Process]]:
+    """The living processes of a pipeline by kind; ``roots``: the pipeline's name for it -> pid."""
+    found: dict[Kind, list[psutil.Process]] = {kind: [] for kind in Kind}
+    for name, pid in roots.items():
+        kind = _ROOTS.get(name, Kind.DRIVER)
+        for process in tree([pid]):
+            found[kind if kind is not Kind.DRIVER else _of_runtime(process, pid)].append(process)
+    return found
+
+
+def _of_runtime(process: psutil.Process, root: int) -> Kind:
+    if process.pid == root:
+        return Kind.DRIVER
+    try:
+        return Kind.WORKERS if process.name().startswith("python") else Kind.JVM
+    except psutil.Error:
+        return Kind.JVM
+
+
+def proportional_bytes(processes: list[psutil.Process]) -> int:
+    """Memory with every page divided among those who map it (PSS); 0 where the system can't say."""
+    total = 0
+    for process in processes:
+        try:
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
+        except OSError:
+            continue
+        for row in text.splitlines():
+            if row.startswith("Pss:"):
+                total += int(row.split()[1]) * 1024
+    return total
+
+
+class KindMeter:
+    """Samples the processes of ``roots()`` from :meth:`start` to :meth:`stop`.
+
+    Attributes:
+        peak_rss_bytes: greatest sum of resident memory in one sample: a page counts for each
+            process that maps it. ``peak_pss_bytes``: the same with such pages divided.
+    """
+
+    def __init__(self, roots: Callable[[], Mapping[str, int]], interval: float = 0.5) -> None:
+        self._roots = roots
+        self._interval = interval
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._first: dict[Kind, float] = {}
+        self._last: dict[Kind, float] = {}
+        self.peak_rss_bytes = 0
+        self.peak_pss_bytes = 0
+
+    def start(self) -> None:
+        """Begin: CPU time counts from here on."""
+        self._sample()
+        self._first = dict(self._last)
+        self._thread = threading.Thread(target=self._run, name="kind-meter", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last sample and end; calling it again changes nothing."""
+        if self._thread is None:
+            return
+        self._ended.set()
+        self._thread.join()
+        self._thread = None
+        self._sample()
+
+    @property
+    def cpu_by_kind(self) -> dict[str, float]:
+        """Kind -> CPU seconds since :meth:`start`, ended children included."""
+        return {str(kind): self._last[kind] - self._first.get(kind, 0.0) for kind in Kind}
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all kinds."""
+        return sum(self.cpu_by_kind.values())
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval):
+            self._sample()
+
+    def _sample(self) -> None:
+        found = kinds_of(self._roots())
+        for kind, processes in found.items():
+            # A process that dies unattended takes its time with it: the greatest sum is kept.
+            self._last[kind] = max(self._last.get(kind, 0.0), cpu_seconds(processes))
+        everybody = [p for processes in found.values() for p in processes]
+        self.peak_rss_bytes = max(self.peak_rss_bytes, resident_bytes(everybody))
+        self.peak_pss_bytes = max(self.peak_pss_bytes, proportional_bytes(everybody))

@@ -1,0 +1,244 @@
+"""Throughput against the number of queries, and a query whose joins already run.
+
+Random three-way joins over ten streams (:mod:`workload`), run by the whole system. ``growth``
+takes the numbers of queries in turn in every round; the queries for a smaller number are among
+those for a larger one. ``added`` compares the system with some queries and with one more, which
+joins what one of them joins and shows another column: its results written to files, or
+only counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.figures import tell
+from tests.benchmarks.grids import Grid
+from tests.benchmarks.grids import spread as shown
+from tests.benchmarks.runtime import workload
+from tests.benchmarks.runtime.command import Benchmark, master, run, spread
+from tests.benchmarks.system_run import Configuration, SystemRun, run_system
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_client.scenario import RecordedStream
+    from anabranch_client.tpch import DemoQuery
+
+_MEBI = 2**20
+PARTS = ("growth", "added")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--counts", type=int, nargs="+", default=[1, 2, 5, 10, 20, 50, 100, 200], help="queries"
+    )
+    parser.add_argument("--base", type=int, default=20, help="queries before the added one")
+    parser.add_argument("--rows", type=int, default=40_000, help="of each of the ten streams")
+    parser.add_argument("--sparsity", type=float, default=4.0, help="values per row, of a key")
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=3, help="rounds")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Both parts, over one input."""
+    streams = workload.generate(home / "input", options.rows, options.batches, options.sparsity)
+    found: dict[str, Any] = {"input_tuples": sum(s.rows for s in streams)}
+    if "growth" in options.parts:
+        found["growth"] = _growth(options, home, streams)
+    if "added" in options.parts:
+        found["added"] = _added(options, home, streams)
+    return found
+
+
+def _growth(
+    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream]
+) -> dict[str, Any]:
+    counts = sorted(options.counts)
+    everything = workload.queries(counts[-1])
+    runs: dict[int, list[SystemRun]] = {count: [] for count in counts}
+    for number in range(options.runs):
+        for count in counts:
+            done = _run(options, home / "run", streams, everything[:count])
+            runs[count].append(done)
+            tell(f"round {number + 1}: {count} queries: {done.rate:,.0f} tuples/s")
+    return {
+        "counts": [
+            {
+                "queries": count,
+                "joins": workload.distinct_joins(everything[:count]),
+                "results": sum(done[0].results.values()),
+                **_summary(done),
+            }
+            for count, done in runs.items()
+        ],
+        "last": _last_against_first(counts, runs),
+    }
+
+
+def _last_against_first(
+    counts: Sequence[int], runs: dict[int, list[SystemRun]]
+) -> dict[str, Any] | None:
+    """What one more query costs at the end, by the two largest numbers, and what the first costs.
+
+    Cost is time over the same input: of the batches after the first, and CPU of all.
+    """
+    if len(counts) < 3:
+        return None
+    first, before, last = counts[0], counts[-2], counts[-1]
+    rows = list(zip(runs[first], runs[before], runs[last], strict=True))
+    more = last - before
+    return {
+        "first": first,
+        "from": before,
+        "to": last,
+        "seconds_first": spread((a.seconds / first for a, _, _ in rows), 4),
+        "seconds_more": spread(((c.seconds - b.seconds) / more for _, b, c in rows), 4),
+        "ratio": spread(
+            ((c.seconds - b.seconds) / more / (a.seconds / first) for a, b, c in rows), 4
+        ),
+        "cpu_ratio": spread(
+            ((c.cpu_seconds - b.cpu_seconds) / more / (a.cpu_seconds / first) for a, b, c in rows),
+            4,
+        ),
+    }
+
+
+def _added(
+    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream]
+) -> dict[str, Any]:
+    base = workload.queries(options.base)
+    one = base[0]
+    # All of its columns are read already: it projects what the first query projects, but one less.
+    less = ", ".join(one.select.split(", ")[1:])
+    extra = replace(one, name="added", select=less)
+    variants: dict[str, tuple[tuple[DemoQuery, ...], tuple[str, ...]]] = {
+        "without": (base, ()),
+        "counted": ((*base, extra), (extra.name,)),
+        "written": ((*base, extra), ()),
+    }
+    runs: dict[str, list[SystemRun]] = {name: [] for name in variants}
+    for number in range(options.runs):
+        for name, (queries, counted) in variants.items():
+            done = _run(options, home / "run", streams, queries, counted)
+            runs[name].append(done)
+            tell(f"round {number + 1}: {name}: {done.rate:,.0f} tuples/s")
+    found: dict[str, Any] = {
+        "base": options.base,
+        "results": runs["written"][0].results[extra.name],
+        "variants": {name: _summary(done) for name, done in runs.items()},
+    }
+    for name in ("counted", "written"):
+        pairs = list(zip(runs["without"], runs[name], strict=True))
+        found[name] = {
+            "added_state_bytes": spread(b.state_bytes - a.state_bytes for a, b in pairs),
+            "throughput_lost": spread((1 - b.rate / a.rate for a, b in pairs), 4),
+            "cpu_added": spread((b.cpu_seconds / a.cpu_seconds - 1 for a, b in pairs), 4),
+            "probes_added": spread(b.probes - a.probes for a, b in pairs),
+        }
+    return found
+
+
+def _run(
+    options: argparse.Namespace,
+    home: Path,
+    streams: Sequence[RecordedStream],
+    queries: Sequence[DemoQuery],
+    counted: Sequence[str] = (),
+) -> SystemRun:
+    # One epoch: what is compared are numbers of queries, not what is learnt on the way.
+    configuration = Configuration("step", options.batches, options.batches)
+    try:
+        return run_system(
+            configuration,
+            streams,
+            home,
+            master=master(options),
+            parallelism=options.parallelism,
+            queries=queries,
+            counted=counted,
+        )
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
+    return {
+        "tuples_per_s": spread(r.rate for r in runs),
+        "seconds": spread((r.seconds for r in runs), 3),
+        "cpu_seconds": spread((r.cpu_seconds for r in runs), 2),
+        "service_cpu_seconds": spread((r.cpu_by_kind["service"] for r in runs), 2),
+        "state_bytes": spread(r.state_bytes for r in runs),
+        "probes": spread(r.probes for r in runs),
+        "peak_rss_bytes": spread(r.peak_rss_bytes for r in runs),
+        "phases": {name: spread((r.phases[name] for r in runs), 3) for name in runs[0].phases},
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Growth, its last step against the first query, and the added query."""
+    found = []
+    if "growth" in entry:
+        counts = tuple(
+            (
+                *(f"{one['queries']:,}", f"{one['joins']:,}", f"{one['results']:,}"),
+                shown(one["tuples_per_s"]),
+                shown(one["seconds"], 2),
+                shown(one["cpu_seconds"], 1),
+                shown(one["probes"]),
+                shown(one["state_bytes"], 1, _MEBI),
+                shown(one["peak_rss_bytes"], unit=_MEBI),
+            )
+            for one in entry["growth"]["counts"]
+        )
+        head = ("queries", "different joins", "results", "sustained tuples/s", "seconds", "CPU s")
+        found.append(Grid("growth", (*head, "probes", "state MiB", "peak RSS MiB"), counts))
+        last = entry["growth"]["last"]
+        if last is not None:
+            found.append(
+                Grid(
+                    "one more query",
+                    (
+                        *("", "seconds of the first", "seconds of one more"),
+                        *("one more / first", "by CPU"),
+                    ),
+                    (
+                        (
+                            f"from {last['from']} to {last['to']}",
+                            shown(last["seconds_first"], 3),
+                            shown(last["seconds_more"], 4),
+                            shown(last["ratio"], 3),
+                            shown(last["cpu_ratio"], 3),
+                        ),
+                    ),
+                )
+            )
+    if "added" in entry:
+        added = entry["added"]
+        rows = tuple(
+            (
+                f"results {name}",
+                shown(added[name]["added_state_bytes"]),
+                shown(added[name]["probes_added"]),
+                shown(added[name]["throughput_lost"], 1, 0.01, " %"),
+                shown(added[name]["cpu_added"], 1, 0.01, " %"),
+            )
+            for name in ("counted", "written")
+        )
+        names = ("", "added state bytes", "added probes", "throughput lost", "CPU added")
+        found.append(Grid("a query whose joins already run", names, rows))
+    return found
+
+
+BENCHMARK = Benchmark(
+    "queries", "throughput against the number of queries", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))

@@ -1,0 +1,160 @@
+"""``docs/benchmarks-runtime.md`` from saved figures.
+
+``python -m tests.benchmarks.runtime.report [--docs docs]`` reads ``docs/benchmarks/runtime.jsonl``,
+one line per run of one benchmark, and shows the newest line of each. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.charts import Line, Row, grouped, lines
+from tests.benchmarks.figures import ROOT, tell
+from tests.benchmarks.provenance import provenance
+from tests.benchmarks.runtime import adaptation
+from tests.benchmarks.runtime.__main__ import BENCHMARKS
+from tests.benchmarks.runtime.targets import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MEBI = 2**20
+_INTRODUCTION = """\
+# Benchmarks of the runtime
+
+Made by `make bench-runtime` (`python -m tests.benchmarks.runtime.report`) from the lines in
+[`benchmarks/runtime.jsonl`](benchmarks/runtime.jsonl), the newest of each benchmark. Change the
+benchmarks, not this file.
+
+Figures are medians over interleaved runs with their range in brackets. What shares a table was
+measured in one run, so compare within tables: absolutes say as much about the machine and about
+what else ran on it. Results are compared with the oracle's in every run; a run with other
+results reports nothing. Unless something else is said, everything runs as users run it: Redis,
+service and Spark as processes, each batch's results in files and its state durable before the next
+begins.
+"""
+_HEADINGS = {
+    "sharing": "Joint, shared and individual plans",
+    "queries": "More queries",
+    "rewire": "Rewires",
+    "state_size": "Large state",
+    "fixed_cost": "Fixed cost of a batch",
+    "latency": "Latency",
+    "adaptation": "Adaptation",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-runtime.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    newest = _newest(docs / "benchmarks" / "runtime.jsonl")
+    if not newest:
+        tell(f"{docs / 'benchmarks'} has no figures: run make bench-runtime")
+        return 1
+    write_report(docs, newest)
+    return 0
+
+
+def write_report(docs: Path, newest: dict[str, dict[str, Any]]) -> None:
+    """Write ``benchmarks-runtime.md`` and its charts; ``newest``: part -> its newest line."""
+    parts = [_INTRODUCTION]
+    wanted = targets(newest)
+    if wanted.rows:
+        parts += ["## Targets\n", wanted.markdown()]
+    for benchmark in BENCHMARKS:
+        if benchmark.name not in newest:
+            continue
+        entry = newest[benchmark.name]
+        about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
+        parts += [f"## {_HEADINGS[benchmark.name]}\n", _markdown(about), provenance(entry)]
+        for name, chart in _charts(benchmark.name, entry).items():
+            (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
+            parts.append(f"![{name}](benchmarks/{name}.svg)\n")
+        for grid in benchmark.tables(entry):
+            parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
+    (docs / "benchmarks-runtime.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _newest(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.is_file():
+        return {}
+    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {entry["part"]: entry for entry in entries if entry["benchmark"] == "runtime"}
+
+
+def _markdown(about: str) -> str:
+    """A module's docstring without what only readers of the code need."""
+    return about.replace("``", "`").replace(":mod:`", "`").replace("`pacing`", "its module") + "\n"
+
+
+def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
+    """Name -> SVG."""
+    if part == "adaptation":
+        return adaptation.charts(entry)
+    if part == "sharing":
+        return {"sharing": _sharing(entry), "sharing-state": _sharing_state(entry)}
+    if part == "queries" and "growth" in entry:
+        return {"queries": _growth(entry)}
+    if part == "state_size":
+        return {"state-size": _sizes(entry)}
+    return {}
+
+
+def _sharing(entry: dict[str, Any]) -> str:
+    works = entry["workloads"]
+    names = list(works[0]["optimizers"])
+    rows = [
+        Row(
+            f"{w['queries']} queries, SF {w['scale']:g}",
+            tuple(w["optimizers"][n]["tuples_per_s_without_enter"]["median"] / 1e3 for n in names),
+        )
+        for w in works
+    ]
+    return grouped("Thousands of input tuples per second", names, rows)
+
+
+def _sharing_state(entry: dict[str, Any]) -> str:
+    works = entry["workloads"]
+    names = list(works[0]["optimizers"])
+    rows = [
+        Row(
+            f"{w['queries']} queries, SF {w['scale']:g}",
+            tuple(w["optimizers"][n]["state_bytes"]["median"] / _MEBI for n in names),
+        )
+        for w in works
+    ]
+    return grouped("State in MiB", names, rows)
+
+
+def _growth(entry: dict[str, Any]) -> str:
+    counts = entry["growth"]["counts"]
+    points = tuple((one["queries"], one["tuples_per_s"]["median"]) for one in counts)
+    line = Line("throughput", points)
+    return lines("Throughput by number of queries", "queries", "input tuples/s", [line])
+
+
+def _sizes(entry: dict[str, Any]) -> str:
+    series = [
+        Line(
+            through,
+            tuple(
+                (one["stored"] / 1e6, one["tuples_per_s"]["median"])
+                for one in entry[through]["sizes"]
+            ),
+        )
+        for through in ("engine", "spark")
+        if through in entry
+    ]
+    title = "Throughput by stored tuples"
+    return lines(title, "millions of stored tuples", "tuples/s", series)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

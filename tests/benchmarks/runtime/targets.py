@@ -1,0 +1,133 @@
+"""What the runtime is to reach, and what the newest figures say about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.grids import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_GIBI = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure with its limit; ``least``: whether it has to be at least that."""
+
+    what: str
+    figure: float
+    limit: float
+    least: bool
+    digits: int = 2
+    unit: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure keeps the limit."""
+        return self.figure >= self.limit if self.least else self.figure <= self.limit
+
+    def row(self) -> tuple[str, str, str, str]:
+        """For a table."""
+        sign = "≥" if self.least else "≤"
+        return (
+            self.what,
+            f"{sign} {self.limit:,.10g}{self.unit}",
+            f"{self.figure:,.{self.digits}f}{self.unit}",
+            "yes" if self.met else "no",
+        )
+
+
+def targets(newest: Mapping[str, dict[str, Any]]) -> Grid:
+    """Every target that there are figures for; ``newest``: part -> its newest line."""
+    found = [
+        target for part, read in _READERS.items() if part in newest for target in read(newest[part])
+    ]
+    rows = tuple(target.row() for target in found)
+    return Grid("targets", ("target", "wanted", "found (median)", "met"), rows)
+
+
+def _sharing(entry: dict[str, Any]) -> Iterator[Target]:
+    wanted = {5: (2.6, 3.1), 10: (3.5, 5.3)}
+    rates = {0.1: 200_000.0, 1.0: 400_000.0}
+    for work in entry["workloads"]:
+        count, scale = work["queries"], work["scale"]
+        name = f"{count} queries, SF {scale:g}: "
+        joint = work["optimizers"].get("clash")
+        if joint is not None and count == 5 and scale in rates:
+            rate = joint["tuples_per_s_without_enter"]["median"]
+            what = f"{name}input tuples/s, not counting the wait for the planner"
+            yield Target(what, rate, rates[scale], True, 0)
+        if joint is not None and count == 5 and scale == 0.1:
+            yield Target(f"{name}CPU", joint["cpu_seconds"]["median"], 8, False, 1, " s")
+            peak = joint["peak_rss_bytes"]["median"] / _GIBI
+            yield Target(f"{name}peak RSS", peak, 2.5, False, 2, " GiB")
+        faster, smaller = wanted[count]
+        ratios = work["ratios"]
+        if "individual" in ratios:
+            one = ratios["individual"]
+            yield Target(
+                f"{name}throughput, joint against individual plans",
+                one["throughput_without_enter"]["median"], faster, True, 2, " ×",
+            )  # fmt: skip
+            yield Target(
+                f"{name}state, individual against joint plans",
+                one["state"]["median"], smaller, True, 2, " ×",
+            )  # fmt: skip
+        if "shared" in ratios:
+            rate = ratios["shared"]["throughput_without_enter"]["median"]
+            what = f"{name}throughput, joint against shared plans"
+            yield Target(what, rate, 1.5, True, 2, " ×")
+
+
+def _queries(entry: dict[str, Any]) -> Iterator[Target]:
+    if "added" in entry:
+        one = entry["added"]["written"]
+        state = one["added_state_bytes"]["median"]
+        yield Target("a query whose joins run: added state", state, 0, False, 0, " bytes")
+        lost = one["throughput_lost"]["median"] * 100
+        yield Target("a query whose joins run: throughput lost", lost, 2, False, 1, " %")
+    last = entry.get("growth", {}).get("last")
+    if last is not None:
+        what = f"one more query at {last['to']}, of what the first costs"
+        yield Target(what, last["ratio"]["median"], 0.1, False, 3, " ×")
+
+
+def _rewire(entry: dict[str, Any]) -> Iterator[Target]:
+    ratio = entry["all"]["ratio"]["median"]
+    yield Target("a batch during a rewire, of its neighbours'", ratio, 1.3, False, 2, " ×")
+
+
+def _state_size(entry: dict[str, Any]) -> Iterator[Target]:
+    for through in ("engine", "spark"):
+        if through in entry:
+            sizes = entry[through]["sizes"]
+            last, first = sizes[-1]["stored"], sizes[0]["stored"]
+            what = f"throughput at {last:,} stored tuples, of that at {first:,} ({through})"
+            yield Target(what, entry[through]["last_over_first"], 0.5, True, 2, " ×")
+
+
+def _fixed_cost(entry: dict[str, Any]) -> Iterator[Target]:
+    for one in entry["counts"]:
+        if one["queries"] == 50:
+            what = "nearly empty batch with 50 queries, of an empty foreachBatch"
+            yield Target(what, one["ratio"]["median"], 1.5, False, 2, " ×")
+
+
+def _latency(entry: dict[str, Any]) -> Iterator[Target]:
+    for one in entry["rates"]:
+        if one["wanted"] == 50_000:
+            yield Target("latency at 50,000 tuples/s, p50", one["p50"]["median"], 1, False, 2, " s")
+            yield Target("latency at 50,000 tuples/s, p99", one["p99"]["median"], 2, False, 2, " s")
+
+
+_READERS = {
+    "sharing": _sharing,
+    "queries": _queries,
+    "rewire": _rewire,
+    "state_size": _state_size,
+    "fixed_cost": _fixed_cost,
+    "latency": _latency,
+}

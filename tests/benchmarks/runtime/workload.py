@@ -1,0 +1,111 @@
+"""Random three-way joins over ten streams, and the data that goes with them.
+
+Ten streams with three key columns each, drawn from ten names; a query is a chain of three streams,
+neighbours joined by equality of one name that both have. Keys are uniform over as many values as
+a stream has rows, times ``sparsity``: a row finds ``1 / sparsity`` partners on every other stream
+with that key once all rows are there. Everything follows from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_client.scenario import RecordedStream
+from anabranch_client.tpch import DemoQuery
+from anabranch_client.types import spark_type
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STREAMS = 10
+_NAMES = tuple("abcdefghij")
+_KEYS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A three-way join: ``streams[0].keys[0] = streams[1].keys[0]``, likewise 1 and 2 by
+    ``keys[1]``.
+    """
+
+    streams: tuple[str, str, str]
+    keys: tuple[str, str]
+
+    def query(self, name: str, shown: str = "n") -> DemoQuery:
+        """As a query that shows column ``shown`` of all three."""
+        one, two, three = self.streams
+        return DemoQuery(
+            name,
+            ", ".join(f"{s}.{shown} AS {shown}_{s}" for s in self.streams),
+            f"{one} JOIN {two} ON {one}.{self.keys[0]} = {two}.{self.keys[0]} "
+            f"JOIN {three} ON {two}.{self.keys[1]} = {three}.{self.keys[1]}",
+            self.streams,
+        )
+
+
+def key_names(seed: int) -> dict[str, tuple[str, ...]]:
+    """Stream -> the names of its key columns; every name is some stream's."""
+    draw = random.Random(seed)
+    names = list(_NAMES) * _KEYS
+    while True:
+        draw.shuffle(names)
+        found = [tuple(sorted(names[i * _KEYS : (i + 1) * _KEYS])) for i in range(STREAMS)]
+        if all(len(set(keys)) == _KEYS for keys in found):
+            return {f"s{i}": keys for i, keys in enumerate(found)}
+
+
+def queries(count: int, seed: int = 7) -> tuple[DemoQuery, ...]:
+    """``count`` queries; those for a smaller count come first. Joins may occur again."""
+    keys, draw = key_names(seed), random.Random(seed + 1)
+    found: list[DemoQuery] = []
+    while len(found) < count:
+        middle = draw.choice(sorted(keys))
+        sides = [
+            (other, key) for other in sorted(keys) if other != middle
+            for key in sorted(set(keys[other]) & set(keys[middle]))
+        ]  # fmt: skip
+        if len({other for other, _ in sides}) < 2:
+            continue
+        (one, first), (three, second) = draw.sample(sides, 2)
+        if one == three:
+            continue
+        if three < one:  # the mirror image is the same query
+            one, first, three, second = three, second, one, first
+        found.append(Chain((one, middle, three), (first, second)).query(f"q{len(found) + 1}"))
+    return tuple(found)
+
+
+def distinct_joins(found: tuple[DemoQuery, ...]) -> int:
+    """How many different joins the queries have."""
+    return len({query.source for query in found})
+
+
+def generate(
+    folder: Path, rows: int, batches: int, sparsity: float = 1.0, seed: int = 7
+) -> tuple[RecordedStream, ...]:
+    """Write ten streams of ``rows`` rows each, described as lasting for ``batches`` batches."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, (name, keys) in enumerate(key_names(seed).items()):
+        draw = np.random.default_rng(seed + 100 + number)
+        values = max(int(rows * sparsity), 1)
+        columns = {key: draw.integers(0, values, rows) for key in keys}
+        table = pa.table({**columns, "n": np.arange(rows, dtype=np.int64)})
+        path = folder / f"{name}.parquet"
+        pq.write_table(table, path)
+        found.append(
+            RecordedStream(
+                name=name,
+                path=path,
+                rows_per_batch=max(1, -(-rows // batches)),
+                rows=rows,
+                columns=tuple((c.name, str(spark_type(c.type))) for c in table.schema),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,256 @@
+"""A running system under measurement: Redis, service and runtime as processes, as users run it.
+
+The runtime's own log says what every batch did and when; the gate says how many may start. What
+is measured registers its streams and queries before the runtime starts, or while it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from anabranch_client.oracle import Active, Comparison, compare
+from anabranch_client.pipeline import Pipeline, PipelineSpec, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from anabranch_client.api import Client
+    from anabranch_client.channel import Progress
+    from anabranch_client.scenario import RecordedStream
+    from anabranch_client.tpch import DemoQuery
+
+#: Phases of a task: the slowest task's, per batch.
+TASK_PHASES = ("read", "store", "wait", "probe", "write")
+
+#: Nothing lasts this long but a hanging run.
+PATIENCE = 1800.0
+#: Seconds between looks at the progress: the one who measures shares the cores with what is
+#: measured.
+_POLLING = 0.05
+
+
+class WrongResultError(Exception):
+    """The system did not give the oracle's results, so there is nothing to report."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLog:
+    """What the runtime's log says about one batch; times in seconds, ``committed_at`` of the
+    epoch, ``ruleset`` the epoch whose published rules it ran by.
+    """
+
+    batch: int
+    epoch: int
+    tuples: int
+    results: int
+    committed_at: float
+    enter: float
+    job: float
+    commit: float
+    tasks: dict[str, float]
+    ruleset: int = -1
+
+    @property
+    def seconds(self) -> float:
+        """From its beginning in the driver to its commit."""
+        return self.enter + self.job + self.commit
+
+
+def read_log(path: Path) -> list[BatchLog]:
+    """The committed batches that the runtime's log ``path`` speaks of, in order."""
+    found = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if not text.startswith("{"):
+            continue
+        try:
+            entry = json.loads(text)
+        except ValueError:  # a line that is just being written
+            continue
+        if entry.get("event") == "batch committed":
+            found.append(
+                BatchLog(
+                    batch=entry["batch"],
+                    epoch=entry["epoch"],
+                    tuples=entry["tuples"],
+                    results=entry["results"],
+                    committed_at=datetime.fromisoformat(entry["timestamp"]).timestamp(),
+                    enter=entry["enter_ms"] / 1e3,
+                    job=entry["job_ms"] / 1e3,
+                    commit=entry["commit_ms"] / 1e3,
+                    tasks={name: ms / 1e3 for name, ms in entry["task_ms"].items()},
+                    ruleset=entry.get("ruleset", -1),
+                )
+            )
+    return found
+
+
+@dataclass(slots=True)
+class Session:
+    """A system whose runtime may have to be started yet (:meth:`start`).
+
+    Attributes:
+        counted: names of the queries whose results are counted and not written.
+    """
+
+    pipeline: Pipeline
+    client: Client
+    streams: tuple[RecordedStream, ...]
+    counted: frozenset[str] = frozenset()
+
+    def start(self) -> None:
+        """Start the runtime with the gate closed and wait until it could begin."""
+        self.gate(0)
+        self.pipeline.start_runtime()
+        self.wait(lambda p: p.state in ("running", "idle"))
+
+    def gate(self, batches: int | None) -> None:
+        """Let ``batches`` batches start, counted from the first; None: all."""
+        self.pipeline.channel.open_gate(batches)
+
+    def register(self, queries: Sequence[DemoQuery]) -> None:
+        """Register queries under their names."""
+        for query in queries:
+            sink = "count" if query.name in self.counted else None
+            self.client.create_query(query.sql, name=query.name, sink=sink)
+
+    def wait(self, done: Callable[[Progress], bool]) -> Progress:
+        """Wait until ``done`` holds of the runtime's heartbeat.
+
+        Raises:
+            TimeoutError: it does not for very long.
+            ClientError: a process ended.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            self.pipeline.check()
+            progress = self.pipeline.channel.progress()
+            if progress is not None and done(progress):
+                return progress
+            time.sleep(_POLLING)
+        raise TimeoutError(f"the run has not got there after {PATIENCE:.0f} s")
+
+    def wait_for_batches(self, batches: int) -> Progress:
+        """Wait until that many have been committed."""
+        return self.wait(lambda p: p.committed >= batches)
+
+    def log(self) -> list[BatchLog]:
+        """The batches committed so far."""
+        return read_log(self.pipeline.spec.logs / "runtime.log")
+
+    def roots(self) -> dict[str, int]:
+        """Name -> process id of everything that has been started."""
+        return {child.name: child.pid for child in self.pipeline.children}
+
+    def check(
+        self, runs: Sequence[tuple[DemoQuery, Active]], progress: Progress
+    ) -> dict[str, Comparison]:
+        """Compare the result files, row by row, with the oracle; and what was counted, with them.
+        Of a query whose results are only counted, compare the number.
+
+        Raises:
+            WrongResultError: they differ.
+        """
+        written = [(q, active) for q, active in runs if q.name not in self.counted]
+        found = compare(self.streams, written, self.pipeline.spec.results)
+        for name, one in found.items():
+            if not one.match:
+                raise WrongResultError(
+                    f"{name}: {one.missing} of {one.expected} rows missing, {one.surplus} too many"
+                )
+            if progress.results.get(name, 0) != one.results:
+                raise WrongResultError(
+                    f"{name}: {progress.results.get(name)} rows reported, {one.results} written"
+                )
+        for query, _ in runs:
+            if query.name in self.counted:
+                rows, count = self._expected(query), progress.results.get(query.name, 0)
+                if rows != count:
+                    raise WrongResultError(f"{query.name}: {count} rows counted, {rows} expected")
+                found[query.name] = Comparison(count, rows, 0, 0)
+        return found
+
+    def _expected(self, query: DemoQuery) -> int:
+        """How many results a query has that is active throughout."""
+        with self._tables() as connection:
+            return len(connection.sql(query.sql))
+
+    @contextmanager
+    def _tables(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with duckdb.connect() as connection:
+            for stream in self.streams:
+                connection.read_parquet(str(stream.path)).create_view(stream.name)
+            yield connection
+
+    def _without_results(self, query: DemoQuery) -> None:
+        """Live, a query that has found nothing has no file: give it one, for the comparison."""
+        folder = self.pipeline.spec.results / query.name
+        if folder.exists() and any(folder.glob("*.parquet")):
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._tables() as connection:
+            nothing = connection.sql(f"SELECT * FROM ({query.sql}) LIMIT 0")
+            nothing.write_parquet(str(folder / "none.parquet"))
+
+    def finish(self, queries: Sequence[DemoQuery]) -> tuple[Progress, dict[str, Comparison]]:
+        """Wait for the end of the input, end the runtime, check ``queries``, active throughout."""
+        progress = self.wait(lambda p: p.exhausted)
+        self.pipeline.finish_runtime()
+        for query in queries:
+            if query.name not in self.counted:
+                self._without_results(query)
+        always = Active(activated=0, expired=None, visible_from={})
+        return progress, self.check([(query, always) for query in queries], progress)
+
+
+@contextmanager
+def session(
+    home: Path,
+    streams: Sequence[RecordedStream],
+    queries: Sequence[DemoQuery],
+    *,
+    master: str,
+    mode: str = "live",
+    optimizer: str = "clash",
+    parallelism: int = 2,
+    epoch_batches: int = 4,
+    counted: Iterable[str] = (),
+) -> Iterator[Session]:
+    """A system below the folder ``home`` with streams and queries registered, its runtime not yet
+    started; everything is ended on the way out. ``counted``: queries whose results are not written.
+    """
+    spec = PipelineSpec(
+        home=home,
+        results=home / "results",
+        mode=mode,
+        namespace=f"bench-{uuid.uuid4().hex[:12]}",
+        optimizer=optimizer,
+        parallelism=parallelism,
+        epoch_batches=epoch_batches,
+        master=master,
+    )
+    spec.results.mkdir(parents=True)
+    with running(spec) as pipeline, pipeline.start_service() as client:
+        for stream in streams:
+            client.create_stream(
+                stream.name,
+                stream.columns,
+                event_time=stream.event_time,
+                lateness=stream.lateness,
+                source={
+                    "format": "recorded",
+                    "path": str(stream.path),
+                    "rows_per_batch": stream.rows_per_batch,
+                },
+            )
+        found = Session(pipeline, client, tuple(streams), frozenset(counted))
+        found.register(queries)
+        yield found

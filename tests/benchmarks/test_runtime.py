@@ -1,0 +1,171 @@
+"""The runtime's benchmarks at a tiny scale: their shape and their checks, never their speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from tests.benchmarks.kinds import Kind, KindMeter
+from tests.benchmarks.runtime import (
+    adaptation,
+    fixed_cost,
+    latency,
+    queries,
+    report,
+    rewire,
+    sharing,
+    state_size,
+    workload,
+)
+from tests.benchmarks.runtime.command import Benchmark, quantile, run
+from tests.benchmarks.runtime.pacing import Latency, Pacer
+from tests.benchmarks.session import BatchLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _line(benchmark: Benchmark, arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert run(benchmark, ["--json", "--tasks", "2", *arguments.split()]) == 0
+    (text,) = capsys.readouterr().out.splitlines()
+    found = json.loads(text)
+    for name in ("benchmark", "part", "at", "versions", "machine", "load", "settings"):
+        assert name in found
+    assert all(grid.rows and grid.markdown() for grid in benchmark.tables(found))
+    return found
+
+
+def _report(docs: Path, entries: list[Any]) -> str:
+    """The report on lines, which it must make in the same bytes again."""
+    (docs / "benchmarks").mkdir(parents=True)
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (docs / "benchmarks" / "runtime.jsonl").write_text(text)
+    assert report.main(["--docs", str(docs)]) == 0
+    made = {p: p.read_bytes() for p in docs.rglob("*") if p.suffix in (".md", ".svg")}
+    assert report.main(["--docs", str(docs)]) == 0
+    assert {p: p.read_bytes() for p in made} == made
+    for path in made:
+        if path.suffix == ".svg":
+            assert ElementTree.fromstring(made[path]).tag.endswith("svg")
+            assert f"benchmarks/{path.name}" in (docs / "benchmarks-runtime.md").read_text()
+    return (docs / "benchmarks-runtime.md").read_text()
+
+
+def test_large_state_in_process_and_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "--through engine --sizes 0.003 0.01 --batch 600 --fill 5000 --measured 2"
+    found = _line(state_size.BENCHMARK, sizes, capsys)
+    small, large = found["engine"]["sizes"]
+    assert (small["stored"], large["stored"]) == (3_000, 10_000)
+    assert 0 < small["state_bytes"] < large["state_bytes"]
+    text = _report(tmp_path, [found])
+    assert "throughput at 10,000 stored tuples, of that at 3,000 (engine)" in text
+    assert "| engine | 10,000 |" in text
+
+
+def test_other_results_than_the_oracles_leave_no_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = state_size._check
+    monkeypatch.setattr(state_size, "_check", lambda wanted, at: check(np.roll(wanted, 1), at))
+    arguments = "--json --through engine --sizes 0.003 --batch 600 --measured 1"
+    assert run(state_size.BENCHMARK, arguments.split()) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no figures for state_size" in said.err
+
+
+def test_a_report_needs_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--docs", str(tmp_path)]) == 1
+    assert "make bench-runtime" in capsys.readouterr().err
+
+
+def test_queries_are_nested_connected_and_answerable(tmp_path: Path) -> None:
+    found = workload.queries(60)
+    assert found[:7] == workload.queries(7)
+    assert 20 < workload.distinct_joins(found) < 60
+    streams = workload.generate(tmp_path, 200, 4)
+    assert [s.batches for s in streams] == [4] * workload.STREAMS
+    with duckdb.connect() as connection:
+        for stream in streams:
+            connection.read_parquet(str(stream.path)).create_view(stream.name)
+        counts = [len(connection.sql(query.sql)) for query in found]
+    # A row finds one partner on each of the other streams, on average.
+    assert 100 < np.mean(counts) < 400
+
+
+def test_latency_is_counted_from_when_tuples_are_due() -> None:
+    pacer = Pacer.__new__(Pacer)
+    pacer.interval, pacer.first, pacer.began = 0.5, 2, 1000.0
+
+    def batch(number: int, committed_at: float) -> BatchLog:
+        return BatchLog(number, 0, 10, 0, committed_at, 0.0, 0.0, 0.0, {})
+
+    # The third batch is committed late, so that the fourth has to wait: both are charged.
+    log = [batch(0, 900.0), batch(2, 1000.75), batch(3, 1003.0), batch(4, 1003.25)]
+    found = pacer.latencies(log)
+    assert [(one.batch, one.at, one.least) for one in found] == [
+        (2, 0.5, 0.25),
+        (3, 1.0, 2.0),
+        (4, 1.5, 1.75),
+    ]
+    sample = found[0].sample()
+    assert min(sample) > 0.25
+    assert max(sample) < 0.75
+    assert quantile(sample, 0.5) == pytest.approx(0.5, abs=0.01)
+    assert Latency(0, 0.5, 0, 0.1, 0.5).sample() == []
+
+
+def test_processes_are_told_apart() -> None:
+    meter = KindMeter(lambda: {"service": os.getpid()}, interval=0.05)
+    meter.start()
+    sum(range(3_000_000))
+    meter.stop()
+    assert meter.cpu_by_kind[Kind.SERVICE] == meter.cpu_seconds > 0
+    assert meter.peak_rss_bytes > 1 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [
+        _line(benchmark, arguments, capsys)
+        for benchmark, arguments in (
+            (sharing.BENCHMARK, "--scale 0.001 --queries 5 10 --batches 3 --runs 1"),
+            (
+                queries.BENCHMARK,
+                "--counts 1 2 4 --base 2 --rows 400 --sparsity 1 --batches 3 --runs 1",
+            ),
+            (rewire.BENCHMARK, "--scale 0.002 --batches 40 --epoch-batches 4 --runs 1"),
+            (
+                state_size.BENCHMARK,
+                "--sizes 0.002 0.006 --batch 600 --fill 2000 --measured 2",
+            ),
+            (fixed_cost.BENCHMARK, "--queries 3 --rounds 2 --block 3 --warm-up 2"),
+            (latency.BENCHMARK, "--rate 2000 --seconds 4 --warm-up 2 --runs 1"),
+            (
+                adaptation.BENCHMARK,
+                "--rate 2000 --before 4 --after 4 --warm-up 2 --epoch-batches 2 --runs 1",
+            ),
+        )
+    ]
+    by_part = {entry["part"]: entry for entry in entries}
+    five, ten = by_part["sharing"]["workloads"]
+    for work in (five, ten):
+        assert work["ratios"]["individual"]["state"]["median"] > 2
+        assert len(work["results"]) == work["queries"]
+    added = by_part["queries"]["added"]
+    assert added["written"]["added_state_bytes"]["median"] == 0
+    assert added["counted"]["probes_added"]["median"] == 0
+    assert by_part["rewire"]["all"]["count"] > 0
+    assert {e["experiment"] for e in by_part["adaptation"]["experiments"]} == {"partners", "rates"}
+    text = _report(tmp_path, entries)
+    for heading in report._HEADINGS.values():
+        assert f"## {heading}\n" in text

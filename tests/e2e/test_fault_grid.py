@@ -1,0 +1,42 @@
+"""Real processes killed with SIGKILL at the steps of the batch protocol: exact all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime.faults import Point
+from tests.e2e.fault_grid import Cell, Component, cells_of, play_cells
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.spark
+def test_a_handful_of_cells(tmp_path: Path) -> None:
+    cells = [
+        Cell(Component.DRIVER, Point.PUBLISHED),
+        Cell(Component.WORKER, Point.STORING),
+        Cell(Component.SERVICE, Point.BOUNDARY),
+        Cell(Component.REDIS, Point.CHOSEN),
+    ]
+    verdict = play_cells(cells, tmp_path / "grid")
+
+    assert not verdict.problems, str(verdict)
+    assert verdict.results > 1000
+    restarts = {c.component: c.restarts for c in cells}
+    assert restarts[Component.DRIVER] == 1
+    # The batch is tried again, no process of the pipeline has to be.
+    assert restarts[Component.WORKER] == 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("component", Component)
+def test_the_grid(component: Component, tmp_path: Path) -> None:
+    cells = cells_of(component)
+    verdict = play_cells(cells, tmp_path / "grid")
+
+    assert not verdict.problems, str(verdict)
+    assert len({c.pid for c in cells}) == (1 if component is Component.REDIS else len(cells))

@@ -1,0 +1,241 @@
+"""Sources end to end: Redis Streams and files through kills, and streams that come, go and change.
+
+The queries are over full history and active before anything arrives, so whatever the batches were,
+their results must be what DuckDB computes over everything that was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from anabranch_planner.exchange import Keys
+from anabranch_runtime.sources.blocks import encode_block
+from tests.support.processes import LivePipeline, kill, live_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COLUMNS = (("k", "bigint"), ("v", "int"))
+RST = "SELECT r.v AS rv, s.v AS sv, t.v AS tv FROM r JOIN s ON r.k = s.k JOIN t ON s.v = t.v"
+
+
+@dataclass
+class Streams:
+    """A live pipeline, and what has been sent to its streams."""
+
+    live: LivePipeline
+    home: Path
+    server: redis.Redis
+    sent: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    files: int = 0
+
+    def add(self, name: str, format: str, path: str | None = None, **options: str) -> None:
+        """Register a stream."""
+        source = {"format": format, "path": path, "options": options}
+        self.live.client.create_stream(name, COLUMNS, source=source)
+        self.sent.setdefault(name, [])
+
+    def entries(self, name: str, rows: list[tuple[int, int]], payload: str, key: str = "") -> None:
+        """Send rows as entries of a Redis Stream."""
+        self.sent[name] += rows
+        at = key or Keys("test").stream(name)
+        with self.server.pipeline(transaction=False) as pipe:
+            if payload == "arrow":
+                block = {"arrow": encode_block(table(rows)), "rows": len(rows)}
+                pipe.xadd(at, block)  # type: ignore[arg-type]
+            for k, v in rows if payload != "arrow" else ():
+                pipe.xadd(at, {"k": k, "v": v} if payload == "fields" else {"data": line(k, v)})
+            pipe.execute()
+
+    def file(self, name: str, rows: list[tuple[int, int]], kind: str) -> None:
+        """Drop a file into a stream's directory."""
+        self.sent[name] += rows
+        self.files += 1
+        folder = self.home / name
+        partial = folder / f".{self.files}"
+        if kind == "json":
+            partial.write_text("".join(line(k, v) + "\n" for k, v in rows))
+        else:
+            pq.write_table(pa.Table.from_batches([table(rows)]), partial)
+        partial.rename(folder / f"{self.files:04d}.{kind}")
+
+    def wait_for_input(self) -> None:
+        """Wait until everything has been read."""
+
+        def done() -> bool:
+            streams = self.live.progress().streams
+            return all(
+                streams.get(name, {}).get("input", 0) >= len(rows)
+                for name, rows in self.sent.items()
+            )
+
+        self.live.wait("everything to be read", done)
+
+    def check(self, name: str, sql: str) -> int:
+        """Compare a query's results with DuckDB's; returns how many there are."""
+        db = duckdb.connect()
+        for stream, rows in self.sent.items():
+            db.execute(f"CREATE TABLE {stream} (k BIGINT, v INT)")
+            if rows:
+                db.register("rows", pa.Table.from_batches([table(rows)]))
+                db.execute(f"INSERT INTO {stream} SELECT * FROM rows")
+        expected = sorted(db.execute(sql).fetchall())
+        found = sorted(map(str, (self.live.results / name).glob("*.parquet")))
+        assert sorted(duckdb.read_parquet(found).fetchall() if found else []) == expected
+        return len(expected)
+
+    def activate(self, name: str, sql: str) -> None:
+        """Register a query and wait until it is active."""
+        self.live.client.create_query(sql, name=name)
+        self.live.wait(name, lambda: self.live.client.query(name).status == "active")
+
+
+def table(rows: list[tuple[int, int]]) -> pa.RecordBatch:
+    """Rows as a record batch."""
+    arrays = [
+        pa.array([k for k, _ in rows], pa.int64()),
+        pa.array([v for _, v in rows], pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=["k", "v"])
+
+
+def line(k: int, v: int) -> str:
+    """A row as JSON."""
+    return json.dumps({"k": k, "v": v})
+
+
+def some(chance: random.Random, count: int, keys: int) -> list[tuple[int, int]]:
+    """Random rows."""
+    return [(chance.randrange(keys), chance.randrange(keys)) for _ in range(count)]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_redis_streams_and_files_through_kills_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Small enough that batches are limited.
+    monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0.3")
+    chance = random.Random(5)
+    with live_pipeline(tmp_path) as live:
+        server = redis.Redis.from_url(live.pipeline.redis_url)
+        (tmp_path / "t").mkdir()
+        streams = Streams(live, tmp_path, server)
+        streams.add("r", "redis-stream")
+        streams.add("s", "redis-stream", payload="fields", keys="s0,s1")
+        streams.add("t", "files", str(tmp_path / "t"), type="parquet")
+        streams.add("u", "redis-stream", payload="arrow")
+        rsu = RST.replace("t.v", "u.v").replace("JOIN t", "JOIN u")
+        streams.activate("rst", RST)
+        streams.activate("rsu", rsu)
+        for number in range(12):
+            streams.entries("r", some(chance, 400, 2000), "json")
+            streams.entries("s", some(chance, 200, 2000), "fields", "s0")
+            streams.entries("s", some(chance, 300, 2000), "fields", "s1")
+            streams.file("t", some(chance, 500, 2000), "parquet")
+            streams.entries("u", some(chance, 500, 2000), "arrow")
+            if number in (2, 5, 8):
+                time.sleep(chance.random())
+                kill(live.pipeline, "runtime")
+                live.start_runtime()
+            else:
+                time.sleep(0.3)
+        streams.wait_for_input()
+        progress = Keys("test").runtime
+        heartbeat = json.loads(server.get(progress) or "{}")
+        assert heartbeat["row_limit"] > 0
+        assert set(heartbeat["intake"]) == {"r", "s", "t", "u"}
+        for name, rows in streams.sent.items():
+            assert live.progress().streams[name] == {"input": len(rows), "late": 0, "invalid": 0}
+        live.pipeline.finish_runtime()
+        assert streams.check("rst", RST) > 50
+        assert streams.check("rsu", rsu) > 50
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_path: Path) -> None:
+    chance = random.Random(6)
+    with live_pipeline(tmp_path) as live:
+        server = redis.Redis.from_url(live.pipeline.redis_url)
+        for name in ("s", "t", "x", "y"):
+            (tmp_path / name).mkdir()
+        streams = Streams(live, tmp_path, server)
+        streams.add("r", "redis-stream")
+        # One stream of Spark's own, with messages as Kafka's would be.
+        streams.add(
+            "s",
+            "text",
+            str(tmp_path / "s"),
+            payload="json",
+            **{"column.v": "data.v", "maxFilesPerTrigger": "2"},
+        )
+        rs = "SELECT r.v AS rv, s.v AS sv FROM r JOIN s ON r.k = s.k"
+        streams.activate("rs", rs)
+
+        def feed(*more: str) -> None:
+            streams.entries("r", some(chance, 50, 60), "json")
+            streams.file("s", some(chance, 50, 60), "json")
+            for name in more:
+                kind = "json" if name == "x" else "parquet"
+                streams.file(name, some(chance, 50, 60), kind)
+
+        feed()
+        streams.wait_for_input()
+
+        # Sources that can't be opened, or read, are reported and don't hold up the others.
+        streams.add("bad", "no-such-format")
+        streams.add("lost", "redis-stream", url="redis://127.0.0.1:1/0")
+        streams.add("t", "files", str(tmp_path / "t"))
+        streams.add("x", "files", str(tmp_path / "x"), type="json")
+        streams.add("y", "parquet", str(tmp_path / "y"))
+        feed("t", "x", "y")
+        streams.wait_for_input()
+
+        def errors() -> dict[str, str]:
+            intake = json.loads(server.get(Keys("test").runtime) or "{}")["intake"]
+            return {name: i["error"] for name, i in intake.items() if i["error"]}
+
+        live.wait("both to be reported", lambda: errors().keys() == {"bad", "lost"})
+        assert "no-such-format" in errors()["bad"]
+        assert "127.0.0.1:1" in errors()["lost"]
+
+        # Gone while the runtime is down, and back again while it is up.
+        kill(live.pipeline, "runtime")
+        for name in ("bad", "lost", "x", "y"):
+            live.client.delete_stream(name)
+        del streams.sent["bad"], streams.sent["lost"]
+        kept = {name: streams.sent.pop(name) for name in ("x", "y")}
+        live.start_runtime()
+        feed("t")
+        streams.wait_for_input()
+        streams.sent |= kept
+        streams.add("x", "files", str(tmp_path / "x"), type="json")
+        streams.add("y", "parquet", str(tmp_path / "y"))
+        feed("t", "x", "y")
+        streams.wait_for_input()
+
+        # Defined otherwise, a stream is read from its own beginning.
+        live.client.delete_stream("t")
+        live.client.create_stream(
+            "t", COLUMNS, source={"format": "redis-stream", "options": {"keys": "t"}}
+        )
+        before = live.progress().streams["t"]["input"]
+        streams.entries("t", some(chance, 30, 60), "json", "t")
+        feed("x", "y")
+        live.wait("t anew", lambda: live.progress().streams["t"]["input"] == before + 30)
+        streams.wait_for_input()
+        for name, rows in streams.sent.items():
+            assert live.progress().streams[name]["input"] == len(rows), name
+        live.pipeline.finish_runtime()
+        assert streams.check("rs", rs) > 100

@@ -1,0 +1,40 @@
+"""Random scenarios with random plans through Spark: real sources, tasks, checkpoint, restarts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.replay_check import ROOT
+from tests.support.seeds import SPARK, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: Seconds for 20 scenarios and a start of Spark, on a machine that is busy with something else.
+PATIENCE = 3600
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", parts(SPARK, 20), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_runs_in_one_spark_session_are_exact(seeds: Sequence[int], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.run_scenarios", "--engine", "spark", "--json"]
+    done = subprocess.run(
+        [*command, "--seeds", f"{seeds[0]}-{seeds[-1]}", "--keep", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stderr[-4000:]
+    assert lines[-1].get("failed") == [], [x for x in lines if x.get("problems")]
+    assert [x["seed"] for x in lines[:-1]] == list(seeds)
+    assert sum(x["results"] for x in lines[:-1]) > 0

@@ -1,0 +1,99 @@
+"""What is known to be wrong with a sink before anything is opened, and how it travels."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_planner.sinks import SinkError, SinkKind, SinkSpec, check_sink, target
+
+COLUMNS = [("a", "bigint"), ("b", "string")]
+KAFKA = {"kafka.bootstrap.servers": "broker:9092", "topic": "t"}
+JDBC = {"url": "jdbc:postgresql://db/x", "dbtable": "t"}
+
+
+def spec(name: str, path: str | None = None, mode: str = "append", **options: str) -> SinkSpec:
+    given = {key.replace("__", "."): value for key, value in options.items()}
+    return SinkSpec(name, tuple(sorted(given.items())), path, mode)
+
+
+@pytest.mark.parametrize(
+    ("sink", "kind"),
+    [
+        (spec("parquet"), SinkKind.PARQUET),
+        (spec("count"), SinkKind.COUNT),
+        (spec("parquet", "/data/x"), SinkKind.FILES),
+        (spec("parquet", compression="gzip"), SinkKind.FILES),
+        (spec("csv", "s3a://bucket/x", HEADER="true", maxRecordsPerFile="10"), SinkKind.FILES),
+        (spec("orc", "/x", orc__bloom__filter__columns="a"), SinkKind.FILES),
+        (spec("json", anabranch__partitionBy="B", anabranch__batchColumn="origin"), SinkKind.FILES),
+        (spec("redis-stream"), SinkKind.REDIS),
+        (spec("redis-stream", payload="arrow", rows="10", maxlen="5", stream="s"), SinkKind.REDIS),
+        (spec("redis-stream", url="${ANABRANCH_SINK_URL}"), SinkKind.REDIS),
+        (spec("kafka", **KAFKA, kafka__acks="all", anabranch__key="a"), SinkKind.TABLE),
+        (spec("jdbc", **JDBC, password="${ANABRANCH_SINK_PW}", anything="x"), SinkKind.TABLE),
+        (spec("delta", "/tables/t", mergeSchema="true"), SinkKind.TABLE),
+        (spec("some.other.Format", whatever="x"), SinkKind.TABLE),
+    ],
+)
+def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) -> None:
+    check_sink(sink, COLUMNS)
+    assert sink.kind is kind
+    assert SinkSpec.from_json(sink.to_json()) == sink
+
+
+@pytest.mark.parametrize(
+    ("sink", "field"),
+    [
+        (spec("json", "/x", mode="overwrite"), "sink.mode"),
+        (spec("json", "/x", colour="red"), "sink.options.colour"),
+        (spec("json", "x/y"), "sink.path"),
+        (spec("count", stream="x"), "sink.options.stream"),
+        (spec("count", "/x"), "sink.path"),
+        (spec("csv", "/x", Sep=";", sep=","), "sink.options.Sep"),
+        (spec("csv", "/x", anabranch__colour="red"), "sink.options.anabranch.colour"),
+        (spec("csv", "/x", anabranch__partitionBy="c"), "sink.options.anabranch.partitionBy"),
+        (spec("csv", "/x", anabranch__partitionBy="a,b"), "sink.options.anabranch.partitionBy"),
+        (spec("csv", "/x", anabranch__batchColumn="A"), "sink.options.anabranch.batchColumn"),
+        (spec("text", "/x"), "sink.format"),
+        (spec("redis-stream", group="x"), "sink.options.group"),
+        (spec("redis-stream", payload="xml"), "sink.options.payload"),
+        (spec("redis-stream", maxlen="0"), "sink.options.maxlen"),
+        (spec("redis-stream", maxlen="²"), "sink.options.maxlen"),
+        (spec("redis-stream", rows="5"), "sink.options.rows"),
+        (spec("redis-stream", stream=""), "sink.options.stream"),
+        (spec("redis-stream", url="http://x"), "sink.options.url"),
+        (spec("redis-stream", url="redis://:pw@host"), "sink.options.url"),
+        (spec("kafka", topic="t"), "sink.options.kafka.bootstrap.servers"),
+        (spec("kafka", kafka__bootstrap__servers="b"), "sink.options.topic"),
+        (spec("kafka", **KAFKA, acks="all"), "sink.options.acks"),
+        (spec("kafka", **KAFKA, anabranch__key="z"), "sink.options.anabranch.key"),
+        (spec("kafka", "/x", **KAFKA), "sink.path"),
+        (
+            spec("kafka", **KAFKA, kafka__sasl__jaas__config="x"),
+            "sink.options.kafka.sasl.jaas.config",
+        ),
+        (spec("jdbc", url="jdbc:x:y"), "sink.options.dbtable"),
+        (spec("jdbc", **JDBC, truncate="true"), "sink.options.truncate"),
+        (spec("jdbc", **JDBC, password="x"), "sink.options.password"),
+        (spec("jdbc", url="jdbc:x:y?user=u&password=p", dbtable="t"), "sink.options.url"),
+        (spec("delta"), "sink.path"),
+        (spec("delta", "/t", txnversion="3"), "sink.options.txnversion"),
+        (spec("notebook", anabranch__key="a"), "sink.options.anabranch.key"),
+    ],
+)
+def test_sinks_that_can_not_work_are_refused_by_field(sink: SinkSpec, field: str) -> None:
+    with pytest.raises(SinkError) as caught:
+        check_sink(sink, COLUMNS)
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+def test_documents_of_earlier_releases_name_the_format() -> None:
+    assert SinkSpec.from_json("count") == SinkSpec("count")
+    assert SinkSpec("parquet").to_json() == "parquet"
+
+
+def test_what_two_queries_can_not_share() -> None:
+    assert target(spec("csv", "/data/x/")) == target(spec("json", "/data/x")) == "/data/x"
+    assert target(spec("redis-stream", stream="s")) is not None
+    assert {target(spec("json")), target(spec("jdbc", **JDBC)), target(spec("parquet"))} == {None}

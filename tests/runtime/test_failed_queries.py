@@ -1,0 +1,186 @@
+"""Expressions that can't be evaluated: who fails, when, and that all others stay exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.support.local_replay import LocalReplay
+from tests.support.oracle import Oracle, OracleQuery, from_spark
+from tests.support.redis import redis_url
+from tests.support.scenario_file import read_scenario
+from tests.support.script import Death, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from anabranch_planner.exchange import Activation
+
+BATCHES, ROWS, EVERY = 9, 14, 3
+
+AB = "SELECT a.id, b.id AS b_id FROM A a JOIN B b ON a.k = b.k"
+ABC = "SELECT a.id, b.id AS b_id, c.id AS c_id FROM A a JOIN B b ON a.k = b.k JOIN C c ON b.m = c.m"
+#: Queries that nothing can happen to. They share all they can with those below.
+SOUND = {
+    "two": AB,
+    "three": ABC,
+    "filtered": f"{ABC} WHERE a.v > 2",
+    "guarded": f"{AB} WHERE CASE WHEN a.v <> 0 THEN 100 / a.v > 30 ELSE false END",
+    "residual": f"{ABC} WHERE a.v + b.w > 5",
+    "lone": "SELECT a.id, a.v FROM A a WHERE a.v > 1",
+}
+BAD = {
+    "filter": f"{AB} WHERE 100 / a.v > 30",
+    "filter3": f"{ABC} WHERE 100 / a.v > 30",
+    "projection": "SELECT a.id, 100 / a.v AS share FROM A a JOIN B b ON a.k = b.k",
+    "residual2": f"{AB} WHERE 100 / (a.v - b.w) > 20",
+    "residual3": f"{ABC} WHERE 100 / (a.v - b.w) > 20",
+    "key": "SELECT a.id, c.id AS c_id FROM A a JOIN C c ON CAST(a.s AS INT) = c.m",
+    "key3": "SELECT a.id, b.id AS b_id, c.id AS c_id FROM A a JOIN B b ON a.k = b.k"
+    " JOIN C c ON CAST(a.s AS INT) = c.m",
+    "lone_bad": "SELECT a.id, 7 % a.v AS rest FROM A a",
+}
+#: Query -> what must be true of an arriving tuple of A, or of a result, for it to fail.
+ARRIVING = {"filter": "v = 0", "filter3": "v = 0", "lone_bad": "v = 0",
+            "key": "TRY_CAST(s AS INT) IS NULL", "key3": "TRY_CAST(s AS INT) IS NULL"}  # fmt: skip
+JOINED = {"projection": "a.v = 0", "residual2": "a.v = b.w"}
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    with redis_url() as url:
+        yield url
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A scenario on disk whose tuples turn bad after some batches."""
+
+    path: Path
+    sql: Mapping[str, str]
+
+    def oracle_query(self, name: str, oracle: Oracle) -> OracleQuery:
+        """The query, which fails nowhere: DuckDB has NULL for what can't be computed."""
+        return from_spark(self.sql[name], oracle.columns())
+
+
+def make_world(folder: Path, seed: int, queries: Mapping[str, str]) -> World:
+    rng = Random(seed)
+    folder.mkdir(parents=True)
+    rows = BATCHES * ROWS
+    bad_from = {what: rng.randint(1, 4) * ROWS for what in ("v", "s")}
+
+    def value(row: int) -> int:
+        bad = row >= bad_from["v"] and rng.random() < 0.15
+        return 0 if bad else rng.choice((1, 1, 1, 2, 3, 5))
+
+    def text(row: int) -> str:
+        return "no number" if row >= bad_from["s"] and rng.random() < 0.15 else str(row % 6)
+
+    tables = {
+        "A": {
+            "id": range(rows),
+            "k": [rng.randrange(12) for _ in range(rows)],
+            "v": pa.array([value(r) for r in range(rows)], pa.int32()),
+            "s": [text(r) for r in range(rows)],
+        },
+        "B": {
+            "id": range(rows),
+            "k": [rng.randrange(12) for _ in range(rows)],
+            "m": [rng.randrange(6) for _ in range(rows)],
+            "w": pa.array([rng.choice((-1, -2, 4, 7)) for _ in range(rows)], pa.int32()),
+        },
+        "C": {"id": range(rows // 2), "m": [rng.randrange(30) for _ in range(rows // 2)]},
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(dict(columns)), folder / f"{name}.parquet")
+    late = {q: rng.randint(1, BATCHES - 2) for q in queries if rng.random() < 0.3}
+    document: dict[str, Any] = {
+        "streams": {
+            n: {"path": f"{n}.parquet", "rows_per_batch": ROWS // (2 if n == "C" else 1)}
+            for n in tables
+        },
+        "queries": {q: {"sql": s, "register_at": late.get(q, 0)} for q, s in queries.items()},
+        "epochs": {"every": EVERY},
+        "parallelism": rng.randint(1, 3),
+    }
+    path = folder / "SCENARIO.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return World(path, queries)
+
+
+def first_bad(oracle: Oracle, world: World, name: str, activation: Activation) -> int | None:
+    """The batch in which ``name`` must fail, or None if in none; only for those that do not
+    depend on the plan.
+    """
+    begin = activation.activated_batch
+    if name in ARRIVING and begin == 0:
+        found = oracle.one(f"SELECT min(__batch) FROM A WHERE {ARRIVING[name]}")
+    else:
+        query = world.oracle_query(name, oracle)
+        streams = dict(query.members)
+        conditions = [w for w in query.where if "100" not in w]
+        last = f"greatest({', '.join(f'{a}.__batch' for a in streams)})"
+        tables = ", ".join(f'"{s}" {a}' for a, s in query.members)
+        where = " AND ".join([*conditions, JOINED[name], f"{last} >= {begin}"])
+        found = oracle.one(f"SELECT min({last}) FROM {tables} WHERE {where}")
+    return None if found is None else int(found)
+
+
+def check(world: World, replay: LocalReplay) -> set[str]:
+    """Everybody has exactly what was due; the failed queries."""
+    activations = replay.run()
+    scenario = read_scenario(world.path)
+    oracle = Oracle(scenario)
+    failed = set()
+    try:
+        for name, activation in activations.items():
+            query = world.oracle_query(name, oracle)
+            folder = replay.out / "results" / name
+            found = oracle.compare(query, scenario.queries[name], activation, folder)
+            assert not found.problems, f"{name}: {found.problems}"
+            assert found.got == activation.results, name
+            if activation.failure is not None:
+                failed.add(name)
+                assert activation.failure.batch == activation.expired_batch
+                assert activation.failure.expression
+                assert not list(folder.glob(f"{activation.failure.batch:010d}-*"))
+            sees_all = all(v.batch == 0 for v in activation.visible_from.values())
+            if name in JOINED or (name in ARRIVING and activation.activated_batch == 0):
+                wanted = first_bad(oracle, world, name, activation)
+                if sees_all:
+                    got = None if activation.failure is None else activation.failure.batch
+                    assert got == wanted, f"{name} failed in {got}, not in {wanted}"
+    finally:
+        oracle.close()
+    return failed
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_only_queries_that_need_the_expression_fail(seed: int, redis: str, tmp_path: Path) -> None:
+    bad = dict(list(BAD.items())[seed::2])
+    world = make_world(tmp_path / "scenario", seed, {**SOUND, **bad})
+    deaths = tuple((b, (Death.JOB, Death.COMMIT, Death.COMMITTED)[b % 3]) for b in range(2, 6))
+    script = Script(odd=seed > 0, seed=seed, tasks=((1 + seed % 3,),), deaths=deaths)
+    failed = check(world, LocalReplay(world.path, tmp_path / "out", redis, script=script))
+    assert failed <= set(bad)
+    assert len(failed) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 40))
+def test_many_failures(seed: int, redis: str, tmp_path: Path) -> None:
+    rng = Random(seed)
+    bad = {name: sql for name, sql in BAD.items() if rng.random() < 0.6}
+    sound = {name: sql for name, sql in SOUND.items() if rng.random() < 0.6}
+    world = make_world(tmp_path / "scenario", seed, {**sound, **bad})
+    script = Script(odd=True, layouts=seed % 2 == 0, seed=seed, tasks=((2,),))
+    failed = check(world, LocalReplay(world.path, tmp_path / "out", redis, script=script))
+    assert failed <= set(bad)

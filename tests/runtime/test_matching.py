@@ -1,0 +1,75 @@
+"""Matching against many indexes under constraints, against a loop over all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch_runtime.vectors.gather import address
+from anabranch_runtime.vectors.index import build_index
+from anabranch_runtime.vectors.keys import KeyVector, mix
+from anabranch_runtime.vectors.matching import Constraint, described, in_order, match
+
+_KEYS = st.lists(st.integers(0, 6), max_size=25)
+
+
+def _hashes(keys: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return mix(np.array(keys, np.uint64))
+
+
+@given(st.data())
+def test_pairs_are_those_of_a_nested_loop(data: st.DataObject) -> None:
+    stored = data.draw(st.lists(_KEYS, min_size=1, max_size=4))
+    probing = data.draw(_KEYS)
+    alive = data.draw(st.none() | st.sets(st.integers(0, max(len(probing) - 1, 0))))
+    if not probing:
+        alive = None
+    chosen = list(range(len(probing))) if alive is None else sorted(alive)
+    values = [np.array([7 * r % 11 for r in range(len(keys))], np.int64) for keys in stored]
+    limits = st.lists(st.integers(-1, 11), min_size=len(probing), max_size=len(probing))
+    bounds = [(data.draw(limits), data.draw(limits)) for _ in range(data.draw(st.integers(0, 3)))]
+    asked = [[data.draw(st.booleans()) for _ in stored] for _ in bounds]
+    counting = data.draw(st.integers(0, len(bounds)))
+
+    indexes = [build_index(KeyVector(_hashes(keys), None, exact=True)) for keys in stored]
+    constraints = [
+        Constraint(
+            np.array(
+                [address(v) if a else 0 for v, a in zip(values, which, strict=True)], np.int64
+            ),
+            np.array(low, np.int64),
+            np.array(high, np.int64),
+        )
+        for (low, high), which in zip(bounds, asked, strict=True)
+    ]
+    positions = None if alive is None else np.array(chosen, np.int64)
+    found = match(in_order(_hashes(probing), positions), described(indexes), constraints, counting)
+
+    pairs: list[tuple[int, int, int]] = []
+    counted = [0] * len(stored)
+    for s, keys in enumerate(stored):
+        for p in chosen:
+            for row, key in enumerate(keys):
+                if key != probing[p]:
+                    continue
+                held = [
+                    not asked[c][s] or low[p] <= values[s][row] <= high[p]
+                    for c, (low, high) in enumerate(bounds)
+                ]
+                counted[s] += all(held[:counting])
+                if all(held):
+                    pairs.append((s, p, row))
+    which = np.repeat(np.arange(len(stored)), found.found)
+    got = zip(which.tolist(), found.positions.tolist(), found.rows.tolist(), strict=True)
+    assert sorted(got) == sorted(pairs)
+    assert found.counted.tolist() == counted
+
+
+def test_many_partners_of_few_probes() -> None:
+    """More pairs than there was room for."""
+    index = build_index(KeyVector(_hashes([3] * 5_000), None, exact=True))
+    found = match(in_order(_hashes([3, 4, 3])), described([index]))
+    assert len(found.positions) == 10_000
+    assert sorted(set(found.positions.tolist())) == [0, 2]
+    assert np.array_equal(np.sort(found.rows), np.repeat(np.arange(5_000), 2))

@@ -1,0 +1,197 @@
+"""Sources in a Spark query: the set of streams changes between runs, and the rest stays in place."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from anabranch_planner.exchange import Keys, Mode
+from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_runtime.driver import Settings
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.pipeline import Pipeline, spark_session
+from anabranch_runtime.sources.blocks import read_blocks
+from tests.support.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    found = spark_session("local[2]")
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with redis_url() as address:
+        yield address
+
+
+class World:
+    """A checkpoint, and what Spark queries over changing sets of streams have read."""
+
+    def __init__(self, session: SparkSession, url: str, home: Path) -> None:
+        self.session = session
+        self.home = home
+        self.server = redis.Redis.from_url(url)
+        settings = Settings(home / "state", home / "results", mode=Mode.LIVE)
+        (settings.state / "recordings").mkdir(parents=True)
+        self.pipeline = Pipeline(settings, Control(url, "test"), "local[2]")
+        self.errors: dict[str, str] = {}
+        self.files = 0
+
+    def run(self, *records: StreamRecord, fail: bool = False) -> dict[str, list[int]]:
+        """Read everything that there is; ``fail``: plan a batch, but do not commit it."""
+        found: dict[str, list[int]] = {}
+
+        def take(frame: DataFrame, batch: int) -> None:
+            if fail:
+                raise RuntimeError("scripted")
+            rows = frame.collect()
+            arrays = [pa.array([r.stream for r in rows], pa.string())]
+            arrays.append(pa.array([bytes(r.block) for r in rows], pa.binary()))
+            blocks = pa.RecordBatch.from_arrays(arrays, names=["stream", "block"])
+            for block in read_blocks(iter([blocks])):
+                found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
+                if block.invalid:
+                    found.setdefault(f"{block.stream} invalid", []).append(block.invalid)
+
+        opened = self.pipeline._open(self.session, list(records))
+        self.errors = opened.errors
+        query = (
+            opened.union(2)
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(self.home / "state" / "checkpoint"))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        except Exception:
+            assert fail, query.exception()
+        finally:
+            query.stop()
+        return {name: sorted(rows) for name, rows in found.items()}
+
+    def file(self, folder: str, rows: range, kind: str = "parquet") -> None:
+        """Drop a file."""
+        self.files += 1
+        directory = self.home / folder
+        directory.mkdir(exist_ok=True)
+        partial = directory / f".{self.files}"
+        if kind == "parquet":
+            pq.write_table(pa.table({"a": list(rows)}), partial)
+        else:
+            partial.write_text("".join(json.dumps({"a": a}) + "\n" for a in rows))
+        partial.rename(directory / f"{self.files}.{kind}")
+
+    def push(self, name: str, rows: range) -> None:
+        """Send entries."""
+        for a in rows:
+            self.server.xadd(Keys("test").stream(name), {"data": json.dumps({"a": a})})
+
+
+def stream(name: str, format: str, path: Path | None = None, **options: Any) -> StreamRecord:
+    return StreamRecord(
+        name=name,
+        columns=(ColumnRecord(name="a", type="bigint"),),
+        source=SourceRecord(format=format, path=path and str(path), options=options),
+    )
+
+
+def test_streams_come_go_and_change_between_runs(
+    session: SparkSession, url: str, tmp_path: Path
+) -> None:
+    world = World(session, url, tmp_path)
+    r = stream("r", "redis-stream")
+    f = stream("f", "files", tmp_path / "f")
+    p = stream("p", "parquet", tmp_path / "p")
+    t = stream("t", "text", tmp_path / "t", payload="json")
+    world.push("r", range(5))
+    world.file("p", range(5))
+    assert world.run(r, p) == {"r": list(range(5)), "p": list(range(5))}
+
+    # Two more, one of either kind; the others go on.
+    world.push("r", range(5, 7))
+    world.file("p", range(5, 7))
+    world.file("f", range(3))
+    world.file("t", range(4), "json")
+    (tmp_path / "t" / "bad.json").write_text("nothing\n[1]\n")
+    read = world.run(r, p, f, t)
+    assert sum(read.pop("t invalid")) == 2
+    assert read == {"r": [5, 6], "p": [5, 6], "f": [0, 1, 2], "t": [0, 1, 2, 3]}
+
+    # Two are gone, and come back where they were.
+    world.push("r", range(7, 9))
+    world.file("p", range(7, 9))
+    world.file("f", range(3, 5))
+    world.file("t", range(4, 6), "json")
+    assert world.run(r, t) == {"r": [7, 8], "t": [4, 5]}
+    read = world.run(r, p, f, t)
+    assert read["f"] == [3, 4]
+    assert set(read) == {"f", "p"}
+    assert read["p"][-2:] == [7, 8]
+
+    # A batch that was planned with all of them is repeated without one.
+    world.push("r", range(9, 11))
+    world.file("p", range(9, 11))
+    world.file("f", range(5, 7))
+    world.file("t", range(6, 8), "json")
+    assert world.run(r, p, f, t, fail=True) == {}
+    world.push("r", range(11, 12))
+    read = world.run(r, t)
+    assert read == {"r": [9, 10, 11], "t": [6, 7]}
+
+    # Another definition under the same name is read from its beginning.
+    (tmp_path / "f2").mkdir()
+    world.file("f2", range(100, 103))
+    world.file("p2", range(100, 103))
+    changed = [stream("f", "files", tmp_path / "f2"), stream("p", "parquet", tmp_path / "p2")]
+    assert world.run(r, t, *changed) == {"f": [100, 101, 102], "p": [100, 101, 102]}
+
+
+def test_a_source_that_cannot_be_opened_leaves_the_others(
+    session: SparkSession, url: str, tmp_path: Path
+) -> None:
+    world = World(session, url, tmp_path)
+    world.server.flushall()
+    world.push("r", range(3))
+    (tmp_path / "x").mkdir()
+    bad = [
+        stream("format", "no-such-format"),
+        stream("path", "text", tmp_path / "missing"),
+        stream("column", "text", tmp_path / "x"),
+        stream("expression", "rate", **{"column.a": "nothing + 1"}),
+        stream("name", "rate", **{"column.b": "value"}),
+        stream("payload", "rate", payload="xml"),
+        stream("option", "redis-stream", payload="xml"),
+        StreamRecord(name="none", columns=r_columns(), source=SourceRecord(format="recorded")),
+    ]
+    assert world.run(stream("r", "redis-stream"), *bad) == {"r": [0, 1, 2]}
+    assert world.errors.keys() == {record.name for record in bad}
+    for name in ("format", "path", "column", "expression", "name", "payload"):
+        assert world.errors[name].startswith(f"streams.{name}.source: ")
+    assert "no-such-format" in world.errors["format"]
+    step = Pipeline(
+        Settings(tmp_path / "state", tmp_path / "results", mode=Mode.STEP),
+        world.pipeline.control,
+        "local[2]",
+    )
+    with pytest.raises(SourceError, match="no-such-format"):
+        step._open(session, [bad[0]])
+
+
+def r_columns() -> tuple[ColumnRecord, ...]:
+    return (ColumnRecord(name="a", type="bigint"),)

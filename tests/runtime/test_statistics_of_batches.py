@@ -1,0 +1,189 @@
+"""Statistics of whole batches, through driver and workers, against what plain counting says."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+import redis as redis_client
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.exchange import Snapshot
+from anabranch_planner.sampling import StreamSample
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.state.measures import delay_class
+from anabranch_runtime.task.worker import run_task
+from tests.support.driven import KEYS, boundaries, driver
+from tests.support.redis import redis_url
+from tests.support.states import RS, rules, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.driver import Job
+    from anabranch_runtime.task.worker import TaskReport
+
+#: Event times in seconds, per batch; the lateness is 20 s, so -30 and 12 are late when they come.
+TIMES = ([0, 10, 40, 5], [41, -30, None, 30, 38], [60, 12, 59], [61, 61])
+LATENESS = 20_000_000
+EVERY = 2
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with redis_url() as url:
+        yield url
+
+
+def rows(batch: int) -> pa.RecordBatch:
+    """R's tuples of a batch: a key that recurs, and the batch's event times."""
+    times = [None if t is None else t * 1_000_000 for t in TIMES[batch]]
+    return pa.record_batch(
+        {
+            "a": pa.array([i % 3 for i in range(len(times))], pa.int64()),
+            "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+def job(batch: int, tasks: int, *, collect: bool = True) -> Job:
+    """The tasks of a batch, which share R's tuples out."""
+    moment = pa.array([batch * 1_000_000], pa.timestamp("us", tz="UTC"))
+    one = pa.array([batch], pa.int64())
+    other = Block("S", pa.record_batch({"a": one, "b": one, "ts": moment}))
+
+    def run(context: BatchContext) -> list[TaskReport]:
+        known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        found, given = [], rows(batch)
+        for task in range(tasks):
+            part = given.slice(
+                given.num_rows * task // tasks,
+                given.num_rows * (task + 1) // tasks - given.num_rows * task // tasks,
+            )
+            blocks = [Block("R", part), *([other] if task == 0 else [])]
+            found.append(
+                run_task(
+                    context,
+                    known,
+                    blocks,
+                    task=task,
+                    tasks=tasks,
+                    exchange=lambda message: [message],
+                    collect=collect,
+                )
+            )
+        return found
+
+    return run
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def reported(
+    request: pytest.FixtureRequest, server: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, list[Snapshot]]:
+    """A stream's published sample, and what was reported of two epochs."""
+    connection = redis_client.Redis.from_url(server)
+    connection.flushall()
+    fetch_ruleset.cache_clear()
+    streams = (stream("R", "a", lateness=LATENESS), stream("S", "a", "b", lateness=None))
+    for epoch in (0, 1):
+        text = json.dumps(rulesets.to_json(rules(epoch, {"q": RS}, streams=streams)))
+        connection.set(KEYS.ruleset(epoch), text)
+        connection.zadd(KEYS.published, {str(epoch): epoch})
+    running = driver(server, tmp_path_factory.mktemp("run"), every=EVERY)
+    for batch in range(len(TIMES)):
+        running.run(batch, job(batch, request.param))
+    snapshots = [b.snapshot for b in boundaries(server)]
+    sample = connection.hget(KEYS.samples, "R")
+    assert isinstance(sample, bytes)
+    return sample.decode(), [Snapshot.from_json(s) for s in snapshots if s is not None]
+
+
+def counted(epoch: int) -> tuple[int, int, int, Counter[int]]:
+    """Tuples, late and invalid ones of R in an epoch, and its delays by class."""
+    newest: int | None = None
+    tuples = late = invalid = 0
+    delays: Counter[int] = Counter()
+    for batch, times in enumerate(TIMES):
+        known = [t * 1_000_000 for t in times if t is not None]
+        if batch // EVERY == epoch:
+            tuples += len(times)
+            invalid += len(times) - len(known)
+            if newest is not None:
+                late += sum(t < newest - LATENESS for t in known)
+            delays.update(0 if newest is None else delay_class(newest - t) for t in known)
+        newest = max(known if newest is None else [newest, *known])
+    return tuples, late, invalid, delays
+
+
+def test_streams_are_counted_per_epoch(reported: tuple[str, list[Snapshot]]) -> None:
+    _, snapshots = reported
+    assert [s.epoch for s in snapshots] == [0, 1]
+    for epoch, snapshot in enumerate(snapshots):
+        found = snapshot.measured["R"]
+        tuples, late, invalid, delays = counted(epoch)
+        assert (found.input, found.late, found.invalid) == (tuples, late, invalid)
+        assert {c: n for c, n in enumerate(found.delays) if n} == dict(delays)
+        assert found.seconds > 0
+    # The first epoch from the least to the greatest event time, the second from there on.
+    assert [s.measured["R"].event_seconds for s in snapshots] == [41.0, 20.0]
+    assert snapshots[1].measured["R"].event_rate == 5 / 20
+
+
+def test_keys_and_tuples_of_stores_are_exact_while_there_are_few(
+    reported: tuple[str, list[Snapshot]],
+) -> None:
+    _, snapshots = reported
+    (store,) = [s for name, s in snapshots[1].stores.items() if name.startswith("R")]
+    stored = sum(len(t) for t in TIMES) - sum(sum(counted(e)[1:3]) for e in (0, 1))
+    assert store.rows == stored
+    assert store.keys == {"a": 3.0}
+    assert store.bytes > 0
+    assert snapshots[1].distincts["S"] == {"a": 4.0}
+
+
+def test_probes_hits_and_time_are_those_of_the_epoch(
+    reported: tuple[str, list[Snapshot]],
+) -> None:
+    _, snapshots = reported
+    for epoch, snapshot in enumerate(snapshots):
+        tuples, late, invalid, _ = counted(epoch)
+        into_s = snapshot.edges["R>S"]
+        assert into_s.probes == tuples - late - invalid
+        assert snapshot.edges["S>R"].probes == EVERY
+        assert into_s.nanoseconds > 0
+
+
+def test_a_sample_of_few_tuples_is_all_of_them(reported: tuple[str, list[Snapshot]]) -> None:
+    text, _ = reported
+    found = StreamSample.loads(text)
+    assert found.seen == found.size == sum(len(t) for t in TIMES)
+    everything = [v for batch in range(len(TIMES)) for v in rows(batch).column("a").to_pylist()]
+    assert sorted(found.values("a")) == sorted(everything)  # type: ignore[type-var]
+    assert found.columns["ts"][0] == "timestamp"
+
+
+def test_without_collecting_nothing_else_changes(server: str, tmp_path: Path) -> None:
+    streams = (stream("R", "a", lateness=LATENESS), stream("S", "a", "b", lateness=None))
+    text = json.dumps(rulesets.to_json(rules(0, {"q": RS}, streams=streams)))
+    connection = redis_client.Redis.from_url(server)
+    found = []
+    for collect in (True, False):
+        connection.flushall()
+        fetch_ruleset.cache_clear()
+        connection.set(KEYS.ruleset(0), text)
+        connection.zadd(KEYS.published, {"0": 0})
+        running = driver(server, tmp_path / str(collect), every=100)
+        for batch in range(2):
+            running.run(batch, job(batch, 1, collect=collect))
+        state = running.state
+        found.append((state.queries["q"].results, state.streams["R"].late, state.arrivals))
+        assert bool(state.sketches) == collect
+    assert found[0] == found[1]
+    assert found[0][0] > 0

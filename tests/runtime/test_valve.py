@@ -1,0 +1,80 @@
+"""Back-pressure's way through Redis, and invalid messages' way through blocks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+import redis
+
+from anabranch_planner.exchange import Intake, Keys, StreamIntake
+from anabranch_runtime.control import ColumnRecord, Control, StreamRecord
+from anabranch_runtime.sources.blocks import read_blocks
+from anabranch_runtime.sources.pressure import FIRST_ROWS
+from anabranch_runtime.sources.spark_stream import _to_blocks, source_name
+from anabranch_runtime.sources.valve import Valve
+from tests.support.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with redis_url() as address:
+        yield address
+
+
+def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> None:
+    control, server, keys = Control(url, "test"), redis.Redis.from_url(url), Keys("test")
+    valve = Valve(control, 1.0)
+    valve.open()
+    assert control.limit() == FIRST_ROWS
+    # The driver's part was quick, but the batch was planned long before.
+    streams = {"s": StreamIntake(500, 2.0)}
+    server.set(keys.intake, Intake(streams, time.time() + 1e-3).dumps())
+    time.sleep(0.3)
+    valve.done(FIRST_ROWS, 0.05)
+    slow = control.limit()
+    assert slow is not None
+    assert FIRST_ROWS < slow <= 2 * FIRST_ROWS
+    # An old plan (of a batch that is repeated after a restart) says nothing about its time.
+    again = Valve(control, 1.0)
+    again.open()
+    assert again.limit == slow
+    server.set(keys.intake, Intake(streams, time.time() - 3600).dumps())
+    again.done(slow, 0.5)
+    assert again.limit is not None
+    assert again.limit >= slow
+    assert again.intake({"bad": "no such format"}) == {
+        **streams,
+        "bad": StreamIntake(error="no such format"),
+    }
+    off = Valve(control, None)
+    off.open()
+    off.done(10**9, 100.0)
+    assert (off.limit, control.limit()) == (None, None)
+
+
+def test_invalid_messages_are_counted_through_blocks() -> None:
+    record = StreamRecord(name="s", columns=(ColumnRecord(name="a", type="bigint"),))
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2, None, 4]), pa.array([False, True, True, False])], names=["a", "#invalid"]
+    )
+    blocks = list(read_blocks(_to_blocks(record)(iter([rows]))))
+    assert [(b.stream, b.rows.column("a").to_pylist(), b.invalid) for b in blocks] == [
+        ("s", [1, 4], 2)
+    ]
+
+
+def test_a_source_of_spark_keeps_its_name_as_long_as_it_is_the_same() -> None:
+    def named(**source: object) -> str:
+        document = {"name": "s", "columns": [], "source": {"format": "text", **source}}
+        return source_name(StreamRecord.model_validate(document))
+
+    options = {"a": "1", "b": "2"}
+    assert named(options=options) == named(options=dict(reversed(options.items())))
+    assert len({named(), named(options=options), named(path="/x"), named(path="/y")}) == 4
+    assert named().isidentifier()

@@ -1,0 +1,157 @@
+"""Rows pushed to a stream: checked, all or nothing, and what the runtime reads of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch_planner.exchange import Intake, Progress, StreamIntake
+from anabranch_runtime.control import StreamRecord
+from anabranch_runtime.sources.feed import read_piece
+from anabranch_runtime.sources.redis_stream import redis_feed
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+COLUMNS = {
+    "k": "bigint",
+    "small": "tinyint",
+    "price": "decimal(10,2)",
+    "x": "double",
+    "note": "string",
+    "ok": "boolean",
+    "day": "date",
+    "raw": "binary",
+    "at": "timestamp",
+}
+ROW: dict[str, Any] = {
+    "k": 2**40,
+    "small": -128,
+    "price": "12.5",
+    "x": 1.5,
+    "note": 'two\nlines, "quoted" and ü',
+    "ok": True,
+    "day": "2024-05-01",
+    "raw": "AQI=",
+    "at": "2024-05-01T12:00:00+02:00",
+}
+
+
+def add(service: Service, **source: Any) -> None:
+    given = {"format": "redis-stream", **source}
+    service.post(
+        "/v1/streams", {"name": "s", "columns": COLUMNS, "event_time": "at", "source": given}
+    )
+
+
+def read(service: Service) -> list[dict[str, Any]]:
+    """What the runtime reads of the stream."""
+    text = str(service.redis.hget(service.keys.streams, "s"))
+    record = StreamRecord.model_validate_json(text)
+    feed = redis_feed(record, service.settings.redis_url, service.keys.stream("s"))
+    found = []
+    for piece in feed.pieces(None, feed.advance(None, 10**6), 1):
+        for rows, invalid in read_piece(piece):
+            assert not invalid
+            found += rows.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("payload", ["json", "fields"])
+def test_rows_arrive_as_they_were_sent(service: Service, payload: str) -> None:
+    add(service, options={"payload": payload})
+    row = {**ROW, "raw": None} if payload == "fields" else ROW
+    assert service.post("/v1/streams/s/rows", {"rows": [row, {"at": ROW["at"]}]}, 202) == {
+        "rows": 2
+    }
+    service.post("/v1/streams/s/rows", {"rows": [{"at": "2024-05-01T00:00:00"}]}, 202)
+    first, second, third = read(service)
+    assert first["k"] == 2**40
+    assert first["small"] == -128
+    assert str(first["price"]) == "12.50"
+    assert (first["x"], first["note"], first["ok"]) == (1.5, ROW["note"], True)
+    assert first["day"].isoformat() == "2024-05-01"
+    assert first["raw"] == (None if payload == "fields" else b"\x01\x02")
+    assert first["at"].isoformat() == "2024-05-01T10:00:00+00:00"
+    assert {v for name, v in second.items() if name != "at"} == {None}
+    assert third["at"].isoformat() == "2024-05-01T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"k": "1"}, "rows.1.k"),
+        ({"k": 1.5}, "rows.1.k"),
+        ({"k": True}, "rows.1.k"),
+        ({"k": 2**63}, "rows.1.k"),
+        ({"small": 128}, "rows.1.small"),
+        ({"price": "1.234"}, "rows.1.price"),
+        ({"note": 7}, "rows.1.note"),
+        ({"ok": "yes"}, "rows.1.ok"),
+        ({"day": "yesterday"}, "rows.1.day"),
+        ({"raw": "no base64"}, "rows.1.raw"),
+        ({"at": None}, "rows.1.at"),
+        ({"colour": "red"}, "rows.1.colour"),
+    ],
+)
+def test_one_bad_row_and_nothing_is_written(
+    service: Service, bad: dict[str, Any], field: str
+) -> None:
+    add(service)
+    problem = service.post("/v1/streams/s/rows", {"rows": [ROW, {**ROW, **bad}, ROW]}, 422)
+    assert problem["code"] == "invalid-request"
+    assert [e["field"] for e in problem["errors"]] == [field]
+    assert read(service) == []
+
+
+def test_only_streams_that_the_service_can_write_take_rows(service: Service) -> None:
+    assert service.post("/v1/streams/s/rows", {"rows": [ROW]}, 404)["code"] == "unknown-stream"
+    for number, source in enumerate(
+        (
+            {"format": "parquet", "path": "/data"},
+            {"format": "redis-stream", "options": {"url": "redis://elsewhere:6379/0"}},
+            {"format": "redis-stream", "options": {"payload": "arrow"}},
+        )
+    ):
+        name = f"s{number}"
+        service.post("/v1/streams", {"name": name, "columns": COLUMNS, "source": source})
+        problem = service.post(f"/v1/streams/{name}/rows", {"rows": [{"k": 1}]}, 409)
+        assert problem["code"] == "not-pushable"
+
+
+def test_sources_that_mean_nothing_are_refused(service: Service) -> None:
+    for source, field in (
+        ({"format": "redis-stream", "options": {"payload": "xml"}}, "source.options.payload"),
+        ({"format": "files"}, "source.path"),
+        ({"format": "files", "path": "/x", "options": {"type": "csv"}}, "source.options.type"),
+    ):
+        problem = service.post(
+            "/v1/streams", {"name": "s", "columns": COLUMNS, "source": source}, 422
+        )
+        assert [e["field"] for e in problem["errors"]] == [field]
+        assert problem["remedy"]
+    add(service)
+    changed = service.http.patch("/v1/streams/s", json={"on_loss": "skip"})
+    assert changed.json()["source"]["options"] == {"on_loss": "skip"}
+    service.post(
+        "/v1/streams",
+        {"name": "other", "columns": COLUMNS, "source": {"format": "files", "path": "/x"}},
+    )
+    assert service.http.patch("/v1/streams/other", json={"on_loss": "skip"}).status_code == 422
+
+
+def test_how_sources_stand_is_shown(service: Service) -> None:
+    add(service)
+    progress = Progress(
+        "running", intake={"s": StreamIntake(70, 1.5, 2, "it is gone")}, row_limit=900
+    )
+    service.progress(progress)
+    assert Progress.loads(progress.dumps()) == progress
+    assert Intake.loads(Intake(progress.intake, 1.0).dumps()) == Intake(progress.intake, 1.0)
+    shown = service.get("/v1/streams/s")
+    assert (shown["waiting_tuples"], shown["waiting_seconds"]) == (70, 1.5)
+    assert (shown["lost_entries"], shown["source_error"]) == (2, "it is gone")
+    text = service.http.get("/metrics").text
+    assert 'anabranch_stream_waiting_tuples{stream="s"} 70.0' in text
+    assert "anabranch_batch_row_limit 900.0" in text

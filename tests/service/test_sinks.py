@@ -1,0 +1,106 @@
+"""Sinks over REST: kept as given, refused by field, carried by the ruleset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from anabranch_client.cli import app
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.exchange import Activation, Progress
+from anabranch_planner.sinks import SinkSpec
+from anabranch_service.records import QueryRecord, SinkRecord
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "pairs"}
+KAFKA = {
+    "format": "kafka",
+    "options": OPTIONS,
+    "path": None,
+    "mode": "append",
+}
+
+
+def test_a_sink_reaches_the_runtime_by_the_ruleset(shop: Service) -> None:
+    made = shop.post("/v1/queries", {"id": "k", "sql": PAIR, "sink": KAFKA})
+    shop.post("/v1/queries", {"id": "c", "sql": PAIR, "sink": {"format": "count"}})
+    shop.post("/v1/queries", {"id": "p", "sql": PAIR})
+    assert made["sink"] == KAFKA
+    shop.plan(-1)
+    text = str(shop.redis.get(shop.keys.ruleset(0)))
+    found = {q.id: q.sink for q in rulesets.from_json(json.loads(text)).queries}
+    assert found == {
+        "k": SinkSpec("kafka", tuple(sorted(OPTIONS.items()))),
+        "c": SinkSpec("count"),
+        "p": SinkSpec(),
+    }
+
+
+def test_records_of_earlier_releases_are_read(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "old", "sql": PAIR, "sink": {"type": "count"}})
+    kept = json.loads(str(shop.redis.hget(shop.keys.queries, "old")))
+    kept["sink"] = {"type": "count"}
+    assert QueryRecord.model_validate(kept).sink == SinkRecord(format="count")
+
+
+@pytest.mark.parametrize(
+    ("sink", "field"),
+    [
+        ({"format": "json", "options": {"colour": "red"}}, "sink.options.colour"),
+        ({"format": "json", "path": "relative"}, "sink.path"),
+        ({"format": "json", "mode": "overwrite"}, "sink.mode"),
+        ({"format": "kafka"}, "sink.options.kafka.bootstrap.servers"),
+        (
+            {"format": "csv", "options": {"anabranch.partitionBy": "country"}},
+            "sink.options.anabranch.partitionBy",
+        ),
+    ],
+)
+def test_what_can_not_work_is_refused_when_it_is_registered(
+    shop: Service, sink: dict[str, object], field: str
+) -> None:
+    problem = shop.post("/v1/queries", {"sql": PAIR, "sink": sink}, 422)
+    assert problem["errors"][0]["field"] == field
+    assert problem["remedy"]
+
+
+def test_two_queries_do_not_write_to_one_place(shop: Service) -> None:
+    files = {"format": "json", "path": "/data/pairs"}
+    stream = {"format": "redis-stream", "options": {"stream": "pairs"}}
+    for name, sink in (("f", files), ("s", stream)):
+        shop.post("/v1/queries", {"id": name, "sql": PAIR, "sink": sink})
+        problem = shop.post("/v1/queries", {"sql": PAIR, "sink": sink}, 409)
+        assert (problem["code"], f"'{name}'" in problem["detail"]) == ("sink-in-use", True)
+        shop.call("DELETE", f"/v1/queries/{name}", 202)
+        shop.activate(name, Activation(0, {}, expired_batch=1))
+    shop.progress(Progress("running"))
+    # Files are free once their query has ended; a stream goes on to be its first writer's.
+    shop.post("/v1/queries", {"sql": PAIR, "sink": files})
+    shop.post("/v1/queries", {"sql": PAIR, "sink": stream}, 409)
+
+
+def test_the_command_line_describes_a_sink(shop: Service) -> None:
+    url = str(shop.http.base_url)
+    add = ["query", "add", PAIR, "--name", "c", "--url", url, "--json"]
+    sink = ["--sink-format", "csv", "--sink-option", "sep=;", "--sink-option", "header=true"]
+    made = CliRunner().invoke(app, [*add, *sink, "--sink-path", "/data/c"])
+    assert made.exit_code == 0, made.output
+    assert shop.get("/v1/queries/c")["sink"] == {
+        "format": "csv",
+        "options": {"sep": ";", "header": "true"},
+        "path": "/data/c",
+        "mode": "append",
+    }
+    for wrong in (
+        ["--sink-option", "a=b"],
+        [*sink, "--sink-option", "sep=,"],
+        ["--sink-path", "/x"],
+    ):
+        refused = CliRunner().invoke(app, [*add, *wrong])
+        assert refused.exit_code == 2, refused.output

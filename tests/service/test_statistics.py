@@ -1,0 +1,147 @@
+"""Statistics over REST, as metrics, and what plans make of samples."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.exchange import (
+    EdgeStatistics,
+    Progress,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+)
+from anabranch_planner.sampling import StreamSample
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+SNAPSHOT = Snapshot(
+    0,
+    4,
+    4,
+    arrivals={"orders": 4000, "customers": 100},
+    distincts={"orders": {"customer_id": 90.0}},
+    streams={
+        "orders": {"input": 4000, "late": 0, "invalid": 0},
+        "customers": {"input": 100, "late": 0, "invalid": 0},
+    },
+    edges={"orders>customers": EdgeStatistics(4000, 3900, 0.5, 8000, 3900)},
+    stores={"orders/2": StoreStatistics(4000, 65536, 3, {"customer_id": 90.0})},
+    measured={"orders": StreamStatistics(4000, 3, 1, 8.0, 100.0, (3000, 0, 900, 99))},
+)  # fmt: skip
+
+SAMPLE = StreamSample(
+    4000,
+    8,
+    {
+        "order_id": ("bigint", list(range(8))),
+        "total": ("double", ["1.0", "1.0", "1.0", "4.5", "8.0", "9.0", "90.0", None]),
+    },
+)
+
+
+def measured(shop: Service) -> None:
+    """An epoch ends with statistics and a sample, as the runtime reports them."""
+    shop.plan(-1)
+    document = SNAPSHOT.to_json()
+    shop.redis.set(shop.keys.statistics(0), json.dumps(document))
+    shop.redis.hset(shop.keys.samples, "orders", SAMPLE.dumps())
+    shop.plan(0, snapshot=SNAPSHOT)
+
+
+def test_an_epochs_statistics(shop: Service) -> None:
+    assert shop.get("/v1/epochs/0/statistics", 404)["code"] == "no-statistics"
+    measured(shop)
+    found = shop.get("/v1/epochs/0/statistics")
+    assert (found["epoch"], found["batches"]) == (0, 4)
+    orders = found["streams"]["orders"]
+    assert orders["tuples_per_second"] == 500
+    assert orders["tuples_per_event_second"] == pytest.approx(39.99)
+    assert (orders["late"], orders["invalid"]) == (3, 1)
+    assert [d["tuples"] for d in orders["delays"]] == [3000, 0, 900, 99]
+    assert [d["below_us"] for d in orders["delays"]] == [1, 2, 4, 8]
+    assert orders["delay_us"] == {"p50": 0, "p90": 3, "p99": 7, "max": 7}
+    assert found["stores"]["orders/2"] == {
+        "tuples": 4000, "bytes": 65536, "segments": 3, "keys": {"customer_id": 90.0},
+    }  # fmt: skip
+    assert found["edges"]["orders>customers"] == {
+        "probes": 4000, "hits": 3900, "matches": 3900, "pairs": 8000, "nanoseconds": 500_000_000,
+    }  # fmt: skip
+    assert found["distinct"] == {"orders": {"customer_id": 90.0}}
+
+
+def test_a_stream_says_what_it_did_last(shop: Service) -> None:
+    assert shop.get("/v1/streams/orders")["statistics"] is None
+    measured(shop)
+    assert shop.get("/v1/streams/orders")["statistics"]["tuples_per_second"] == 500
+    listed = {s["name"]: s["statistics"] for s in shop.get("/v1/streams")["items"]}
+    assert listed["orders"]["late"] == 3
+    assert listed["customers"] is None
+
+
+def test_a_streams_sample(shop: Service) -> None:
+    assert shop.get("/v1/streams/orders/sample", 404)["code"] == "no-sample"
+    assert shop.get("/v1/streams/nothing/sample", 404)["code"] == "unknown-stream"
+    measured(shop)
+    found = shop.get("/v1/streams/orders/sample")
+    assert (found["seen"], found["size"]) == (4000, 8)
+    total = found["columns"]["total"]
+    assert total["nulls"] == 0.125
+    assert total["top"] == [{"value": 1.0, "share": 0.375}]
+    assert total["quantiles"] == [1.0, 1.0, 4.5, 8.0, 90.0]
+
+
+def test_metrics_of_the_last_epoch(shop: Service) -> None:
+    measured(shop)
+    text = shop.http.get("/metrics").text
+    for line in (
+        'anabranch_stream_tuples_per_second{stream="orders"} 500.0',
+        'anabranch_stream_delay_seconds{quantile="0.9",stream="orders"} 3e-06',
+        'anabranch_store_tuples{store="orders/2"} 4000.0',
+        'anabranch_store_bytes{store="orders/2"} 65536.0',
+        "anabranch_probes_total 4000.0",
+        "anabranch_probe_seconds_total 0.5",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_new_filter_is_estimated_from_the_sample(shop: Service) -> None:
+    measured(shop)
+    few = {"id": "few", "sql": f"{PAIR} WHERE o.total > 50"}
+    plan = shop.post("/v1/plans:dry-run", {"add": [few]}, 200)
+    (relation,) = plan["estimated"]
+    assert relation.startswith("orders[")
+    assert plan["estimated"][relation] == pytest.approx(1.5 / 9)
+    assert plan["assumed"] == []
+    whole = shop.post("/v1/plans:dry-run", {"add": [{"id": "all", "sql": PAIR}]}, 200)
+    assert whole["estimated"] == {}
+    assert plan["cost"] < whole["cost"]
+
+    shop.post("/v1/queries", few)
+    shop.plan(1, snapshot=SNAPSHOT)
+    assert shop.get("/v1/epochs/2")["estimated"] == plan["estimated"]
+    assert shop.get("/v1/epochs/2")["assumed"] == []
+
+
+def test_a_filter_on_a_column_that_was_not_sampled_is_assumed(shop: Service) -> None:
+    measured(shop)
+    query = {"id": "late", "sql": f"{PAIR} WHERE o.ts > timestamp '2024-01-01 00:00:00'"}
+    plan = shop.post("/v1/plans:dry-run", {"add": [query]}, 200)
+    assert plan["estimated"] == {}
+    assert len(plan["assumed"]) == 1
+
+
+def test_unreadable_samples_and_statistics_hide_nothing_else(shop: Service) -> None:
+    measured(shop)
+    shop.redis.hset(shop.keys.samples, "items", "{}")
+    shop.redis.set(shop.keys.statistics(3), "[]")
+    assert shop.get("/v1/streams/items/sample", 404)["code"] == "no-sample"
+    assert shop.get("/v1/epochs/3/statistics", 404)["code"] == "no-statistics"
+    shop.progress(Progress("running"))
+    shop.plan(1, snapshot=SNAPSHOT)
+    assert shop.get("/v1/epochs/2")["fallback"] == ""

@@ -1,0 +1,39 @@
+"""Staged results, as a batch leaves them for a sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from anabranch_planner.sinks import SinkSpec
+from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.parquet import ResultWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from redis import Redis
+
+
+def sink(name: str, path: str | None = None, **options: str) -> SinkSpec:
+    """A sink; double underscores in the names of options stand for dots."""
+    given = {key.replace("__", "."): value for key, value in options.items()}
+    return SinkSpec(name, tuple(sorted(given.items())), path)
+
+
+def staged(folder: Path, query: str, to: SinkSpec, batch: int, *parts: pa.RecordBatch) -> Delivery:
+    """Results of one batch, the rows of each task in a file of their own."""
+    files = []
+    for task, rows in enumerate(parts):
+        path = folder / f"{query}-{batch}" / f"{task}.parquet"
+        writer = ResultWriter(path, rows.schema)
+        writer.add(rows)
+        writer.close()
+        files.append(path)
+    return Delivery(query, to, batch, tuple(files))
+
+
+def entries(connection: Redis, stream: str) -> list[tuple[str, dict[bytes, bytes]]]:
+    """A Redis Stream's entries, oldest first."""
+    found = cast("list[tuple[bytes, dict[bytes, bytes]]]", connection.xrange(stream))
+    return [(ident.decode(), fields) for ident, fields in found]

@@ -1,0 +1,238 @@
+"""What must hold after every batch of a run, whatever its results; and what has happened in it.
+
+Shares no code with what it checks but the types of state and ruleset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.state.manifest import Manifests
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_planner.mir import MirId
+    from anabranch_planner.model import Relation
+    from anabranch_planner.ruleset import ProbeRule, Ruleset
+    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.task.worker import TaskReport
+
+
+class Watch:
+    """Looks on while one pipeline runs; ``events`` counts what happens."""
+
+    def __init__(self, root: Path, events: Counter[str]) -> None:
+        self.root = root
+        self.events = events
+        self._specs: dict[str, tuple[object, int]] = {}
+        self._before: State | None = None
+        #: The (whether a relation, id) that are stored now, and that ever were.
+        self._there: set[tuple[bool, str]] = set()
+        self._known: set[tuple[bool, str]] = set()
+        self._tasks: tuple[int, int] | None = None
+
+    def done(self, context: BatchContext, rules: Ruleset, reports: Sequence[TaskReport]) -> None:
+        """An attempt at a batch was made; it need not be the last."""
+        happened = set(_of_rules(rules)) | set(_of_context(context, rules))
+        if any(r.merged for r in reports):
+            happened.add("merge")
+        if context.backfill is not None:
+            happened.add("backfill")
+        if any(r.backfill_merged for r in reports):
+            happened.add("merge of a backfill")
+        loaded = {s for r in reports for s, m in r.streams.items() if m["input"]}
+        happened |= {"empty batch"} if not loaded else set()
+        happened |= {"one stream's batch"} if len(loaded) == 1 and len(rules.streams) > 1 else set()
+        now = (context.batch, len(reports))
+        if self._tasks is not None and self._tasks[1] != now[1]:
+            same = self._tasks[0] == now[0]
+            happened.add(f"tasks change between {'attempts' if same else 'batches'}")
+        self._tasks = now
+        self.events.update(happened)
+
+    def committed(self, state: State, rules: Ruleset) -> None:
+        """Check the state that a batch has left.
+
+        Raises:
+            AssertionError: an invariant does not hold.
+        """
+        state.validate()
+        assert Manifests(self.root).load() == state, "a restart would find another state"
+        self._stores(state, rules)
+        self._containers(state)
+        self._visible(state, rules)
+        self._packs(state)
+        self._compare(state)
+        self._before = state
+
+    def ended(self, state: State) -> None:
+        """The run is over."""
+        for activation in state.queries.values():
+            for seen in activation.visible_from.values():
+                if 0 < seen.batch < activation.activated_batch:
+                    self.events["sees part of the past"] += 1
+                if seen.batch == 0 < activation.activated_batch:
+                    self.events["sees all of the past"] += 1
+                if seen.event_time is not None:
+                    self.events["sees what has not expired"] += 1
+
+    def _stores(self, state: State, rules: Ruleset) -> None:
+        """A store exists exactly if the live rules fill it or need what it has."""
+        live = {s.id for s in rules.stores}
+        assert live <= set(state.stores), f"no store {sorted(live - set(state.stores))}"
+        probed = {p.mir for p in rules.probe_rules}
+        for name, store in state.stores.items():
+            if name in live:
+                assert store.open_since is not None, f"{name} is filled but not open"
+                continue
+            assert store.open_since is None, f"{name} is open but not filled"
+            if store.is_base:
+                needed = any(_holds(store, r) for r in rules.relations)
+            else:
+                needed = store.spec["mir"] in probed
+            assert needed, f"nobody needs {name}, yet it exists"
+            self.events["closed container kept"] += 1
+
+    def _containers(self, state: State) -> None:
+        """A container keeps the layout it was made with, however many others there are."""
+        for name, store in state.stores.items():
+            layout = (store.spec["partition"], store.spec["partitions"])
+            assert self._specs.setdefault(name, layout) == layout, f"{name} has another layout"
+            for segment in store.segments:
+                assert segment.store == name, f"{name} has a segment of {segment.store}"
+                assert segment.partition < layout[1], f"{name} has no partition {segment.partition}"
+        for name in set(self._specs) - set(state.stores):
+            del self._specs[name]
+
+    def _visible(self, state: State, rules: Ruleset) -> None:
+        """Of every active query's relations all batches are stored from which on it sees them."""
+        relations = {r.id: r for r in rules.relations}
+        for query in rules.queries:
+            if len(query.members) == 1:
+                continue  # nothing is probed, so nothing need be stored
+            seen = state.queries[query.id].visible_from
+            for alias, _, relation in query.members:
+                held: set[int] = set()
+                for store in state.stores.values():
+                    if store.is_base and _holds(store, relations[relation]):
+                        for low, high in store.covers(state.next_batch - 1):
+                            held |= set(range(low, high + 1))
+                missing = set(range(seen[alias].batch, state.next_batch)) - held
+                assert not missing, f"{query.id}.{alias}: batches {sorted(missing)} are lost"
+
+    def _packs(self, state: State) -> None:
+        """What the manifest names is there."""
+        named = {s.path for store in state.stores.values() for s in store.kept}
+        there = {f"segments/{p.name}" for p in (self.root / "segments").glob("*.pack")}
+        assert named <= there, f"no file {sorted(named - there)}"
+
+    def _compare(self, state: State) -> None:
+        if any(t is not None for s in state.stores.values() for t in s.expired_below):
+            self.events["expired"] += 1
+        for name, store in self._before.stores.items() if self._before is not None else ():
+            if store.backfill is not None and name not in state.stores:
+                self.events["backfill dropped"] += 1
+        now = state.next_batch - 1
+        for name, store in state.stores.items():
+            if store.open_since is not None and store.intervals:
+                self.events["layout taken up again"] += 1
+            known = self._before.stores.get(name) if self._before is not None else None
+            covered = sum(1 + high - low for low, high in store.covers(now))
+            if known is not None:
+                covered -= sum(1 + high - low for low, high in known.covers(now - 1))
+            # A batch adds itself, and a backfill that ends the past.
+            if covered > 1:
+                self.events["backfill done"] += 1
+            elif known is not None and known.backfill is not None and store.backfill is None:
+                self.events["backfill dropped"] += 1
+            if known is not None and _first(known, now) < _first(store, now):
+                self.events["past of an MIR forgotten"] += 1
+        open_now = [s for s in state.stores.values() if s.open_since is not None]
+        there = {(s.is_base, s.spec["mir"]) for s in open_now}
+        for base, _ in (there & self._known) - self._there:
+            self.events[f"{'relation' if base else 'MIR'} introduced again"] += 1
+        self._there = there
+        self._known |= there
+
+
+def _first(store: StoreState, now: int) -> int:
+    """The first batch that a store covers; the one after ``now`` if none."""
+    return min((low for low, _ in store.covers(now)), default=now + 1)
+
+
+def _holds(store: StoreState, relation: Relation) -> bool:
+    """Whether a base store's rows include the relation's."""
+    wanted = {str(f) for f in relation.filter}
+    return store.streams == (relation.stream,) and set(store.filter) <= wanted
+
+
+def _of_rules(rules: Ruleset) -> set[str]:
+    happened = {f"parallelism {s.partitions}" for s in rules.stores}
+    base = {s.mir for s in rules.stores if len(s.members) == 1}
+    if any(s.mir not in base for s in rules.stores):
+        happened.add("MIR")
+    copies = [(s.mir, s.owner) for s in rules.stores]
+    if len(set(copies)) < len(copies):
+        happened.add("several copies")
+    if any(s.owner for s in rules.stores):
+        happened.add("private store")
+    if rules.levels > 2:
+        happened.add("three levels")
+    specs = {s.id: s for s in rules.stores}
+    for rule in rules.probe_rules:
+        partition = specs[rule.store].partition
+        if partition is None:
+            happened.add("stored round robin")
+        elif any((k.build, k.type) == partition for k in rule.key):
+            happened.add("routed probe")
+        else:
+            happened.add("broadcast probe")
+        if len(rule.key) > 1:
+            happened.add("composite probe")
+        if rule.inclusive:
+            happened.add("one tuple may fill two aliases")
+        if rule.residuals:
+            happened.add("residual on an edge")
+        if rule.bounds:
+            happened.add("bound on an edge")
+    uses = [p.edge for p in rules.probe_rules] + [o.edge for o in rules.output_rules]
+    inner = {p.out for p in rules.probe_rules}
+    if any(uses.count(edge) > 1 for edge in inner):
+        happened.add("shared prefix")
+    if _nested(rules, base):
+        happened.add("nested MIR")
+    return happened
+
+
+def _nested(rules: Ruleset, base: set[MirId]) -> bool:
+    """Whether an MIR is maintained by probing another."""
+    above: dict[str, ProbeRule] = {p.out: p for p in rules.probe_rules}
+    for rule in rules.store_rules:
+        edge: str = rule.edge
+        while edge in above:
+            if above[edge].mir not in base:
+                return True
+            edge = above[edge].edge
+    return False
+
+
+def _of_context(context: BatchContext, rules: Ruleset) -> set[str]:
+    happened: set[str] = set()
+    live = {s.id for s in rules.stores}
+    for access in context.access.values():
+        tiles = [*access.tiles, *(t for one in access.fill for t in one)]
+        if len(access.tiles) > 1:
+            happened.add("probe of several containers")
+        if any(t.store not in live for t in tiles):
+            happened.add("probe of an old container")
+        if access.gaps:
+            happened.add("gap filled from the parts")
+        if access.gaps and access.tiles:
+            happened.add("gap beside a container")
+        if len({context.stores[t.store].partitions for t in access.tiles}) > 1:
+            happened.add("probe across layouts")
+    return happened

@@ -1,0 +1,165 @@
+"""The service's part in a run without it: plan each epoch, publish its ruleset.
+
+Plans are the optimiser's or random ones, layouts the plan's or random ones (``Script``).
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import redis
+
+from anabranch_planner import ruleset as rulesets
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.exchange import Boundary, Keys, Snapshot
+from anabranch_planner.model import JoinQuery, Stream, StreamName
+from anabranch_planner.optimiser.backfill import Backfilling, decide
+from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.timing import loosest_bounds
+from anabranch_planner.plan import Optimizer, Plan
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_runtime.vectors.arrow_types import spark_type
+from tests.support.random_plans import random_layouts, random_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.control import Control
+    from tests.support.scenario_file import Scenario
+    from tests.support.script import Script
+
+    #: Makes the plan of an epoch from its queries, statistics, optimizer and parallelism.
+    Planner = Callable[[Sequence[JoinQuery], Statistics, Optimizer, int, int], Plan]
+
+
+def plan_normally(
+    queries: Sequence[JoinQuery],
+    statistics: Statistics,
+    optimizer: Optimizer,
+    parallelism: int,
+    epoch: int,
+) -> Plan:
+    """What the service does."""
+    return optimise(queries, statistics, optimizer=optimizer, parallelism=parallelism)
+
+
+def odd_plans(seed: int) -> Planner:
+    """Plans chosen without regard to cost, for most epochs another one."""
+    rng = Random(seed)
+    last: list[tuple[list[JoinQuery], Plan]] = []
+
+    def plan(
+        queries: Sequence[JoinQuery],
+        statistics: Statistics,
+        optimizer: Optimizer,
+        parallelism: int,
+        epoch: int,
+    ) -> Plan:
+        if last and last[0][0] == list(queries) and rng.random() < 0.2:
+            return last[0][1]
+        made = random_plan(queries, rng, mirs=rng.choice((0.2, 0.6, 0.9)))
+        last[:] = [(list(queries), made)]
+        return made
+
+    return plan
+
+
+class PlainService:
+    """Plans and publishes as the service would, by batch numbers of the scenario."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        document: dict[str, Any],
+        url: str,
+        planner: Planner,
+        script: Script,
+        backfilling: Callable[[int], Backfilling],
+    ) -> None:
+        self.scenario = scenario
+        self.streams = [stream_of(scenario, name) for name in sorted(scenario.streams)]
+        self.snapshot: Snapshot | None = None
+        self.done: set[int] = set()
+        self._redis = redis.Redis.from_url(url)
+        self._keys = Keys("test")
+        self._planner = planner
+        self._backfilling = backfilling
+        self._layouts = Random(script.seed + 1) if script.layouts else None
+        self._parallelism = int(document.get("parallelism", 1))
+        chosen = document.get("optimizer", "clash")
+        self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
+        by_name: dict[str, Stream] = {s.name: s for s in self.streams}
+        self.queries = {
+            name: parse_sql(name, entry.sql, by_name, entry.window)
+            for name, entry in scenario.queries.items()
+        }
+
+    def active(self, epoch: int) -> list[str]:
+        """The queries of ``epoch``'s ruleset: by the calls made before the last epoch's batches."""
+        start = epoch * self.scenario.every
+        return [
+            name
+            for name, entry in self.scenario.queries.items()
+            if self.scenario.next_epoch(entry.register_at) <= start
+            and not self._expired(entry.expire_at, start)
+        ]
+
+    def publish(self, epoch: int) -> None:
+        """Plan and publish ``epoch``."""
+        active = [self.queries[name] for name in self.active(epoch)]
+        start = epoch * self.scenario.every
+        switched = [b for b in self._optimizers if self.scenario.next_epoch(b) <= start]
+        optimizer = Optimizer(self._optimizers[max(switched, default=0)])
+        statistics: Statistics = self.snapshot or NoStatistics()
+        plan = self._planner(active, statistics, optimizer, self._parallelism, epoch)
+        model = CostModel(
+            statistics, parallelism=self._parallelism, bounds=loosest_bounds(active)
+        )
+        rules = compile_ruleset(
+            plan,
+            active,
+            self.streams,
+            epoch=epoch,
+            parallelism=self._parallelism,
+            sinks={},
+            backfills=decide(plan, active, model, setting=self._backfilling(epoch)),
+        )
+        if self._layouts is not None:
+            rules = random_layouts(rules, self._layouts)
+        self._set(epoch, rules)
+        self.done.add(epoch)
+
+    def _set(self, epoch: int, rules: Ruleset) -> None:
+        text = json.dumps(rulesets.to_json(rules))
+        assert rulesets.from_json(json.loads(text)) == rules
+        self._redis.set(self._keys.ruleset(epoch), text)
+        self._redis.zadd(self._keys.published, {str(epoch): epoch})
+
+    def _expired(self, expire_at: int | None, start: int) -> bool:
+        return expire_at is not None and self.scenario.next_epoch(expire_at) <= start
+
+
+def stream_of(scenario: Scenario, name: str) -> Stream:
+    """A stream of a scenario, typed as its file is."""
+    entry = scenario.streams[name]
+    schema = pq.read_schema(entry.path)
+    return Stream(
+        StreamName(name),
+        tuple((f.name, spark_type(f.type)) for f in schema),
+        entry.event_time,
+        entry.lateness,
+        entry.idle_timeout,
+        entry.keep_late,
+    )
+
+
+def last_snapshot(control: Control) -> Snapshot | None:
+    """The statistics of the epoch that has ended last."""
+    last: Boundary | None = control.last_boundary()
+    return None if last is None or last.snapshot is None else Snapshot.from_json(last.snapshot)

@@ -1,0 +1,180 @@
+"""Scenarios through Spark, many in one process: the real pipeline, its sources, its checkpoint.
+
+What ``anabranch replay`` adds is the service's process; here plans and rulesets are made as in
+:mod:`tests.support.local_replay`, so that they may be random ones. One Spark session serves all
+runs, which is what most of the seconds of a replay go into.
+
+A process may have one Spark session only, with its settings: this is for a process of its own
+(``python -m tests.support.run_scenarios --engine spark``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import redis
+import yaml
+
+from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
+from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.pipeline import Pipeline, spark_session, warm_up
+from tests.support.plain_service import PlainService, odd_plans, plan_normally
+from tests.support.scenario_file import read_scenario
+from tests.support.script import Script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch_planner.exchange import Activation
+
+MASTER = "local[2]"
+#: Seconds between two looks at what the pipeline has reported.
+_LOOK = 0.02
+
+
+def start_spark() -> SparkSession:
+    """The session of all runs of this process."""
+    session = spark_session(MASTER)
+    warm_up(session)
+    return session
+
+
+@dataclass(slots=True)
+class SparkReplay:
+    """One scenario with streams as ``anabranch replay`` has them; step mode.
+
+    Attributes:
+        script: of it ``odd``, ``layouts``, ``seed``, ``backfills`` and ``restarts`` are followed.
+        report, spans, events: as ``LocalReplay`` has them.
+    """
+
+    path: Path
+    out: Path
+    redis_url: str
+    session: SparkSession
+    script: Script
+    report: dict[str, Any] = field(init=False, default_factory=dict)
+    spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
+    events: Counter[str] = field(init=False, default_factory=Counter)
+
+    def run(self) -> dict[str, Activation]:
+        """Run to the end; results are in ``out/results``. Returns what became of queries."""
+        scenario, script = read_scenario(self.path), self.script
+        connection = redis.Redis.from_url(self.redis_url)
+        connection.flushall()
+        service = PlainService(
+            scenario,
+            yaml.safe_load(self.path.read_text()),
+            self.redis_url,
+            odd_plans(script.seed) if script.odd else plan_normally,
+            script,
+            script.backfilling,
+        )
+        keys, control = Keys("test"), Control(self.redis_url, "test")
+        for stream in service.streams:
+            entry = scenario.streams[stream.name]
+            record = StreamRecord(
+                name=stream.name,
+                columns=tuple(ColumnRecord(name=c, type=str(t)) for c, t in stream.columns),
+                event_time=stream.event_time,
+                source=SourceRecord(path=str(entry.path), rows_per_batch=entry.rows_per_batch),
+            )
+            connection.hset(keys.streams, stream.name, record.model_dump_json())
+        settings = Settings(
+            self.out / "state",
+            self.out / "results",
+            scenario.every,
+            mode=Mode.STEP,
+            patience=60,
+        )
+        (settings.state / "recordings").mkdir(parents=True)
+        pipeline = Pipeline(settings, control, MASTER)
+        for last in [*sorted(script.restarts), None]:
+            connection.delete(keys.stop)
+            if last is None:
+                connection.delete(keys.gate)
+            else:
+                connection.set(keys.gate, last)
+            driver = Driver(settings, control)
+            driver.announce()
+            attendant = _Attendant(service, connection, keys, last)
+            attendant.start()
+            try:
+                while not control.stop_requested():
+                    pipeline._stream(self.session, driver, control.streams())
+            finally:
+                attendant.leaving.set()
+                attendant.join()
+            if attendant.error is not None:
+                raise attendant.error
+            self.events["restart"] += last is not None
+        driver.finish()
+        state = driver.state
+        self.spans = {n: scenario.span(n, state.next_batch) for n in scenario.queries}
+        streams = {n: state.streams[n] for n in scenario.streams}
+        self.report = {
+            "batches": state.next_batch,
+            "input_tuples": sum(s.input for s in streams.values()),
+            "late_tuples": {n: s.late for n, s in streams.items()},
+            "invalid_tuples": {n: s.invalid for n, s in streams.items()},
+        }
+        return state.queries
+
+
+class _Attendant(threading.Thread):
+    """Answers boundaries, and asks the pipeline to leave when it has come as far as it should."""
+
+    def __init__(
+        self, service: PlainService, connection: redis.Redis, keys: Keys, last: int | None
+    ) -> None:
+        super().__init__(daemon=True)
+        self.leaving = threading.Event()
+        self.error: BaseException | None = None
+        self._service = service
+        self._redis = connection
+        self._keys = keys
+        self._last = last
+
+    def run(self) -> None:
+        try:
+            while not self.leaving.wait(_LOOK):
+                self._answer()
+                text = self._redis.get(self._keys.runtime)
+                progress = None if text is None else Progress.loads(text)
+                if progress is None:
+                    continue
+                reached = self._last is not None and progress.committed >= self._last
+                if reached or (progress.exhausted and progress.state != "starting"):
+                    self._redis.set(self._keys.stop, "1")
+        except BaseException as error:  # noqa: BLE001 - raised by whoever joins
+            self.error = error
+            self._redis.set(self._keys.stop, "1")
+
+    def _answer(self) -> None:
+        for text in self._redis.lrange(self._keys.boundaries, 0, -1):
+            boundary = Boundary.loads(text)
+            if boundary.epoch + 1 in self._service.done:
+                continue
+            if boundary.snapshot is not None:
+                self._service.snapshot = Snapshot.from_json(boundary.snapshot)
+            self._service.publish(boundary.epoch + 1)
+
+
+def draw_for_spark(seed: int, batches: int) -> Script:
+    """A script of what a Spark run can follow."""
+    rng = Random(seed)
+    odd = rng.random() < 0.7
+    restarts = [b for b in range(1, batches) if rng.random() < 0.05]
+    return Script(
+        odd=odd,
+        layouts=odd and rng.random() < 0.7,
+        seed=seed,
+        restarts=frozenset(restarts[:2]),
+    )
