@@ -22,7 +22,8 @@ def plain(value: object) -> dict[str, Any]:
     >>> json.dumps({"R": Visibility(3, None)}, default=plain)
     '{"R": {"batch": 3, "event_time": null}}'
     """
-    return {name: getattr(value, name) for name in _names(type(value))}
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in _names(kind)}
 
 
 @lru_cache(maxsize=256)

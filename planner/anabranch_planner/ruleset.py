@@ -12,7 +12,7 @@ one that no longer occurs keeps what it has until nothing needs it (``semantics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NewType
 
 from anabranch_planner import expr as expressions
@@ -32,7 +32,8 @@ from anabranch_planner.sinks import SinkSpec
 if TYPE_CHECKING:
     from anabranch_planner.expr import Expr
 
-VERSION = 1
+#: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle.
+VERSION = 2
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
@@ -182,7 +183,7 @@ class QuerySpec:
     members: tuple[tuple[str, Label, RelationId], ...]
     retention: tuple[tuple[int | None, ...], ...]
     projection: tuple[Output, ...]
-    sink: SinkSpec = SinkSpec()
+    sink: SinkSpec = field(default_factory=SinkSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,11 +423,13 @@ def from_json(doc: dict[str, Any]) -> Ruleset:
     Raises:
         RulesetError: an unknown version, or a malformed document.
     """
-    if doc.get("version") != VERSION:
+    written = doc.get("version")
+    if not isinstance(written, int) or not 1 <= written <= VERSION:
         raise RulesetError(
             "unknown-version",
-            f"ruleset version {doc.get('version')!r} is not supported",
-            remedy=f"this worker reads version {VERSION}; upgrade workers before the planner",
+            f"ruleset version {written!r} is not supported",
+            remedy=f"this release reads versions up to {VERSION}: upgrade the runtime before the "
+            "service",
         )
     try:
         return _decode(doc)

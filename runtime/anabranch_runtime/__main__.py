@@ -10,10 +10,10 @@ from pathlib import Path
 import structlog
 from redis.exceptions import RedisError
 
+from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver import Settings
-from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.state.verify import Verify
 
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     control = Control(options.redis_url, options.namespace)
     try:
         Pipeline(settings, control, options.master).run()
-    except AnabranchRuntimeError as error:
+    except StructuredError as error:
         sys.stderr.write(f"anabranch_runtime: {error}\n")
         return 1
     except RedisError as error:

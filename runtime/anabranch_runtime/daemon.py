@@ -25,6 +25,7 @@ def main() -> None:
     import pyspark.worker
 
     import anabranch_runtime.job
+    import anabranch_runtime.sources.feeds
     import anabranch_runtime.sources.recorded
     import anabranch_runtime.sources.recording  # noqa: F401
     from anabranch_runtime.vectors import kernels

@@ -52,12 +52,12 @@ from anabranch_runtime.statistics import Samples, bounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from anabranch_planner.errors import StructuredError
     from anabranch_planner.exchange import Activation
     from anabranch_planner.ruleset import Ruleset
     from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
-    from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.state.checkpoint import Repair
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.task.worker import TaskReport
@@ -120,7 +120,7 @@ class Driver:
     #: A batch came otherwise than it had been begun: the query must be started again.
     rewound: bool = field(init=False, default=False)
     #: Why the last batch failed, where this package says so.
-    failure: AnabranchRuntimeError | None = field(init=False, default=None)
+    failure: StructuredError | None = field(init=False, default=None)
     _identity: str = field(init=False, default="")
     #: Spark's text of the offsets of the batch that runs.
     _offsets: str | None = field(init=False, default=None)
@@ -376,6 +376,7 @@ class Driver:
         tuples = sum(m["input"] for r in reports for m in r.streams.values())
         self._valve.done(tuples, self._last_seconds)
         self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
+        self.publisher.retry()
         clear_staging(self.settings.results)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))

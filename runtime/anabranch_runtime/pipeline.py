@@ -27,7 +27,8 @@ from anabranch_planner.exchange import Keys, Mode
 from anabranch_planner.feeds import FEEDS
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.driver import Driver
-from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.interpreter import worker_interpreter
 from anabranch_runtime.job import run_batch
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
@@ -96,6 +97,7 @@ def spark_session(master: str) -> SparkSession:
     for key, value in SPARK_SETTINGS.items():
         builder = builder.config(key, value)
     if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = worker_interpreter()
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.getOrCreate()
@@ -217,7 +219,7 @@ class Pipeline:
                 try:
                     driver.run(batch, lambda context: run_batch(frame, context))
                     self._tries = 0
-                except AnabranchRuntimeError as error:
+                except StructuredError as error:
                     # Spark would only hand on its text.
                     driver.failure = error
                     raise

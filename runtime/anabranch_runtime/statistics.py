@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from anabranch_planner.exchange import StoreStatistics, StreamStatistics
 from anabranch_planner.sampling import StreamSample
+from anabranch_planner.types import TypeKind
+from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -162,7 +164,7 @@ def _values(column: pa.Array) -> list[object]:
         column = column.cast(pa.string())
     elif pa.types.is_floating(kind):
         return [None if v is None else repr(v) for v in column.to_pylist()]
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    elif spark_type(kind).kind is TypeKind.BINARY:
         return [None if v is None else v.hex() for v in column.to_pylist()]
     values: list[object] = column.to_pylist()
     return values
@@ -237,11 +239,15 @@ class Samples:
 
 
 def _published(known: _Reservoir) -> StreamSample:
-    columns = {
-        name: (str(spark_type(column.type)), _values(column))
-        for name, column in zip(known.rows.schema.names, known.rows.columns, strict=True)
-        if name != RANK
-    }
+    columns = {}
+    for name, column in zip(known.rows.schema.names, known.rows.columns, strict=True):
+        if name == RANK:
+            continue
+        try:
+            columns[name] = (str(spark_type(column.type)), _values(column))
+        except ArrowTypeError:
+            # A column that no query can read, then: nobody asks for its values.
+            continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
 
 

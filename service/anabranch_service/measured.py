@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from anabranch_planner.exchange import Snapshot, StreamStatistics
 from anabranch_planner.sampling import StreamSample, describe
 from anabranch_service.wire import (
@@ -81,14 +79,3 @@ def sample_out(stream: str, sample: StreamSample) -> SampleOut:
             for name, summary in describe(sample).items()
         },
     )
-
-
-def skewed(samples: Mapping[str, StreamSample], least: float = 0.1) -> list[str]:
-    """Values that at least ``least`` of a stream's tuples have, in sentences."""
-    return [
-        f"{100 * share:.0f} % of {stream} have {name} = {value}"
-        for stream, sample in sorted(samples.items())
-        for name, summary in describe(sample).items()
-        for value, share in summary.top
-        if share >= least and summary.distinct > 2 * len(summary.top)
-    ]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from anabranch_client.tpch import DemoQuery
     from anabranch_planner.model import Stream
+    from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.sources.blocks import Block
 
@@ -85,6 +86,10 @@ class Engine:
         started = time.perf_counter()
         self.driver.run(batch, lambda context: self._job(context, blocks))
         return time.perf_counter() - started
+
+    def ruleset(self, epoch: int) -> Ruleset:
+        """The rules of an epoch that has begun."""
+        return self._control.ruleset(epoch)
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pytest
 
+from anabranch_client import tpch
+from anabranch_client.oracle import Active, compare
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.plan import Optimizer
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.statistics import NoStatistics
+from tests.benchmarks.engine import Engine
 from tests.benchmarks.kinds import Kind, KindMeter
+from tests.benchmarks.profiled import blocks_of, planner_stream, recorded
 from tests.benchmarks.runtime import (
     adaptation,
     fixed_cost,
@@ -26,9 +37,12 @@ from tests.benchmarks.runtime import (
 from tests.benchmarks.runtime.command import Benchmark, quantile, run
 from tests.benchmarks.runtime.pacing import Latency, Pacer
 from tests.benchmarks.session import BatchLog
+from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from anabranch_planner.model import Stream
 
 
 def _line(benchmark: Benchmark, arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:
@@ -85,6 +99,54 @@ def test_other_results_than_the_oracles_leave_no_line(
 def test_a_report_needs_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.main(["--docs", str(tmp_path)]) == 1
     assert "make bench-runtime" in capsys.readouterr().err
+
+
+def test_individual_plans_share_nothing_but_the_input(tmp_path: Path) -> None:
+    streams = [planner_stream(s) for s in tpch.generate(tmp_path, 0.001, 1)]
+    by_name: dict[str, Stream] = {s.name: s for s in streams}
+    found = [parse_sql(q.name, q.sql, by_name) for q in sharing.WORKLOADS[10]]
+    plan = optimise(found, NoStatistics(), optimizer=Optimizer.INDIVIDUAL, parallelism=2)
+    rules = compile_ruleset(plan, found, streams, epoch=0, parallelism=2, sinks={})
+    for query in found:
+        own = {s.id for s in rules.stores if s.owner == query.id}
+        bases = {s.relations for s in rules.stores if s.id in own and len(s.members) == 1}
+        assert bases == {(m.relation,) for m in query.members}
+        probes = [p for p in rules.probe_rules if p.out.startswith(f"{query.id}:")]
+        assert probes
+        assert {p.store for p in probes} <= own
+        assert {step.store for p in probes for step in p.fill} <= own
+    assert all(s.owner for s in rules.stores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("experiment", "start", "before", "after"),
+    [("partners", "s", "s>r>t>u", "s>t>"), ("rates", "u", "u>t>s>r", "u>rst")],
+)
+def test_plans_follow_a_change_of_the_input(
+    tmp_path: Path, experiment: str, start: str, before: str, after: str
+) -> None:
+    options = argparse.Namespace(
+        rate=8000.0, window=2.0, before=10.0, after=8.0, interval=0.5, warm_up=4, partners=100
+    )
+    streams, query = adaptation.generate(tmp_path, experiment, options), adaptation.query(2.0)
+    known = [replace(planner_stream(s), lateness=1_000_000) for s in streams]
+    every, orders = 4, []
+    with redis_url() as url:
+        engine = Engine(tmp_path / "run", url, known, [query], every=every)
+        recordings = recorded(streams, tmp_path)
+        for batch in range(streams[0].batches):
+            engine.run(lambda task, tasks, b=batch: blocks_of(recordings, b, task, tasks))  # type: ignore[misc]
+            if batch % every == 0:
+                rules = engine.ruleset(batch // every)
+                orders.append(adaptation.described(rules)["orders"][start])
+        engine.finish()
+    assert orders[6 - 1] == before  # the last epoch before the change
+    assert orders[-1].startswith(after)
+    always = Active(activated=0, expired=None, visible_from={})
+    (found,) = compare(streams, [(query, always)], tmp_path / "run" / "results").values()
+    assert found.match
+    assert found.results > 0
 
 
 def test_queries_are_nested_connected_and_answerable(tmp_path: Path) -> None:

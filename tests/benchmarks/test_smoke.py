@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from anabranch_client import tpch
-from tests.benchmarks import report, throughput
+from tests.benchmarks import report, statistics_cost, throughput
 from tests.benchmarks.session import BatchLog, read_log
 from tests.benchmarks.system_run import PHASES, phases
 
@@ -136,3 +136,15 @@ def test_the_runtimes_log_gives_batches_and_phases(tmp_path: Path) -> None:
         | {"probe": 0.4, "write": 0.04, "spark": 0.2, "commit": 0.05}
     )
     assert sum(found.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_statistics_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--json", "--scale", str(_SCALE), "--rows", "600", "--batches", "4"]
+    assert statistics_cost.main([*arguments, "--rounds", "1"]) == 0
+    found = _figures(capsys.readouterr().out)
+    assert [one["workload"] for one in found["workloads"]] == ["tpch", "events"]
+    for one in found["workloads"]:
+        assert 0 < one["inside"]["median"] < 1
+        assert _in_order(one["inside_later_half"])
+        assert one["manifest_bytes"]["with"] > one["manifest_bytes"]["without"]

@@ -1,10 +1,11 @@
 """The fault grid: every component of a pipeline killed at every step of the batch protocol.
 
 ``python -m tests.e2e.fault_grid`` plays one replay per component, with one SIGKILL per step, and
-prints a table; ``--json`` prints one line per cell, ``--write`` puts the table into
-``docs/recovery.md``. A cell is: the runtime is made to stand still at a step
-(``anabranch_runtime.faults``), a real process is killed, everybody else goes on, and what has died
-is started again as a supervisor would. At the end of a replay every result is held against DuckDB.
+prints a table; ``--json`` prints one line per cell, ``--read`` takes such lines instead of running
+anything, ``--write`` puts the table into ``docs/recovery.md``. A cell is: the runtime is made to
+stand still at a step (``anabranch_runtime.faults``), a real process is killed, everybody else goes
+on, and what has died is started again as a supervisor would. At the end of a replay every result is
+held against DuckDB.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class Striker:
     cells: Sequence[Cell]
     redis: StoppableRedis
     done: list[Cell] = field(default_factory=list)
+    #: How often the runtime ended by itself (on a machine that is too busy) and was started again.
+    unprovoked: int = 0
     _struck: float | None = None
     _base: int = 0
 
@@ -93,7 +96,12 @@ class Striker:
         cell = self.cells[len(self.done)]
         if self._struck is not None:
             return self._recover(pipeline, cell, self._struck)
+        if any(c.name == "runtime" for c in pipeline.children) and self._supervise(pipeline):
+            self.unprovoked += 1
+            return False
         progress = pipeline.channel.progress()
+        if progress is not None and progress.state == "failed":
+            return False
         if progress is None or progress.committed == 0:
             return True
         armed, held = self.folder / cell.point, self.folder / f"{cell.point}.held"
@@ -103,6 +111,17 @@ class Striker:
             return False
         if not armed.exists() and not held.exists():
             armed.touch()
+        return True
+
+    def _supervise(self, pipeline: Pipeline) -> bool:
+        """Start the runtime again if it has ended; whether it had."""
+        runtime = next(c for c in pipeline.children if c.name == "runtime")
+        code = runtime.process.poll()
+        if code is None:
+            return False
+        assert code != 0, "the runtime left as if nothing had happened"
+        pipeline.children.remove(runtime)
+        pipeline.start_runtime()
         return True
 
     def _strike(self, pipeline: Pipeline, cell: Cell, holder: int, held: Path) -> None:
@@ -132,12 +151,7 @@ class Striker:
 
     def _recover(self, pipeline: Pipeline, cell: Cell, struck: float) -> bool:
         assert time.monotonic() - struck < PATIENCE, f"{cell} has not recovered"
-        runtime = next(c for c in pipeline.children if c.name == "runtime")
-        code = runtime.process.poll()
-        if code is not None:
-            assert code != 0, "the runtime left as if nothing had happened"
-            pipeline.children.remove(runtime)
-            pipeline.start_runtime()
+        if self._supervise(pipeline):
             cell.restarts += 1
             assert cell.restarts < 4, f"{cell}: the runtime can't start again"
             return False
@@ -195,6 +209,7 @@ def play_cells(cells: Sequence[Cell], folder: Path) -> Verdict:
         if before is not None:
             os.environ["ANABRANCH_FAULTS"] = before
         redis.close()
+    assert striker.unprovoked < 5, "the runtime ends by itself"
     missing = [f"{c.component}@{c.point}" for c in cells[len(striker.done) :]]
     assert not missing, f"the replay was over before {missing}"
     verdict = check(path, folder / "out")
@@ -285,9 +300,16 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the table into docs/recovery.md")
     parser.add_argument("--components", nargs="*", type=Component, default=list(Component))
     parser.add_argument("--points", nargs="*", type=Point, default=list(Point))
+    parser.add_argument("--read", nargs="+", type=Path, help="run nothing: cells of --json runs")
     options = parser.parse_args()
     everything: list[Cell] = []
-    for component in options.components:
+    for file in options.read or ():
+        documents = [json.loads(line) for line in file.read_text().splitlines()]
+        everything += [
+            Cell(**{**d, "component": Component(d["component"]), "point": Point(d["point"])})
+            for d in documents
+        ]
+    for component in options.components if not options.read else ():
         cells = cells_of(component, options.points)
         # Left behind where a cell fails.
         folder = Path(tempfile.mkdtemp(prefix=f"fault-grid-{component}-"))

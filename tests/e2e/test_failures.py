@@ -101,6 +101,7 @@ def play_with(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_service_and_runtime_killed(tmp_path: Path) -> None:
     strikes = {2: kill_service, 4: kill_runtime_within_a_batch}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from anabranch_runtime.task.arrivals import Arrivals, take_in
 from tests.support.states import RS, ST, R, S, T, rules, stream
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+MICRO = timedelta(microseconds=1)
 
 
 def block(name: str, times: list[int | None], **columns: list[int]) -> Block:
@@ -42,6 +44,42 @@ def test_late_and_invalid_tuples_are_counted_and_set_aside() -> None:
     assert column(found, "R", "#tau") == [12, 11]
     counts = {"input": 5, "late": 2, "invalid": 1, "max_tau": 12, "min_tau": 11}
     assert asdict(found.meters["R"]) == counts
+
+
+def test_late_and_invalid_tuples_are_kept_where_the_stream_asks_for_it() -> None:
+    keeps = replace(R, keep_late=True)
+    layout = Layout(rules(0, {"q": RS}, streams=(keeps, S, T)), {})
+    blocks = [
+        block("R", [10, None, 12], a=[1, 2, 3]),
+        block("R", [None, None], a=[4, 5]),
+        block("S", [1, None], a=[1, 1], b=[1, 1]),
+    ]
+    found = take_in(layout, 7, 0, {"R": 11, "S": 11}, blocks)
+    assert set(found.aside) == {"R"}
+    rows = pa.Table.from_batches(found.aside["R"]).to_pylist()
+    assert [(r["a"], r["_reason"], r["_batch"]) for r in rows] == [
+        (2, "invalid", 7), (1, "late", 7), (4, "invalid", 7), (5, "invalid", 7),
+    ]  # fmt: skip
+    assert {r["_watermark"] for r in rows} == {datetime.fromtimestamp(0, UTC) + 11 * MICRO}
+    none = take_in(layout, 7, 0, {}, blocks[1:2]).aside["R"][0]
+    assert none.column("_watermark").null_count == 2
+
+
+def test_a_filter_that_fails_takes_its_relation_and_no_other() -> None:
+    known = rules(0, {"q": RS, "bad": RS + " WHERE 10 / S.b > 2"})
+    told: list[tuple[str, str]] = []
+    found = take_in(
+        Layout(known, {}),
+        0,
+        0,
+        {},
+        [block("S", [1], a=[1], b=[4]), block("S", [2, 3], a=[1, 2], b=[0, 4])],
+        failed=lambda relation, error: told.append((relation, error.code)),
+    )
+    assert set(found.tables) == {"S"}
+    assert column(found, "S", "b") == [4, 0, 4]
+    (filtered,) = (r.id for r in known.relations if r.filter)
+    assert told == [(filtered, "divide-by-zero")]
 
 
 def test_late_tuples_move_the_maximum_but_invalid_ones_do_not() -> None:

@@ -157,9 +157,7 @@ def test_introduced_dropped_introduced_again(redis: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ST, ids=str)
-def test_one_intermediate_result_comes_and_goes(
-    pattern: Pattern, redis: str, folder: Path
-) -> None:
+def test_one_intermediate_result_comes_and_goes(pattern: Pattern, redis: str, folder: Path) -> None:
     assert_exactly_once(CHAIN, pattern, redis, folder)
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.task.worker import TaskReport
 
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     with redis_url() as url:

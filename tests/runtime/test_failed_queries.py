@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import redis as redis_client
 import yaml
 
+from anabranch_planner.exchange import Activation
+from anabranch_runtime.control import fetch_ruleset
+from tests.support.driven import KEYS, driver, expected, job, publish, results
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery, from_spark
 from tests.support.redis import redis_url
 from tests.support.scenario_file import read_scenario
 from tests.support.script import Death, Script
+from tests.support.states import RS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from anabranch_planner.exchange import Activation
+    from anabranch_planner.exchange import Boundary
 
 BATCHES, ROWS, EVERY = 9, 14, 3
 
@@ -172,6 +177,44 @@ def test_only_queries_that_need_the_expression_fail(seed: int, redis: str, tmp_p
     failed = check(world, LocalReplay(world.path, tmp_path / "out", redis, script=script))
     assert failed <= set(bad)
     assert len(failed) > 1
+
+
+def test_a_failure_is_told_before_the_epochs_end_and_outlives_restarts(
+    redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = redis_client.Redis.from_url(redis)
+    connection.flushall()
+    fetch_ruleset.cache_clear()
+    queries = {"q": RS, "bad": f"{RS} WHERE 10 / S.b > 1"}
+    publish(redis, 0, queries)
+    one = driver(redis, tmp_path, every=1)
+    known: list[str | bytes | None] = []
+    tell = one.control.report_boundary
+
+    def told(boundary: Boundary) -> None:
+        known.append(connection.hget(KEYS.activations, "bad"))
+        tell(boundary)
+
+    monkeypatch.setattr(one.control, "report_boundary", told)
+    one.run(0, job(0))
+    (text,) = known
+    assert text is not None
+    failure = Activation.loads(text).failure
+    assert failure is not None
+    assert (failure.code, failure.batch) == ("divide-by-zero", 0)
+
+    # The next rulesets still have it: one published before, one carried over.
+    publish(redis, 1, queries)
+    publish(redis, 2, queries)
+    again = driver(redis, tmp_path, every=1)
+    again.run(1, job(1))
+    driver(redis, tmp_path, every=1).run(2, job(2))
+    state = driver(redis, tmp_path, every=1).state
+    assert state.queries["bad"].failure == failure
+    assert state.queries["bad"].expired_batch == 0
+    assert not any("S[" in name for name in state.stores)
+    assert results(tmp_path, "bad") == []
+    assert results(tmp_path) == expected(3)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis as redis_client
 
+from anabranch_planner.errors import RulesetError
 from anabranch_planner.exchange import Mode
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
@@ -107,6 +108,19 @@ def test_documents_of_the_future_are_refused(url: str, name: str, tmp_path: Path
     assert "release" in caught.value.remedy
     after = {p: p.stat().st_mtime_ns for p in (tmp_path / "state").rglob("*") if p.is_file()}
     assert after == before
+
+
+def test_a_ruleset_of_the_future_is_refused(url: str, tmp_path: Path) -> None:
+    document = json.loads((GOLDEN / "state-2" / "redis.json").read_text())["rulesets"]["0"]
+    text = json.dumps({**json.loads(document), "version": 99})
+    redis_client.Redis.from_url(url).set(KEYS.ruleset(0), text)
+    redis_client.Redis.from_url(url).zadd(KEYS.published, {"0": 0})
+
+    with pytest.raises(RulesetError) as caught:
+        driver(url, tmp_path, Mode.LIVE).run(0, job(0))
+
+    assert caught.value.code == "unknown-version"
+    assert "upgrade the runtime" in caught.value.remedy
 
 
 if __name__ == "__main__":

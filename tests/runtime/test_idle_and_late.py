@@ -120,7 +120,7 @@ def _compare_kept(oracle: Oracle, name: str, files: list[Path]) -> int:
     return int(oracle.one("SELECT count(*) FROM kept"))
 
 
-@pytest.mark.parametrize("seed", (5001, 5003, 5004))
+@pytest.mark.parametrize("seed", [5001, 5003, 5004])
 def test_silent_streams_hold_nothing_back_and_late_tuples_are_kept(
     seed: int, redis: str, tmp_path: Path
 ) -> None:

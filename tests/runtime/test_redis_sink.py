@@ -121,7 +121,9 @@ def test_arrow_entries_hold_all_rows_and_types(
     to = sink("redis-stream", stream="out", payload="arrow", rows="4")
     numbers = pa.record_batch({"x": pa.array(range(10), pa.int16()), "s": [None] * 5 + ["a"] * 5})
     write(server, staged(tmp_path, "q", to, 0, numbers))
-    found = [pa.ipc.open_stream(f[b"data"]).read_all() for _, f in deliveries.entries(connection, "out")]
+    found = [
+        pa.ipc.open_stream(f[b"data"]).read_all() for _, f in deliveries.entries(connection, "out")
+    ]
     assert [table.num_rows for table in found] == [4, 4, 2]
     read = pa.concat_tables(found)
     assert read.schema.field("x").type == pa.int16()

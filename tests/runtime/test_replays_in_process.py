@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_planner.exchange import Mode
-from tests.support.features import WANTED_OF_MANY, WANTED_OF_RUNS
+from tests.support.features import WANTED_OF_MANY, WANTED_OF_MANY_RUNS, WANTED_OF_RUNS
 from tests.support.folders import passing_folder
 from tests.support.redis import redis_url
 from tests.support.run_scenarios import local
 from tests.support.script import draw
-from tests.support.seeds import LOCAL_FEW, LOCAL_MANY, REGRESSIONS, parts
+from tests.support.seeds import LOCAL_FEW, LOCAL_MANY, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,11 +58,6 @@ def test_runs_are_exact(seeds: Sequence[int], redis: str, folder: Path) -> None:
     assert found >= WANTED_OF_RUNS, sorted(WANTED_OF_RUNS - found)
 
 
-@pytest.mark.parametrize("seed", REGRESSIONS)
-def test_what_has_failed_before_is_exact(seed: int, redis: str, folder: Path) -> None:
-    assert_exact(seed, redis, folder)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts(LOCAL_MANY, 20), ids=lambda s: f"{s[0]}-{s[-1]}")
 def test_many_runs_are_exact(
@@ -83,7 +78,7 @@ def test_many_runs_have_everything_in_them(
 ) -> None:
     if not covered:
         pytest.skip("the runs were deselected")
-    wanted = WANTED_OF_MANY | WANTED_OF_RUNS
+    wanted = WANTED_OF_MANY | WANTED_OF_RUNS | WANTED_OF_MANY_RUNS
     assert set(covered) >= wanted, sorted(wanted - set(covered))
 
 

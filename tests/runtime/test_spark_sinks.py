@@ -53,7 +53,7 @@ def values(frame: DataFrame) -> list[int]:
     "form",
     [
         "json",
-        "csv",
+        pytest.param("csv", marks=pytest.mark.slow),
         pytest.param("orc", marks=pytest.mark.slow),
         pytest.param("parquet", marks=pytest.mark.slow),
     ],
@@ -119,6 +119,7 @@ def test_a_database_has_each_batch_once_where_a_column_says_which(
     assert values(spark.read.format("jdbc").options(url=url, dbtable="plain").load()) == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_delta_table_is_told_whose_batch_it_is(
     spark: SparkSession, write: Callable[[Delivery], None], tmp_path: Path
 ) -> None:

@@ -207,8 +207,11 @@ def test_sampled_values_are_published_as_literals_have_them() -> None:
             pa.array([1_500, None], pa.timestamp("ns")),
             pa.array([3, None], pa.date32()),
             pa.array([True, None]),
+            pa.array([b"ab", None], pa.binary(2)),
+            pa.array([2**64 - 1, None], pa.uint64()),
+            pa.array([[1], None]),
         ],
-        names=[RANK, "b", "t", "f", "d", "u", "n", "day", "flag"],
+        names=[RANK, "b", "t", "f", "d", "u", "n", "day", "flag", "two", "large", "list"],
     )
     samples = Samples()
     samples.add([report(row, 9)])
@@ -223,6 +226,8 @@ def test_sampled_values_are_published_as_literals_have_them() -> None:
         "n": ("timestamp_ntz", [1, None]),
         "day": ("date", [3, None]),
         "flag": ("boolean", [True, None]),
+        "two": ("binary", ["6162", None]),
+        "large": ("decimal(20,0)", [2**64 - 1, None]),
     }
 
 

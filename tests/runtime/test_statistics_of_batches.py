@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.worker import TaskReport
 
 #: Event times in seconds, per batch; the lateness is 20 s, so -30 and 12 are late when they come.
-TIMES = ([0, 10, 40, 5], [41, -30, None, 30, 38], [60, 12, 59], [61, 61])
+TIMES: tuple[list[int | None], ...] = (
+    [0, 10, 40, 5],
+    [41, -30, None, 30, 38],
+    [60, 12, 59],
+    [61, 61],
+)
 LATENESS = 20_000_000
 EVERY = 2
 

@@ -56,6 +56,8 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/epochs/current",
         "/v1/epochs/{number}",
         "/v1/epochs/{number}/ruleset",
+        "/v1/epochs/{number}/statistics",
+        "/v1/streams/{name}/sample",
         "/v1/plans:dry-run",
         "/v1/queries",
         "/v1/queries/{name}",
@@ -63,6 +65,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/settings",
         "/v1/streams",
         "/v1/streams/{name}",
+        "/v1/streams/{name}/rows",
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

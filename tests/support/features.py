@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from tests.support.oracle import ROW, TAU, Oracle
 from tests.support.replay_check import filtered
-from tests.support.scenario_file import Scenario, read_scenario
+from tests.support.scenario_file import Scenario, read_document, read_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +82,8 @@ WANTED_OF_MANY = WANTED | {
     "burst",
     "batch without one stream",
 }
+#: What hundreds of runs by random scripts must have as well.
+WANTED_OF_MANY_RUNS = frozenset({"past of an MIR forgotten", "backfill done"})
 #: What happens in runs by random scripts (``Watch`` and ``LocalReplay`` count it).
 WANTED_OF_RUNS = frozenset(
     {
@@ -110,7 +111,6 @@ WANTED_OF_RUNS = frozenset(
         "gap beside a container",
         "closed container kept",
         "expired",
-        "past of an MIR forgotten",
         "merge",
         "backfill",
         "empty batch",
@@ -137,7 +137,7 @@ WANTED_OF_RUNS = frozenset(
 def features(generated: Generated) -> set[str]:
     """The features of a scenario, by name."""
     scenario = read_scenario(generated.path)
-    doc = yaml.safe_load(generated.path.read_text())
+    doc = read_document(generated.path)
     oracle = Oracle(scenario)
     try:
         found = set(_of_streams(scenario, oracle))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import redis
-import yaml
 
 from anabranch_runtime.control import (
     ColumnRecord,
@@ -35,7 +34,7 @@ from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.task.worker import TaskReport, run_task
 from tests.support.invariants import Watch
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
-from tests.support.scenario_file import read_scenario
+from tests.support.scenario_file import read_document, read_scenario
 from tests.support.script import ATTEMPTS, Death, Fault, Point, Script
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class _Run:
         self.scenario = read_scenario(replay.path)
         redis.Redis.from_url(replay.redis_url).flushall()
         planner = replay.planner or (odd_plans(script.seed) if script.odd else plan_normally)
-        document = yaml.safe_load(replay.path.read_text())
+        document = read_document(replay.path)
         backfilling = replay.backfilling or script.backfilling
         url = replay.redis_url
         self.service = PlainService(self.scenario, document, url, planner, script, backfilling)
@@ -280,9 +279,7 @@ class _Run:
         self._die(context.batch, Death.JOB)
         return done
 
-    def _blocks(
-        self, batch: int, task: int, tasks: int, fault: Fault | None
-    ) -> Iterator[Block]:
+    def _blocks(self, batch: int, task: int, tasks: int, fault: Fault | None) -> Iterator[Block]:
         for number, recording in enumerate(self.recordings):
             _fail(fault, Point.READ, number)
             first, last = _slice(self.scenario, recording, batch)

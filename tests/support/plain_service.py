@@ -118,9 +118,7 @@ class PlainService:
         optimizer = Optimizer(self._optimizers[max(switched, default=0)])
         statistics: Statistics = self.snapshot or NoStatistics()
         plan = self._planner(active, statistics, optimizer, self._parallelism, epoch)
-        model = CostModel(
-            statistics, parallelism=self._parallelism, bounds=loosest_bounds(active)
-        )
+        model = CostModel(statistics, parallelism=self._parallelism, bounds=loosest_bounds(active))
         rules = compile_ruleset(
             plan,
             active,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,6 +225,7 @@ def _keeps_all(scenario: Scenario, name: str, query: OracleQuery) -> bool:
     return scenario.queries[name].window is None and not bounded
 
 
+@lru_cache(maxsize=256)
 def filtered(query: OracleQuery) -> frozenset[str]:
     """The aliases with a local filter, of their own or because two of their columns are equal.
 

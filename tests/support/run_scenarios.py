@@ -127,9 +127,7 @@ def local(seed: int, folder: Path, url: str) -> tuple[Verdict, Counter[str]]:
     return run_local(generated, draw(seed, batches), url)
 
 
-def spark(
-    seed: int, folder: Path, url: str, session: SparkSession
-) -> tuple[Verdict, Counter[str]]:
+def spark(seed: int, folder: Path, url: str, session: SparkSession) -> tuple[Verdict, Counter[str]]:
     """A seed through Spark in this process."""
     generated = generate(seed, folder)
     script = draw_for_spark(seed, 8)

@@ -113,9 +113,16 @@ def instant(text: str) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
+def read_document(path: Path) -> dict[str, Any]:
+    """A scenario file as it is."""
+    document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+    assert isinstance(document, dict)
+    return document
+
+
 def read_scenario(path: Path) -> Scenario:
     """The scenario in the YAML file ``path``; data paths are relative to it."""
-    doc = yaml.safe_load(path.read_text())
+    doc = read_document(path)
     return Scenario(
         {name: _stream(path.parent, s) for name, s in doc["streams"].items()},
         {name: _query(q) for name, q in doc["queries"].items()},

@@ -17,14 +17,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import redis
-import yaml
 
 from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.pipeline import Pipeline, spark_session, warm_up
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
-from tests.support.scenario_file import read_scenario
+from tests.support.scenario_file import read_document, read_scenario
 from tests.support.script import Script
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class SparkReplay:
         connection.flushall()
         service = PlainService(
             scenario,
-            yaml.safe_load(self.path.read_text()),
+            read_document(self.path),
             self.redis_url,
             odd_plans(script.seed) if script.odd else plan_normally,
             script,

@@ -13,10 +13,8 @@ What makes a batch that is written again harmless depends on the format:
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as f
 
@@ -120,11 +118,9 @@ def _write_files(frame: DataFrame, delivery: Delivery, results: Path) -> None:
 
 
 def _local(path: str) -> Path | None:
-    """The directory, where it is this machine's."""
-    address = urlsplit(path)
-    if address.scheme == "file":
-        return Path(unquote(address.path))
-    return Path(path) if not address.scheme and os.path.isabs(path) else None
+    """The directory, where it is this machine's. Hadoop takes paths as they are, unescaped."""
+    plain = path.removeprefix("file://")
+    return Path(plain) if plain.startswith("/") else None
 
 
 def _messages(frame: DataFrame, delivery: Delivery) -> DataFrame:

@@ -3,8 +3,8 @@
 Rows are numbered: a row's ordinal is its number among all results of the query, in the order of
 batch, task and file. It is known from the manifest, so a reader sees from the numbers alone what
 it has missed. Rows are left out rather than waited for: a batch brings its last ``BATCH_ROWS``, a
-stream keeps its last ``ENTRIES`` entries, and a Redis that fails costs rows of the tail, nothing
-else.
+stream keeps its last ``ENTRIES`` entries, and a Redis that fails, or a result file that somebody
+has removed, costs rows of the tail, nothing else.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
 ENTRIES = 512
 #: Seconds to wait for Redis, and to leave it alone after it has failed.
 PATIENCE, PAUSE = 1.0, 5.0
+#: What costs the tail rows and must not cost the pipeline a batch.
+_HARMLESS = (RedisError, OSError, pa.ArrowException)
 
 
 class Tails:
@@ -76,7 +78,7 @@ class Tails:
                 elif query in located:
                     rows = last_rows(located[query], BATCH_ROWS)
                     self._append(query, batch, totals[query] - rows.num_rows, rows)
-        except RedisError as error:
+        except _HARMLESS as error:
             self._fall_silent(error)
 
     def open(self, next_batch: int, totals: Mapping[str, int]) -> None:
@@ -90,7 +92,7 @@ class Tails:
             for query in self._listened():
                 if query in totals and not self._redis.exists(self._keys.tail(query)):
                     self._begin(query, next_batch, totals[query])
-        except RedisError as error:
+        except _HARMLESS as error:
             self._fall_silent(error)
 
     def _listened(self) -> list[str]:
@@ -103,7 +105,7 @@ class Tails:
             (seconds, _), members = pipe.execute()
         return [bytes(query).decode() for query, until in members if until > seconds]
 
-    def _fall_silent(self, error: RedisError) -> None:
+    def _fall_silent(self, error: Exception) -> None:
         self._silent_until = time.monotonic() + PAUSE
         _LOG.warning("tail not fed", error=str(error))
 

@@ -2,8 +2,8 @@
 
 A row is a reference to rows of a recording (``blocks``), which its task maps into memory. Each
 read partition gets an equal share of every stream's slice of the batch, so the tasks of a
-batch start with equal work. The offset is the number of rows read per stream, so a recording that
-is registered later starts from its first row. The control plane's gate says how many batches may
+batch start with equal work. The offset is the number of rows read per recording, so one that is
+registered later starts from its first row. The control plane's gate says how many batches may
 start, so none is planned before it may.
 """
 
@@ -71,21 +71,21 @@ class RecordedReader(DataSourceStreamReader):
             return start
         end = dict(start)
         for recording in self._recordings:
-            read = start.get(recording.stream, 0)
+            read = start.get(recording.key, 0)
             if read < recording.rows:
-                end[recording.stream] = min(read + recording.rows_per_batch, recording.rows)
+                end[recording.key] = min(read + recording.rows_per_batch, recording.rows)
         return end
 
     def _batches(self, offset: dict[str, int]) -> int:
         """Batches that have been read of the stream that has come furthest."""
-        read = (-(-offset.get(r.stream, 0) // r.rows_per_batch) for r in self._recordings)
+        read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """An equal share of every stream's rows for each partition."""
         shares: list[list[Slice]] = [[] for _ in range(self._partitions)]
         for recording in self._recordings:
-            first, last = start.get(recording.stream, 0), end.get(recording.stream, 0)
+            first, last = start.get(recording.key, 0), end.get(recording.key, 0)
             count = last - first
             cuts = [first + count * i // self._partitions for i in range(self._partitions + 1)]
             for share, low, high in zip(shares, cuts, cuts[1:], strict=False):

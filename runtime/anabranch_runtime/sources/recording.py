@@ -41,6 +41,11 @@ class Recording:
     rows_per_batch: int
 
     @property
+    def key(self) -> str:
+        """Another for a stream that is registered anew with another file or other columns."""
+        return Path(self.path).stem
+
+    @property
     def batches(self) -> int:
         """Batches that it lasts for."""
         return -(-self.rows // self.rows_per_batch)

@@ -25,7 +25,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     """Edge -> how its probe is answered in batch ``state.next_batch``."""
     relations = {r.id: r for r in ruleset.relations}
     found: dict[_Asked, Access] = {}
-    answers = {}
+    answers: dict[str, Access] = {}
     for rule in ruleset.probe_rules:
         # Many queries' rules ask the same of the same stores.
         asked = (rule.mir, rule.store, _known(rule.key), tuple(rule.fill))

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.vectors.arrays import Bools
     from anabranch_runtime.vectors.keys import U64, KeyVector
 
-#: Samples are drawn from the first so many batches, and then from every so manieth.
-ALL_BATCHES = 4
+#: A stream whose sample is full is sampled in every so manieth batch only.
+EVERY = 4
 #: Delays are taken of all tuples of a block up to twice as many, else of evenly spaced ones.
 DELAYS = 2048
 #: Columns of a stream that are sampled, from the first on.
@@ -81,7 +81,7 @@ class Collector:
         """Tuples as they were read, whose sigmas begin with ``first``."""
         if not self.enabled or block.rows.num_rows == 0:
             return
-        if self.batch < ALL_BATCHES or self.batch % ALL_BATCHES == 0:
+        if block.stream not in self.bounds.ranks or self.batch % EVERY == 0:
             self._sample(block.stream, first, block.rows)
         spec = layout.streams.get(block.stream)
         newest = self.bounds.newest.get(block.stream)

@@ -73,7 +73,15 @@ _load8 = _loader(8, types.uint8)
 _load16 = _loader(16, types.uint16)
 _load32 = _loader(32, types.uint32)
 _load64 = _loader(64, types.uint64)
-_store8 = _storer(8, types.uint8)
+_store32 = _storer(32, types.uint32)
+
+
+@njit(cache=True, nogil=True)
+def _wider(values: I32, used: int, room: int) -> I32:
+    """A copy with room for more."""
+    wider = np.empty(room, np.int32)
+    wider[:used] = values[:used]
+    return wider
 
 
 @njit(cache=True, nogil=True)
@@ -110,10 +118,14 @@ def match(
     found = np.zeros(len(segments), np.int64)
     counted = np.zeros(len(segments), np.int64)
     walker = np.empty(probes + 1, np.int32)
-    place = np.empty(probes + 1, np.int64)
+    place = np.empty(probes + 1, np.uint32)
     hit = np.empty(probes + 1, np.int32)
-    hit_place = np.empty(probes + 1, np.int64)
-    used = 0
+    hit_place = np.empty(probes + 1, np.uint32)
+    # By address: an index that may be negative costs a test each time.
+    wanted_at, order_at = np.int64(hashes.ctypes.data), np.int64(order.ctypes.data)
+    walker_at, place_at = np.int64(walker.ctypes.data), np.int64(place.ctypes.data)
+    hit_at, hit_place_at = np.int64(hit.ctypes.data), np.int64(hit_place.ctypes.data)
+    used = np.int64(0)
     for s in range(len(segments)):
         stored = segments[s, HASHES]
         numbers = segments[s, ROWS]
@@ -122,32 +134,33 @@ def match(
         last = segments[s, ENTRIES] - 1
         if last < 0:
             continue
-        before = used
         # Round by round a step along the bucket for all probes that have not come far enough,
         # sorted into hits and the next round without a branch that could be mispredicted.
-        hits = 0
-        walking = probes
+        hits = np.int64(0)
+        walking = np.int64(probes)
         for step in range(_STEPS):
-            left = 0
+            left = np.int64(0)
             for k in range(walking):
                 if step == 0:
-                    i = k
-                    at = np.int64(_load32(starts, np.int64(hashes[i] >> shift)))
+                    i = np.int64(k)
+                    wanted = _load64(wanted_at, i)
+                    at = np.int64(_load32(starts, np.int64(wanted >> shift)))
                 else:
-                    i = np.int64(walker[k])
-                    at = place[k]
+                    i = np.int64(_load32(walker_at, k))
+                    wanted = _load64(wanted_at, i)
+                    at = np.int64(_load32(place_at, k))
                 value = _load64(stored, min(at, last))
-                hit[hits] = i
-                hit_place[hits] = at
-                hits += np.int64(value == hashes[i])
-                walker[left] = i
-                place[left] = at + 1
-                left += np.int64(value < hashes[i]) & np.int64(at < last)
+                _store32(hit_at, hits, np.uint32(i))
+                _store32(hit_place_at, hits, np.uint32(at))
+                hits += np.int64(value == wanted)
+                _store32(walker_at, left, np.uint32(i))
+                _store32(place_at, left, np.uint32(at + 1))
+                left += np.int64(value < wanted) & np.int64(at < last)
             walking = left
         for k in range(walking):
             i = np.int64(walker[k])
             wanted = hashes[i]
-            at = place[k]
+            at = np.int64(place[k])
             high = np.int64(_load32(starts, np.int64(wanted >> shift) + 1))
             end = high
             while at < high:
@@ -158,41 +171,55 @@ def match(
                     high = middle
             if at < end and _load64(stored, at) == wanted:
                 hit[hits] = i
-                hit_place[hits] = at
+                hit_place[hits] = np.uint32(at)
                 hits += 1
+
+        # Each hit's run of equal hashes.
+        first = used
+        if used + hits > room:
+            room = 2 * (used + hits)
+            positions, rows = _wider(positions, used, room), _wider(rows, used, room)
+        positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
         for k in range(hits):
-            i = np.int64(hit[k])
-            at = hit_place[k]
-            wanted = hashes[i]
+            i = np.int64(_load32(hit_at, k))
+            at = np.int64(_load32(hit_place_at, k))
+            position = _load32(order_at, i)
+            wanted = _load64(wanted_at, i)
+            _store32(positions_at, used, position)
+            _store32(rows_at, used, _load32(numbers, at))
+            used += 1
+            at += 1
             while at <= last and _load64(stored, at) == wanted:
-                row = np.int64(_load32(numbers, at))
-                at += 1
-                position = order[i]
-                kept = True
-                for c in range(constraints):
-                    column = columns[c, s]
-                    if column != 0:
-                        value = np.int64(_load64(column, row))
-                        if value < lows[c, position] or value > highs[c, position]:
-                            kept = False
-                            if c < arrival:
-                                counted[s] -= 1
-                            break
-                counted[s] += 1
-                if not kept:
-                    continue
-                if used == room:
-                    room *= 2
-                    wider = np.empty(room, np.int32)
-                    wider[:used] = positions
-                    positions = wider
-                    wider = np.empty(room, np.int32)
-                    wider[:used] = rows
-                    rows = wider
-                positions[used] = position
-                rows[used] = row
+                if used + hits - k > room:
+                    room = 2 * (used + hits)
+                    positions, rows = _wider(positions, used, room), _wider(rows, used, room)
+                    positions_at = np.int64(positions.ctypes.data)
+                    rows_at = np.int64(rows.ctypes.data)
+                _store32(positions_at, used, position)
+                _store32(rows_at, used, _load32(numbers, at))
                 used += 1
-        found[s] = used - before
+                at += 1
+
+        # One constraint after the other, again without branches.
+        counted[s] = used - first
+        for c in range(constraints):
+            column = columns[c, s]
+            if column != 0:
+                low_at = np.int64(lows[c].ctypes.data)
+                high_at = np.int64(highs[c].ctypes.data)
+                kept = first
+                for k in range(first, used):
+                    position, row = _load32(positions_at, k), _load32(rows_at, k)
+                    value = np.int64(_load64(column, np.int64(row)))
+                    low = np.int64(_load64(low_at, np.int64(position)))
+                    high = np.int64(_load64(high_at, np.int64(position)))
+                    _store32(positions_at, kept, position)
+                    _store32(rows_at, kept, row)
+                    kept += np.int64(low <= value) & np.int64(value <= high)
+                used = kept
+            if c < arrival:
+                counted[s] = used - first
+        found[s] = used - first
     return positions[:used].copy(), rows[:used].copy(), found, counted
 
 

@@ -1,16 +1,19 @@
 """What a change of the input does to latency, with and without adaptation (CLASH, Fig. 8).
 
 The chain ``R(a), S(a,b), T(b,c), U(c)``, neighbours at most ``window`` seconds of event time apart,
-input paced as :mod:`pacing` says; an event time is the moment at which its tuple is due.
+input paced open loop (:mod:`pacing`); an event time is the moment at which its tuple is due.
+
+Both systems adapt until a set time at which the input changes. From then on the ``static`` one,
+whose service is ended, keeps its plan.
 
 ``partners``: four streams of equal rates. At first few S tuples have partners in R and every one
-has two in T. From a set time on every S tuple finds a hundred partners in R and none in T. Both
-systems adapt until then; from then on the ``static`` one, whose service is ended, keeps its plan.
+has two in T; after the change every S tuple finds a hundred partners in R and none in T.
 
-``rates``: U sends a thousand tuples for each one of R, S and T (a recording has one rate), each of
-them finds ten partners in T, those ten in S, of those few one in R. The ``static`` system keeps
-its first plan, made before anything was known of rates; the other learns them, and that the
-results of R, S and T are worth keeping.
+``rates``: at first R, S and T send a thousand tuples for each one of U, and their join is large; so
+it does not pay to keep it for the few that U sends. After the change it is the other way round:
+U sends a thousand for each one of the others, and each of them finds ten partners in T, those
+ten in S, of which few have one in R. (A recording has one rate. What is said of rates here are the
+tuples that pass the query's filter; the others are read and dropped.)
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_planner.ruleset import ProbeRule, Ruleset
 
 EXPERIMENTS = ("partners", "rates")
 MODES = ("static", "adaptive")
@@ -52,8 +55,6 @@ _KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 _FASTER = 1000
 #: Where values begin that only the tuples after the change have, and those that nobody else has.
 _LATER, _NOBODY = 10**9, 2 * 10**9
-#: An epoch that never ends.
-_ENDLESS = 1_000_000
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -73,12 +74,12 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """All experiments; in each, the two systems take turns."""
     found = []
     for experiment in options.experiments:
-        streams = _generate(made(home / experiment), experiment, options)
+        streams = generate(made(home / experiment), experiment, options)
         runs: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
         for _ in range(options.runs):
             for mode in MODES:
                 try:
-                    one = _run(options, home / "run", streams, experiment, mode)
+                    one = _run(options, home / "run", streams, mode)
                 finally:
                     shutil.rmtree(home / "run", ignore_errors=True)
                 tell(f"{experiment}, {mode}: p50 {one['p50']:.2f} s, last {one['last']:.2f} s")
@@ -86,8 +87,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         found.append(
             {
                 "experiment": experiment,
-                "change": options.before if experiment == "partners" else None,
-                "rates": {s.name: s.rows_per_batch / options.interval for s in streams},
+                "change": options.before,
                 "results": runs["static"][0]["results"],
                 "modes": {mode: _summary(done) for mode, done in runs.items()},
             }
@@ -106,9 +106,9 @@ def query(window: float) -> DemoQuery:
     return DemoQuery(
         "chain",
         "r.n AS rn, s.n AS sn, t.n AS tn, u.n AS un",
-        f"r JOIN s ON r.a = s.a AND {near('r', 's')} "
-        f"JOIN t ON s.b = t.b AND {near('s', 't')} "
-        f"JOIN u ON t.c = u.c AND {near('t', 'u')}",
+        f"r JOIN s ON r.a = s.a AND {near('r', 's')} AND r.live AND s.live "
+        f"JOIN t ON s.b = t.b AND {near('s', 't')} AND t.live "
+        f"JOIN u ON t.c = u.c AND {near('t', 'u')} AND u.live",
         ("r", "s", "t", "u"),
     )
 
@@ -116,27 +116,28 @@ def query(window: float) -> DemoQuery:
 # --- input -------------------------------------------------------------------------------------
 
 
-def _generate(
+def generate(
     folder: Path, experiment: str, options: argparse.Namespace
 ) -> tuple[RecordedStream, ...]:
+    """Write the four streams of an experiment."""
     seconds = options.before + options.after + options.warm_up * options.interval
     change = options.before + options.warm_up * options.interval
     batches = round(seconds / options.interval)
-    found = []
+    per_batch = max(round(options.rate / len(_KEYS) * options.interval), 1)
+    rows = per_batch * batches
+    tau = np.arange(rows) / per_batch * options.interval
+    after = tau >= change
+    keys, found = {"partners": _partners_key, "rates": _rates_key}[experiment], []
     for number, name in enumerate(_KEYS):
-        rate = _rate(experiment, name, options.rate)
-        per_batch = max(round(rate * options.interval), 1)
-        rows = per_batch * batches
-        tau = np.arange(rows) / per_batch * options.interval
         draw = np.random.default_rng(11 + number)
-        columns = {
-            key: _partners_key(draw, name, key, tau >= change, options)
-            if experiment == "partners"
-            else _rates_key(draw, key, rows, options)
-            for key in _KEYS[name]
-        }
+        columns = {key: keys(draw, name, key, after, options) for key in _KEYS[name]}
+        live = np.ones(rows, dtype=bool)
+        if experiment == "rates":
+            live = (after if name == "u" else ~after) | (np.arange(rows) % _FASTER == 0)
         times = pa.array((tau * 1e6).astype(np.int64)).cast(pa.timestamp("us", tz="UTC"))
-        table = pa.table({"ts": times, **columns, "n": np.arange(rows, dtype=np.int64)})
+        table = pa.table(
+            {"ts": times, **columns, "live": live, "n": np.arange(rows, dtype=np.int64)}
+        )
         path = folder / f"{name}.parquet"
         pq.write_table(table, path)
         found.append(
@@ -151,13 +152,6 @@ def _generate(
             )
         )
     return tuple(found)
-
-
-def _rate(experiment: str, stream: str, total: float) -> float:
-    if experiment == "partners":
-        return total / len(_KEYS)
-    slow = total / (_FASTER + 3)
-    return slow * _FASTER if stream == "u" else slow
 
 
 def _partners_key(
@@ -180,11 +174,17 @@ def _partners_key(
     return np.where(after, late, early)
 
 
-def _rates_key(draw: np.random.Generator, key: str, rows: int, options: argparse.Namespace) -> Any:
-    """A tuple finds ten partners in T and S, few in R."""
-    reach = _rate("rates", "t", options.rate) * options.window
-    number = {"a": reach * 50, "b": reach / 10, "c": reach / 10}[key]
-    return draw.integers(0, max(int(number), 1), rows)
+def _rates_key(
+    draw: np.random.Generator, stream: str, key: str, after: Any, options: argparse.Namespace
+) -> Any:
+    """Values of a key column: before the change a tuple of S finds one partner in R and two in T,
+    after it one of T finds ten in S, one of S few in R, one of U ten in T.
+    """
+    reach = options.rate / len(_KEYS) * options.window
+    early = draw.integers(0, max(int({"a": reach, "b": reach / 2, "c": reach}[key]), 1), len(after))
+    slow = reach / _FASTER
+    number = {"a": slow * 50, "b": slow / 10, "c": slow / 10}[key]
+    return np.where(after, _LATER + draw.integers(0, max(int(number), 1), len(after)), early)
 
 
 # --- one run -----------------------------------------------------------------------------------
@@ -194,26 +194,23 @@ def _run(
     options: argparse.Namespace,
     home: Path,
     streams: tuple[RecordedStream, ...],
-    experiment: str,
     mode: str,
 ) -> dict[str, Any]:
     chain = query(options.window)
     batches = streams[0].batches
-    frozen = mode == "static" and experiment == "partners"
-    endless = mode == "static" and experiment == "rates"
     with session(
         home,
         streams,
         [chain],
         master=master(options),
         parallelism=options.parallelism,
-        epoch_batches=_ENDLESS if endless else options.epoch_batches,
+        epoch_batches=options.epoch_batches,
     ) as system:
         system.start()
         change = options.warm_up + round(options.before / options.interval)
 
         def before(batch: int) -> None:
-            if frozen and batch == change:
+            if mode == "static" and batch == change:
                 _end_service(system)
 
         pacer = Pacer(system, batches, options.interval, options.warm_up, before)
@@ -269,26 +266,40 @@ def _plans(system: Session, used: dict[int, int]) -> list[dict[str, Any]]:
         if text is None:
             continue
         rules = rulesets.from_json(json.loads(text))
-        plan = {
-            "mirs": sorted({"".join(s.relations) for s in rules.stores if len(s.members) > 1}),
-            "orders": {start: _order(rules, start) for start in _KEYS},
-        }
+        plan = described(rules)
         if not found or found[-1] | plan != found[-1]:
             found.append({"batch": batch, **plan})
     return found
+
+
+def described(rules: Ruleset) -> dict[str, Any]:
+    """The intermediate results that are kept, and the probe orders that give results."""
+    kept = {"".join(map(_stream, s.relations)) for s in rules.stores if len(s.members) > 1}
+    return {"mirs": sorted(kept), "orders": {start: _order(rules, start) for start in _KEYS}}
 
 
 def _order(rules: Ruleset, start: str) -> str:
     """Where an arriving tuple of ``start`` goes to become results."""
     by_out = {p.out: p for p in rules.probe_rules}
     for output in rules.output_rules:
-        steps, edge = [], output.edge
-        while edge in by_out:
-            steps.append("".join(by_out[edge].members))
-            edge = by_out[edge].edge
-        if edge == f"in:{start}":
+        rule: ProbeRule | None = by_out[output.edge]
+        assert rule is not None  # the chain has more than one relation
+        first, steps = _stream(rule.start), list[str]()
+        while rule is not None:
+            steps.append("".join(map(_stream, rule.members)))
+            rule = by_out.get(rule.edge)
+        if first == start:
             return ">".join([start, *reversed(steps)])
     return start
+
+
+def _stream(relation: str) -> str:
+    """A relation's stream, without what tells its filter.
+
+    >>> _stream("r[247610f4]")
+    'r'
+    """
+    return relation.partition("[")[0]
 
 
 def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -317,10 +328,9 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
                 (
                     *(one["experiment"], mode),
                     *(shown(found[k], 2) for k in ("p50", "p99", "greatest", "last")),
-                    "" if one["change"] is None else "never" if recovered is None
-                    else shown(recovered, 1),
+                    "never" if recovered is None else shown(recovered, 1),
                 )
-            )  # fmt: skip
+            )
             for plan in found["plans"]:
                 orders = ", ".join(plan["orders"].values())
                 kept = " ".join(plan["mirs"]) or "none"
@@ -352,11 +362,11 @@ def charts(entry: dict[str, Any]) -> dict[str, str]:
             Line(mode, tuple((at, s) for at, s in modes["over_time"]))
             for mode, modes in one["modes"].items()
         ]
-        title = {
-            "partners": "S finds 100 partners in R and none in T, from second "
-            f"{entry['settings']['before']:g} on",
-            "rates": "U sends 1000 tuples for each one of R, S and T",
+        what = {
+            "partners": f"S finds {entry['settings']['partners']} partners in R and none in T",
+            "rates": f"U sends {_FASTER} tuples for each one of R, S and T",
         }[one["experiment"]]
+        title = f"From second {one['change']:g} on, {what}"
         found[f"adaptation-{one['experiment']}"] = lines(
             title, "seconds", "latency in seconds", series, logarithmic=True
         )

@@ -1,7 +1,7 @@
 """From a tuple's arrival to the commit of its results, at a given rate, open loop.
 
-Five TPC-H queries, their seven tables shuffled over the whole run; :mod:`pacing` says how input
-is paced and what latency is. The clock starts when the batches of the warm-up are committed.
+Five TPC-H queries, their seven tables shuffled over the whole run, paced open loop
+(:mod:`pacing`). The clock starts when the batches of the warm-up are committed.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
 Random three-way joins over ten streams (:mod:`workload`), run by the whole system. ``growth``
 takes the numbers of queries in turn in every round; the queries for a smaller number are among
-those for a larger one. ``added`` compares the system with some queries and with one more, which
-joins what one of them joins and shows another column: its results written to files, or
-only counted.
+those for a larger one, and without any the input is read and counted. ``added`` compares the
+system with some queries and with one more, which joins what one of them joins and shows fewer
+columns of it: its results written to files, or only counted.
 """
 
 from __future__ import annotations
 
 import shutil
+import statistics
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from tests.benchmarks.system_run import Configuration, SystemRun, run_system
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from anabranch_client.scenario import RecordedStream
@@ -36,7 +37,11 @@ PARTS = ("growth", "added")
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
-        "--counts", type=int, nargs="+", default=[1, 2, 5, 10, 20, 50, 100, 200], help="queries"
+        "--counts",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2, 5, 10, 20, 50, 100, 200],
+        help="queries",
     )
     parser.add_argument("--base", type=int, default=20, help="queries before the added one")
     parser.add_argument("--rows", type=int, default=40_000, help="of each of the ten streams")
@@ -86,27 +91,41 @@ def _last_against_first(
 ) -> dict[str, Any] | None:
     """What one more query costs at the end, by the two largest numbers, and what the first costs.
 
-    Cost is time over the same input: of the batches after the first, and CPU of all.
+    Cost is time over the same input: of the batches after the first, and CPU of all. The first
+    query's is what a system with it takes longer than one without any, as far as that was run.
     """
-    if len(counts) < 3:
+    if len(counts) < 3 or 1 not in counts:
         return None
-    first, before, last = counts[0], counts[-2], counts[-1]
-    rows = list(zip(runs[first], runs[before], runs[last], strict=True))
-    more = last - before
+    before, last = counts[-2], counts[-1]
+    nothing = runs.get(0)
+
+    def costs(of: Callable[[SystemRun], float]) -> tuple[list[float], list[float]]:
+        """Of the first query and of one more, per round."""
+        none = [0.0] * len(runs[1]) if nothing is None else [of(r) for r in nothing]
+        first = [of(run) - free for run, free in zip(runs[1], none, strict=True)]
+        pairs = zip(runs[before], runs[last], strict=True)
+        return first, [(of(b) - of(a)) / (last - before) for a, b in pairs]
+
+    seconds, more_seconds = costs(lambda r: r.seconds)
+    cpu, more_cpu = costs(lambda r: r.cpu_seconds)
     return {
-        "first": first,
         "from": before,
         "to": last,
-        "seconds_first": spread((a.seconds / first for a, _, _ in rows), 4),
-        "seconds_more": spread(((c.seconds - b.seconds) / more for _, b, c in rows), 4),
-        "ratio": spread(
-            ((c.seconds - b.seconds) / more / (a.seconds / first) for a, b, c in rows), 4
-        ),
-        "cpu_ratio": spread(
-            ((c.cpu_seconds - b.cpu_seconds) / more / (a.cpu_seconds / first) for a, b, c in rows),
-            4,
-        ),
+        "first_less_nothing": nothing is not None,
+        "seconds_first": spread(seconds, 4),
+        "seconds_more": spread(more_seconds, 4),
+        # Of medians: where the first costs next to nothing, a round's own ratio says little.
+        "ratio": _ratio(more_seconds, seconds),
+        "cpu_first": spread(cpu, 3),
+        "cpu_more": spread(more_cpu, 4),
+        "cpu_ratio": _ratio(more_cpu, cpu),
     }
+
+
+def _ratio(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """The ratio of two medians; None where the second is nothing."""
+    below = statistics.median(other)
+    return None if below <= 0 else round(statistics.median(one) / below, 4)
 
 
 def _added(
@@ -204,16 +223,18 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
                 Grid(
                     "one more query",
                     (
-                        *("", "seconds of the first", "seconds of one more"),
-                        *("one more / first", "by CPU"),
+                        *("", "seconds of the first", "seconds of one more", "one more / first"),
+                        *("CPU s of the first", "CPU s of one more", "one more / first, CPU"),
                     ),
                     (
                         (
                             f"from {last['from']} to {last['to']}",
                             shown(last["seconds_first"], 3),
                             shown(last["seconds_more"], 4),
-                            shown(last["ratio"], 3),
-                            shown(last["cpu_ratio"], 3),
+                            _or_none(last["ratio"]),
+                            shown(last["cpu_first"], 3),
+                            shown(last["cpu_more"], 4),
+                            _or_none(last["cpu_ratio"]),
                         ),
                     ),
                 )
@@ -233,6 +254,10 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         names = ("", "added state bytes", "added probes", "throughput lost", "CPU added")
         found.append(Grid("a query whose joins already run", names, rows))
     return found
+
+
+def _or_none(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}"
 
 
 BENCHMARK = Benchmark(

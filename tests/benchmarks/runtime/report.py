@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tests.benchmarks.charts import Line, Row, grouped, lines
 from tests.benchmarks.figures import ROOT, tell
 from tests.benchmarks.provenance import provenance
-from tests.benchmarks.runtime import adaptation
+from tests.benchmarks.runtime import adaptation, pacing
 from tests.benchmarks.runtime.__main__ import BENCHMARKS
 from tests.benchmarks.runtime.targets import targets
 
@@ -73,7 +73,10 @@ def write_report(docs: Path, newest: dict[str, dict[str, Any]]) -> None:
             continue
         entry = newest[benchmark.name]
         about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
-        parts += [f"## {_HEADINGS[benchmark.name]}\n", _markdown(about), provenance(entry)]
+        parts += [f"## {_HEADINGS[benchmark.name]}\n", _markdown(about)]
+        if benchmark.name == "latency":
+            parts.append(_markdown(inspect.getdoc(pacing) or ""))
+        parts.append(provenance(entry))
         for name, chart in _charts(benchmark.name, entry).items():
             (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
             parts.append(f"![{name}](benchmarks/{name}.svg)\n")
@@ -91,7 +94,7 @@ def _newest(path: Path) -> dict[str, dict[str, Any]]:
 
 def _markdown(about: str) -> str:
     """A module's docstring without what only readers of the code need."""
-    return about.replace("``", "`").replace(":mod:`", "`").replace("`pacing`", "its module") + "\n"
+    return about.replace("``", "`").replace(":mod:`", "`") + "\n"
 
 
 def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:

@@ -5,7 +5,8 @@ own stores, so a tuple is stored once per query that reads its stream, and nothi
 computes is of use to another. Only the input is read once for all (the paper's independent queries
 read it once each), and all run in one system: the comparison flatters it. ``shared`` has the same
 plans with equal stores kept once and equal steps done once. ``clash`` chooses plans for all queries
-together. The three take turns in every round.
+together. The three take turns in every round. A batch's time is that from the commit before to its
+own, without entering an epoch (the wait for the planner, in step mode).
 """
 
 from __future__ import annotations

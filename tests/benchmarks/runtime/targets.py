@@ -90,9 +90,11 @@ def _queries(entry: dict[str, Any]) -> Iterator[Target]:
         lost = one["throughput_lost"]["median"] * 100
         yield Target("a query whose joins run: throughput lost", lost, 2, False, 1, " %")
     last = entry.get("growth", {}).get("last")
-    if last is not None:
-        what = f"one more query at {last['to']}, of what the first costs"
-        yield Target(what, last["ratio"]["median"], 0.1, False, 3, " ×")
+    for by in ("ratio", "cpu_ratio") if last is not None else ():
+        if last[by] is not None:
+            name = "time" if by == "ratio" else "CPU"
+            what = f"one more query at {last['to']}, of what the first costs ({name})"
+            yield Target(what, last[by], 0.1, False, 3, " ×")
 
 
 def _rewire(entry: dict[str, Any]) -> Iterator[Target]:

@@ -1,0 +1,103 @@
+"""Sinks end to end: every kind of them at once, through a kill of the runtime, and a live tail."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from redis import Redis
+
+from tests.support.deliveries import entries
+from tests.support.processes import kill, live_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_client.tail import TailEvent
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SQL = "SELECT a.k, a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
+ROWS = 50
+
+
+def drop(folder: Path, number: int) -> None:
+    """A file with ``ROWS`` keys of its own for either stream."""
+    keys = range(number * ROWS, (number + 1) * ROWS)
+    for stream in ("a", "b"):
+        table = pa.table({"k": pa.array(keys, pa.int64()), "v": [f"{stream}{k}" for k in keys]})
+        draft = folder / stream / f".{number}.parquet"
+        pq.write_table(table, draft)
+        draft.rename(folder / stream / f"{number}.parquet")
+
+
+def expected(files: int) -> list[tuple[int, str, str]]:
+    return [(k, f"a{k}", f"b{k}") for k in range(files * ROWS)]
+
+
+def rows(documents: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
+    return sorted((d["k"], d["av"], d["bv"]) for d in documents)
+
+
+def test_every_sink_has_every_result_once_through_a_kill(tmp_path: Path) -> None:
+    for stream in ("a", "b"):
+        (tmp_path / stream).mkdir()
+    derby = f"jdbc:derby:{tmp_path / 'derby'};create=true"
+    sinks: dict[str, Any] = {
+        "own": None,
+        "json": {"format": "json", "path": str(tmp_path / "json")},
+        "redis": {"format": "redis-stream", "options": {"stream": "out"}},
+        "table": {
+            "format": "jdbc",
+            "options": {"url": derby, "dbtable": "t", "anabranch.batchColumn": "origin"},
+        },
+        "nobody": {"format": "fax"},
+    }
+    with live_pipeline(tmp_path / "pipeline") as live:
+        client = live.client
+        for stream in ("a", "b"):
+            source = {"format": "parquet", "path": str(tmp_path / stream)}
+            client.create_stream(stream, (("k", "bigint"), ("v", "string")), source=source)
+        for name, sink in sinks.items():
+            client.create_query(SQL, name=name, sink=sink)
+        told: list[TailEvent] = []
+
+        def listen() -> None:
+            told.extend(client.tail("own", from_start=True, limit=4 * ROWS))
+
+        listening = threading.Thread(target=listen, daemon=True)
+        listening.start()
+        drop(tmp_path, 0)
+        live.wait("the first results", lambda: client.query("own").results == ROWS)
+        for number in (1, 2):
+            drop(tmp_path, number)
+            time.sleep(1)
+        kill(live.pipeline, "runtime")
+        drop(tmp_path, 3)
+        live.start_runtime()
+        live.wait("all results", lambda: {client.query(q).results for q in sinks} == {4 * ROWS})
+
+        def settled() -> bool:
+            return all(client.query(q).sink_problem is None for q in sinks if q != "nobody")
+
+        live.wait("the sinks to have taken them", settled)
+        assert "fax" in str(client.query("nobody").sink_problem)
+
+        results = pq.read_table(live.results / "own").to_pylist()
+        assert rows(results) == expected(4)
+        lines = [f.read_text().splitlines() for f in (tmp_path / "json").glob("*/*.json")]
+        assert rows([json.loads(line) for part in lines for line in part]) == expected(4)
+        with Redis.from_url(live.pipeline.redis_url) as connection:
+            found = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
+        assert rows(found) == expected(4)
+        listening.join(60)
+        seen = [event.row for event in told if event.kind == "row"]
+        assert rows(seen) == expected(4)
+        assert not [event for event in told if event.kind == "gap"]
+        parked = list((live.results / ".outbox" / "nobody").glob("*/*.parquet"))
+        assert rows(pa.concat_tables(map(pq.read_table, parked)).to_pylist()) == expected(4)

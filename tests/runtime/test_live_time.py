@@ -1,0 +1,75 @@
+"""Live, the clock by which streams are idle is the time that the pipeline has been running."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import redis as redis_client
+
+from anabranch_planner.exchange import Mode
+from anabranch_runtime.control import fetch_ruleset
+from tests.support.driven import driver, job, publish
+from tests.support.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.task.worker import TaskReport
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with redis_url() as url:
+        redis_client.Redis.from_url(url).flushall()
+        fetch_ruleset.cache_clear()
+        yield url
+
+
+def test_interruptions_do_not_count(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    readings: list[int | None] = []
+
+    def run(batch: int) -> None:
+        def watched(context: BatchContext) -> list[TaskReport]:
+            readings.append(context.clock)
+            return job(batch)(context)
+
+        one.run(batch, watched)
+
+    one = driver(url, tmp_path, Mode.LIVE)
+    run(0)
+    time.sleep(0.05)
+    run(1)
+    first, second = readings
+    assert first is not None
+    assert second is not None
+    assert second - first >= 50_000
+    assert one.state.clock == second
+
+    time.sleep(0.3)
+    began = time.monotonic()
+    one = driver(url, tmp_path, Mode.LIVE)
+    run(2)
+    third = readings[2]
+    assert third is not None
+    assert second <= third <= second + (time.monotonic() - began) * 1e6
+    assert all(s.active_at is not None for s in one.state.streams.values())
+
+
+def test_a_replay_does_not_look_at_the_time(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    seen: list[int | None] = []
+
+    def watched(context: BatchContext) -> list[TaskReport]:
+        seen.append(context.clock)
+        return job(0)(context)
+
+    one.run(0, watched)
+    assert seen == [None]
+    times = [s.max_tau for s in one.state.streams.values() if s.max_tau is not None]
+    assert one.state.clock == max(times, default=None)

@@ -1,0 +1,95 @@
+"""Rows whose key can't be evaluated: stored for those who do not need it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.ruleset import store_from_json, to_json
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.types import parse_type
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.state.layout import Layout, StoreLayout
+from anabranch_runtime.state.segment import SIGMA, PackWriter, open_segment
+from anabranch_runtime.state.stores import insert, merge
+from tests.support.random_plans import random_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_planner.ruleset import IndexSpec, StoreId
+    from anabranch_runtime.errors import AnabranchRuntimeError
+
+A = Stream(StreamName("A"), (("k", parse_type("bigint")), ("s", parse_type("string"))))
+B = Stream(StreamName("B"), (("k", parse_type("bigint")), ("n", parse_type("int"))))
+SQL = "SELECT A.k FROM A JOIN B ON CAST(A.s AS INT) = B.n AND A.k = B.k"
+
+
+def layout_with_partition() -> tuple[Layout, StoreId]:
+    """A's store cut by the cast, in four."""
+    parsed = parse_sql("q", SQL, {"A": A, "B": B}, None)
+    for seed in range(100):
+        plan = random_plan([parsed], Random(seed))
+        known = compile_ruleset(plan, [parsed], [A, B], epoch=0, parallelism=4, sinks={})
+        for spec in known.stores:
+            if spec.partition is not None and "cast" in spec.partition[0].attribute:
+                stores = {
+                    str(s.id): StoreLayout(s.id, s.members, s.partition, s.partitions, is_base=True)
+                    for s in map(store_from_json, to_json(known)["stores"])
+                }
+                return Layout(known, stores), spec.id
+    raise AssertionError("no plan cuts by the cast")
+
+
+def rows(*texts: str) -> pa.RecordBatch:
+    count = len(texts)
+    sigma = pa.array(range(count), pa.int64())
+    return pa.record_batch({"k": pa.array([1] * count), "s": pa.array(texts), SIGMA: sigma})
+
+
+def test_a_row_without_a_usable_partition_goes_where_null_goes(tmp_path: Path) -> None:
+    layout, store = layout_with_partition()
+    spec = layout.specs[store]
+    told: list[tuple[StoreId, IndexSpec]] = []
+
+    def failed(store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
+        told.append((store, index))
+
+    good = [str(n) for n in range(40)]
+    with PackWriter(tmp_path, "good.pack") as writer:
+        insert(writer, layout, spec, rows(*good), {}, failed)
+    assert not told
+    with PackWriter(tmp_path, "bad.pack") as bad:
+        insert(bad, layout, spec, rows(*good[:20], "none", *good[20:], "neither"), {}, failed)
+    assert {s for s, _ in told} == {store}
+    place = {
+        text: segment.partition
+        for segment in writer.segments
+        for text in open_segment(str(tmp_path), segment).column("s").to_pylist()
+    }
+    found = {
+        text: segment.partition
+        for segment in bad.segments
+        for text in open_segment(str(tmp_path), segment).column("s").to_pylist()
+    }
+    assert found == {**place, "none": 0, "neither": 0}
+    assert all(not s.indexes for s in bad.segments)
+    assert all(len(s.indexes) == len(spec.indexes) for s in writer.segments)
+
+    parts = [s for s in (*writer.segments, *bad.segments) if s.partition == 0]
+    with PackWriter(tmp_path, "merged.pack") as merged:
+        merge(merged, layout, spec, [open_segment(str(tmp_path), s) for s in parts])
+    (whole,) = merged.segments
+    assert whole.rows == sum(s.rows for s in parts)
+    assert not whole.indexes
+
+
+def test_where_nobody_is_to_be_told_the_error_is_raised(tmp_path: Path) -> None:
+    layout, store = layout_with_partition()
+    with pytest.raises(ExpressionError), PackWriter(tmp_path, "x.pack") as writer:
+        insert(writer, layout, layout.specs[store], rows("1", "none"), {})
