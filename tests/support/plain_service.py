@@ -81,13 +81,14 @@ class PlainService:
         planner: Planner,
         script: Script,
         backfilling: Callable[[int], Backfilling],
+        namespace: str = "test",
     ) -> None:
         self.scenario = scenario
         self.streams = [stream_of(scenario, name) for name in sorted(scenario.streams)]
         self.snapshot: Snapshot | None = None
         self.done: set[int] = set()
         self._redis = redis.Redis.from_url(url)
-        self._keys = Keys("test")
+        self._keys = Keys(namespace)
         self._planner = planner
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None

@@ -11,6 +11,7 @@ A process may have one Spark session only, with its settings: this is for a proc
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -68,6 +69,8 @@ class SparkReplay:
         scenario, script = read_scenario(self.path), self.script
         connection = redis.Redis.from_url(self.redis_url)
         connection.flushall()
+        # Workers outlive a run, and keep rulesets by namespace and epoch.
+        namespace = f"run-{uuid.uuid4().hex[:12]}"
         service = PlainService(
             scenario,
             read_document(self.path),
@@ -75,8 +78,9 @@ class SparkReplay:
             odd_plans(script.seed) if script.odd else plan_normally,
             script,
             script.backfilling,
+            namespace,
         )
-        keys, control = Keys("test"), Control(self.redis_url, "test")
+        keys, control = Keys(namespace), Control(self.redis_url, namespace)
         for stream in service.streams:
             entry = scenario.streams[stream.name]
             record = StreamRecord(

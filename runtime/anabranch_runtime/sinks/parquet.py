@@ -38,11 +38,11 @@ def output_schema(query: QuerySpec) -> pa.Schema:
     return pa.schema([(o.name, arrow_type(o.expr.type)) for o in query.projection])
 
 
-def project(query: QuerySpec, partial: Partial) -> pa.RecordBatch:
-    """The query's projection of complete results."""
+def project(query: QuerySpec, partial: Partial, schema: pa.Schema) -> pa.RecordBatch:
+    """The query's projection of complete results; ``schema`` is its :func:`output_schema`."""
     read = fetcher(partial)
     arrays = [evaluate(o.expr, read, partial.length) for o in query.projection]
-    return pa.RecordBatch.from_arrays(arrays, schema=output_schema(query))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class ResultWriter:
@@ -50,10 +50,12 @@ class ResultWriter:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(path, schema, use_dictionary=False)
+        # Opened here: to find out what kind of file system a path is on takes longer than to open.
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
-        self._schema = schema
+        self.schema = schema
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows; small batches are gathered into row groups."""
@@ -66,10 +68,11 @@ class ResultWriter:
         """Write what is pending and finish the file."""
         self._flush()
         self._writer.close()
+        self._file.close()
 
     def _flush(self) -> None:
         if self._pending:
-            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+            self._writer.write_table(pa.Table.from_batches(self._pending, self.schema))
         self._pending, self._rows = [], 0
 
 

@@ -51,9 +51,34 @@ class Group:
     clipped: Bools
     current: Bools
     tables: Tables
+    any_clipped: bool = field(init=False)
+    any_current: bool = field(init=False)
+    _columns: dict[tuple[str, bool], Ints] = field(default_factory=dict)
+    _whole: tuple[Bools, int] | None = None
     _indexes: dict[IndexKey, tuple[list[HashIndex], Ints]] = field(default_factory=dict)
     _times: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
     _parts: dict[bytes, Group] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.any_clipped, self.any_current = bool(self.clipped.any()), bool(self.current.any())
+
+    @property
+    def whole(self) -> tuple[Bools, int]:
+        """Which segments have rows of the interval and of earlier batches only, and their rows."""
+        if self._whole is None:
+            mask = ~(self.clipped | self.current)
+            self._whole = mask, int(self.rows[mask].sum())
+        return self._whole
+
+    def columns(self, name: str, *, current: bool) -> Ints:
+        """Where the 64-bit column is in the segments of this batch (or that are clipped), 0 in the
+        others.
+        """
+        found = self._columns.get((name, current))
+        if found is None:
+            mask = self.current if current else self.clipped
+            found = self._columns[name, current] = np.where(mask, self.tables.places(name).first, 0)
+        return found
 
     def indexes(self, key: IndexKey, build: Callable[[SegmentReader], list[pa.Array]]) -> Ints:
         """The segments' indexes over ``key`` for ``matching.match``; ``build`` gives the key's

@@ -240,9 +240,9 @@ class _Lookup:
         group = self._in_time(group)
         layout, target = self.prober.layout, self._target
         weaker = layout.missing_filter(target.name, tile.store)
-        whole = ~(group.clipped | group.current) & (not weaker)
-        if meter is not None:
-            meter.pairs += self.partial.length * int(group.rows[whole].sum())
+        whole, stored = group.whole
+        if meter is not None and not weaker:
+            meter.pairs += self.partial.length * stored
         if not len(probes) or not len(group.readers):
             return None
         store = layout.stores[tile.store]
@@ -267,7 +267,8 @@ class _Lookup:
             counted = np.bincount(sources, minlength=len(group.readers))
         if meter is not None:
             meter.matches += int(counted.sum())
-            meter.hits += int(counted[whole].sum())
+            if not weaker:
+                meter.hits += int(counted[whole].sum())
         return (positions, joined) if len(positions) else None
 
     def _arrival(self, store: StoreLayout, tile: Tile, group: Group) -> list[Constraint]:
@@ -275,18 +276,24 @@ class _Lookup:
         its newest member: see ``_afterwards``).
         """
         found: list[Constraint] = []
-        if group.current.any():
+        if group.any_current:
             for label, member in zip(self._target.members, store.members, strict=True):
                 name = SIGMA if store.is_base else f"{SIGMA}:{member}"
-                columns = np.where(group.current, group.tables.places(name).first, 0)
-                limit = self._before(label)
-                found.append(Constraint(columns, np.full_like(limit, _LEAST), limit))
-        if store.is_base and group.clipped.any():
+                columns = group.columns(name, current=True)
+                found.append(Constraint(columns, self._ever(), self._before(label)))
+        if store.is_base and group.any_clipped:
             low, high = tile.interval
-            columns = np.where(group.clipped, group.tables.places(SIGMA).first, 0)
+            columns = group.columns(SIGMA, current=False)
             first = np.full(self.partial.length, low << OFFSET_BITS, np.int64)
             last = np.full(self.partial.length, ((high + 1) << OFFSET_BITS) - 1, np.int64)
             found.append(Constraint(columns, first, last))
+        return found
+
+    def _ever(self) -> Ints:
+        """No lower limit, for each position."""
+        found: Ints | None = self.partial.lookups.get("ever")
+        if found is None:
+            found = self.partial.lookups["ever"] = np.full(self.partial.length, _LEAST)
         return found
 
     def _before(self, label: Label) -> Ints:
@@ -355,7 +362,7 @@ class _Lookup:
         if weaker:
             kept = filter_mask(weaker, lambda c: rows.column(c.name), len(positions))
             mask = kept if mask is None else mask if kept is None else mask & kept
-        if not store.is_base and group.clipped.any():
+        if not store.is_base and group.any_clipped:
             low, high = tile.interval
             newest = np.max([rows.int64(f"{SIGMA}:{m}") for m in store.members], axis=0)
             batch = newest >> OFFSET_BITS

@@ -320,7 +320,7 @@ class _Task:
             path = Path(self.context.staging) / f"{query.id}.{self.task}.parquet"
             writer = self.writers[query.id] = ResultWriter(path, output_schema(query))
             self.report.files[query.id] = str(path)
-        writer.add(project(query, partial))
+        writer.add(project(query, partial, writer.schema))
 
     def _visible(self, query: str, partial: Partial) -> NDArray[np.bool_] | None:
         """Which results have visible members only (``semantics.md``, promise 4)."""

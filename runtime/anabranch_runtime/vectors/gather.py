@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Which = NDArray[np.integer[Any]] | None
 
 _NOWHERE = np.zeros(1, np.int16)
+_VARYING, _OTHER = -1, 0
 _FIXED: dict[int, tuple[Any, Any, int]] = {
     64: (kernels.gather64, np.int64, 1),
     128: (kernels.gather128, np.int64, 2),
@@ -66,11 +67,10 @@ class Places:
     valid: NDArray[np.int64]
     offset: NDArray[np.int64]
     nullable: bool
-
-    @property
-    def kind(self) -> pa.DataType:
-        """The column's type, which is the same in all tables."""
-        return self.columns[0].type
+    #: The column's type, which is the same in all tables, and the bits of a value: ``_VARYING`` for
+    #: values of varying length, ``_OTHER`` for what has no kernel.
+    kind: pa.DataType
+    width: int
 
 
 def places(found: Sequence[Place]) -> Places:
@@ -82,6 +82,8 @@ def places(found: Sequence[Place]) -> Places:
         np.array([p.valid for p in found], np.int64),
         np.array([p.offset for p in found], np.int64),
         any(p.valid for p in found),
+        found[0].column.type,
+        _width(found[0].column.type),
     )
 
 
@@ -89,32 +91,30 @@ def place_of(column: pa.Array) -> Place:
     """The place of ``column``, which is no chunked array."""
     buffers, kind = column.buffers(), column.type
     valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
-    varying = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    if not (varying or _is_plain(kind)) or buffers[1] is None:
+    width = _width(kind)
+    if width == _OTHER or buffers[1] is None:
         return Place(column, 0, 0, valid, column.offset)
-    data = buffers[2].address if varying and buffers[2] is not None else 0
-    width = 4 if varying else int(kind.bit_width) // 8
+    data = buffers[2].address if width == _VARYING and buffers[2] is not None else 0
+    width = 4 if width == _VARYING else width // 8
     return Place(column, buffers[1].address + column.offset * width, data, valid, column.offset)
 
 
 def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
     """``result[i]`` is row ``rows[i]`` of the column in table ``which[i]``."""
-    kind = tables.kind
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _varying(tables, which, rows)
-    width = int(kind.bit_width) if _is_plain(kind) else 0
     chosen = _NOWHERE if which is None else which
-    if width == 1:
-        values = np.zeros((len(rows) + 7) // 8, np.uint8)
-        kernels.gather_bits(tables.first, tables.offset, chosen, rows, values)
-    elif width in _FIXED:
-        kernel, word, words = _FIXED[width]
+    if tables.width in _FIXED:
+        kernel, word, words = _FIXED[tables.width]
         values = np.empty(len(rows) * words, word)
         kernel(tables.first, chosen, rows, values)
+    elif tables.width == 1:
+        values = np.zeros((len(rows) + 7) // 8, np.uint8)
+        kernels.gather_bits(tables.first, tables.offset, chosen, rows, values)
+    elif tables.width == _VARYING:
+        return _varying(tables, which, rows)
     else:
         return _anything(tables, which, rows)
     valid, nulls = _validity(tables, chosen, rows)
-    return pa.Array.from_buffers(kind, len(rows), [valid, pa.py_buffer(values)], nulls)
+    return pa.Array.from_buffers(tables.kind, len(rows), [valid, pa.py_buffer(values)], nulls)
 
 
 def gather_words(tables: Places, which: Which, rows: I32) -> NDArray[np.int64]:
@@ -126,11 +126,9 @@ def gather_words(tables: Places, which: Which, rows: I32) -> NDArray[np.int64]:
 
 def pick(values: NDArray[Any], positions: I32) -> NDArray[Any]:
     """``values[positions]`` for a contiguous array of 16-, 32- or 64-bit integers."""
-    kernel, word, _ = _FIXED[8 * values.itemsize]
-    out = np.empty(len(positions), word)
-    if len(positions):
-        kernel(np.array([address(values)], np.int64), _NOWHERE, positions, out)
-    return out.view(values.dtype)
+    out = np.empty(len(positions), values.dtype)
+    kernels.pick(values, positions, out)
+    return out
 
 
 def address(values: NDArray[Any]) -> int:
@@ -138,8 +136,12 @@ def address(values: NDArray[Any]) -> int:
     return int(values.__array_interface__["data"][0])
 
 
-def _is_plain(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal128(kind))
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _VARYING
+    if pa.types.is_primitive(kind) or pa.types.is_decimal128(kind):
+        return int(kind.bit_width)
+    return _OTHER
 
 
 def _validity(

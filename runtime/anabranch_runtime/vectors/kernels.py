@@ -224,6 +224,23 @@ def match(
 
 
 @njit(cache=True, nogil=True)
+def pick(values: Any, positions: I32, out: Any) -> None:
+    """``out[i] = values[positions[i]]``."""
+    for i in range(len(positions)):
+        out[i] = values[positions[i]]
+
+
+@njit(cache=True, nogil=True)
+def mix(words: U64, out: U64) -> None:
+    """The bijection that ``keys.mix`` documents."""
+    for i in range(len(words)):
+        h = words[i] + np.uint64(0x9E3779B97F4A7C15)
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out[i] = h ^ (h >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
 def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
     """``out[i] =`` the 64-bit word ``rows[i]`` of the array at address ``tables[which[i]]``."""
     if len(tables) == 1:
@@ -334,6 +351,9 @@ def warm() -> None:
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)
     match(words[:1], order, segments, none, none, none, 0)
+    for kind in (np.int16, np.int32, np.int64, np.uint64):
+        pick(np.zeros(1, kind), order, np.empty(1, kind))
+    mix(words, np.empty(2, np.uint64))
     tables, which = np.array([one], np.int64), np.zeros(1, np.int16)
     gather64(tables, which, order, np.empty(1, np.int64))
     gather128(tables, which, order, np.empty(2, np.int64))

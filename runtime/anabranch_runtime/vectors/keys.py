@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_runtime.errors import KeyTypeError
+from anabranch_runtime.vectors import kernels
 from anabranch_runtime.vectors.arrays import Bools, Ints, both, fixed, plain, present
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 U64: TypeAlias = npt.NDArray[np.uint64]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_M1 = np.uint64(0xBF58476D1CE4E5B9)
-_M2 = np.uint64(0x94D049BB133111EB)
 _FOLD = np.uint64(0xD6E8FEB86659FD93)
 _WORDS_IN_STEP = 8
 #: Rows per pass over data that should stay in the processor's cache.
@@ -73,17 +72,7 @@ class KeyVector:
 def mix(words: U64) -> U64:
     """A bijection of 64-bit words that spreads every input bit over all output bits."""
     hashes = np.empty(len(words), dtype=np.uint64)
-    scratch = np.empty(min(len(words), _BLOCK), dtype=np.uint64)
-    # Block by block, so that every step but the first finds its operand in the cache.
-    for begin in range(0, len(words), _BLOCK):
-        h = hashes[begin : begin + _BLOCK]
-        t = scratch[: len(h)]
-        np.add(words[begin : begin + _BLOCK], _GAMMA, out=h)
-        h ^= np.right_shift(h, np.uint64(30), out=t)
-        h *= _M1
-        h ^= np.right_shift(h, np.uint64(27), out=t)
-        h *= _M2
-        h ^= np.right_shift(h, np.uint64(31), out=t)
+    kernels.mix(np.ascontiguousarray(words), hashes)
     return hashes
 
 
@@ -146,6 +135,8 @@ def partition_of(hashes: U64, partitions: int) -> Ints:
 
 
 def _cast(column: pa.Array, target: pa.DataType, kind: str) -> pa.Array:
+    if column.type == target:
+        return column
     try:
         return column.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

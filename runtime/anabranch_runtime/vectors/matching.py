@@ -108,7 +108,10 @@ def match(
     (None: all) decide which pairs are counted.
     """
     columns = lows = highs = _NO_COLUMNS
-    if constraints:
+    if len(constraints) == 1:
+        one = constraints[0]
+        columns, lows, highs = (x.reshape(1, -1) for x in (one.columns, one.low, one.high))
+    elif constraints:
         columns = np.stack([c.columns for c in constraints])
         lows = np.stack([c.low for c in constraints])
         highs = np.stack([c.high for c in constraints])
