@@ -326,7 +326,12 @@ class _Batch:
     def _emit(self, rule: OutputRule) -> None:
         query = self.queries[rule.query]
         activation = self.activations[rule.query]
-        for partial in self.edges[rule.edge]:
+        complete = self.edges.get(rule.edge)
+        if complete is None:
+            # A query over one relation: what arrives is the result.
+            label = query.members[0][1]
+            complete = [_Partial(label, {label: row}) for row in self.arrived[rule.edge]]
+        for partial in complete:
             rows = partial.rows
             assert set(rows) == {label for _, label, _ in query.members}, (
                 f"{rule.edge} is no result"
