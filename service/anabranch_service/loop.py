@@ -186,9 +186,7 @@ class EpochLoop:
     async def _plan(self, epoch: int, boundary: Boundary) -> tuple[EpochRecord, str]:
         now = self.clock()
         activations = await self.store.activations()
-        wanted = [
-            q for q in await self.store.queries() if is_wanted(q, activations.get(q.id), now)
-        ]
+        wanted = [q for q in await self.store.queries() if is_wanted(q, activations.get(q.id), now)]
         streams = await self.store.streams()
         options = await self.store.planning() or default_planning(self.settings)
         snapshot = _snapshot(boundary)

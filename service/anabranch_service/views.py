@@ -37,9 +37,7 @@ def stream_out(
         columns=[ColumnOut(name=c.name, type=c.type) for c in record.columns],
         event_time=record.event_time,
         lateness="unbounded" if record.lateness is None else format_duration(record.lateness),
-        idle_timeout=None
-        if record.idle_timeout is None
-        else format_duration(record.idle_timeout),
+        idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
         keep_late=record.keep_late,
         source=SourceOut(**record.source.model_dump()),
         waiting_tuples=None if intake is None else intake.waiting,

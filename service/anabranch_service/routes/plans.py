@@ -70,9 +70,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     streams = usable_streams(await ctx.store.streams())
     activations, dropped = await ctx.store.activations(), set(body.drop)
     kept = [
-        q
-        for q in registered
-        if is_wanted(q, activations.get(q.id), now) and q.id not in dropped
+        q for q in registered if is_wanted(q, activations.get(q.id), now) and q.id not in dropped
     ]
     queries: list[JoinQuery] = []
     rejected: dict[str, ProblemRecord] = {}
