@@ -113,18 +113,7 @@ class Store:
 
         ``change`` may run several times, and may raise to leave the record alone.
         """
-        while True:
-            old = await self._hget(self.keys.streams, name)
-            record = _strict(StreamRecord, name, old)
-            if record is None or old is None:
-                return None
-            changed = change(record)
-            if changed == record:
-                return record
-            if await self._swap(
-                keys=[self.keys.streams], args=[name, old, changed.model_dump_json()]
-            ):
-                return changed
+        return await self._update(StreamRecord, self.keys.streams, name, change)
 
     async def delete_stream(
         self, name: str, users: Callable[[list[QueryRecord]], list[str]]
@@ -197,18 +186,7 @@ class Store:
 
         ``change`` may run several times, and may raise to leave the record alone.
         """
-        while True:
-            old = await self._hget(self.keys.queries, name)
-            record = _strict(QueryRecord, name, old)
-            if record is None or old is None:
-                return None
-            changed = change(record)
-            if changed == record:
-                return record
-            if await self._swap(
-                keys=[self.keys.queries], args=[name, old, changed.model_dump_json()]
-            ):
-                return changed
+        return await self._update(QueryRecord, self.keys.queries, name, change)
 
     # --- settings ------------------------------------------------------------------------------
 
@@ -319,6 +297,21 @@ class Store:
             for entry in entries:
                 pipe.xadd(key, entry)
             await pipe.execute()
+
+    async def _update(
+        self, kind: type[_R], key: str, name: str, change: Callable[[_R], _R]
+    ) -> _R | None:
+        """Apply ``change`` to a record of the hash ``key``, again where somebody else was first."""
+        while True:
+            old = await self._hget(key, name)
+            record = _strict(kind, name, old)
+            if record is None or old is None:
+                return None
+            changed = change(record)
+            if changed == record:
+                return record
+            if await self._swap(keys=[key], args=[name, old, changed.model_dump_json()]):
+                return changed
 
     async def _hget(self, key: str, field: str) -> str | None:
         return await _text(self.redis.hget(key, field))
