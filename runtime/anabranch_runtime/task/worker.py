@@ -170,6 +170,8 @@ class _Task:
             for writer in self.writers.values():
                 writer.close()
             self._write_late(arrivals)
+        with self._phase("store"):
+            self._merges()
         if context.backfill is not None:
             with self._phase("backfill"):
                 self._backfill(context.backfill)
@@ -187,7 +189,7 @@ class _Task:
     # --- storing -------------------------------------------------------------------------------
 
     def _store_arrivals(self, arrivals: Arrivals) -> list[Segment]:
-        """Write this task's base segments, and its share of the merges, as one pack."""
+        """Write this task's base segments as one pack."""
         with self._pack("base") as writer:
             for relation in sorted(arrivals.tables):
                 rows = arrivals.tables[relation].batch
@@ -195,11 +197,18 @@ class _Task:
                 for spec in self.layout.inserts.get(arrival_edge(relation), ()):
                     insert(writer, self.layout, spec, rows, cache, self._index_failed)
                 self._sketch(relation, arrivals.tables[relation], cache)
-            fresh = list(writer.segments)
-            for number in range(self.task, len(self.context.merges), self.tasks):
+        self.report.segments += [s.to_json() for s in writer.segments]
+        return writer.segments
+
+    def _merges(self) -> None:
+        """This task's share of the merges, as one pack: last, when nobody waits for it."""
+        mine = range(self.task, len(self.context.merges), self.tasks)
+        if not mine:
+            return
+        with self._pack("merged") as writer:
+            for number in mine:
                 self._merge(writer, number)
         self.report.segments += [s.to_json() for s in writer.segments]
-        return fresh
 
     def _merge(self, writer: PackWriter, number: int) -> None:
         segments = self.context.merges[number].segments
