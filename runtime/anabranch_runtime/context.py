@@ -11,7 +11,7 @@ from anabranch_runtime.state.measures import Bounds
 if TYPE_CHECKING:
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.layout import StoreLayout
-    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.state.segment import Merge, Segment
     from anabranch_runtime.state.slices import Slice
 
 
@@ -28,13 +28,6 @@ class Access:
     tiles: tuple[Tile, ...]
     gaps: tuple[Interval, ...] = ()
     fill: tuple[tuple[Tile, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Segments of one store partition that become one in the background of this batch."""
-
-    segments: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ import pytest
 from anabranch_planner.errors import StreamError
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import Piece, read_piece
+from anabranch_runtime.sources.blocks import read_piece
+from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.files import FileFeed, file_feed
 
 if TYPE_CHECKING:

@@ -67,7 +67,8 @@ def push(server: redis.Redis, first: int, last: int, key: str = KEY) -> None:
 
 def read(feed: RedisFeed, start: Any, end: Any, parts: int = 2) -> list[int]:
     """Column ``a`` of what lies between two offsets; nothing of it may be invalid."""
-    from anabranch_runtime.sources.feed import Piece, read_piece
+    from anabranch_runtime.sources.blocks import read_piece
+    from anabranch_runtime.sources.feed import Piece
 
     found: list[int] = []
     for piece in feed.pieces(start, end, parts):
@@ -179,7 +180,7 @@ def test_a_planned_batch_that_was_trimmed_is_an_error(
         with pytest.raises(SourceError, match="1 entries were removed"):
             feed(url).pieces(None, end, 2)
         return
-    from anabranch_runtime.sources.feed import read_piece
+    from anabranch_runtime.sources.blocks import read_piece
 
     pieces = feed(url).pieces(None, end, 2)
     server.xtrim(KEY, maxlen=1999, approximate=False)
@@ -239,7 +240,7 @@ def test_fields_are_cast_as_columns_are_declared(server: redis.Redis, url: str) 
     server.xadd(KEY, {"a": "x"})
     source = feed(url, payload="fields")
     (piece,) = source.pieces(None, source.advance(None, 100), 2)
-    from anabranch_runtime.sources.feed import read_piece
+    from anabranch_runtime.sources.blocks import read_piece
 
     found = list(read_piece(piece))
     rows = [row for batch, _ in found for row in batch.to_pylist()]
@@ -293,7 +294,7 @@ def test_arrow_entries_are_converted_and_counted_by_their_rows(
     server.xadd(KEY, {"arrow": b"no stream"})
     server.xadd(KEY, {"other": b"field"})
     server.xadd(KEY, {"arrow": encode_block(pa.RecordBatch.from_pydict({"a": ["x", "y"]}))})
-    from anabranch_runtime.sources.feed import read_piece
+    from anabranch_runtime.sources.blocks import read_piece
 
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
@@ -308,7 +309,7 @@ def test_lines_that_are_no_tuples_are_counted_one_by_one(server: redis.Redis, ur
         if number % 30 == 0:
             server.xadd(KEY, {"data": bad[number // 30]})
     source = feed(url)
-    from anabranch_runtime.sources.feed import read_piece
+    from anabranch_runtime.sources.blocks import read_piece
 
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]

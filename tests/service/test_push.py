@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_planner.exchange import Intake, Progress, StreamIntake
 from anabranch_runtime.control import StreamRecord
-from anabranch_runtime.sources.feed import read_piece
+from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.redis_stream import redis_feed
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from anabranch_runtime.sources.decode import Decoded
     from anabranch_runtime.sources.feed import Piece
 
 SCHEMA = "stream string, block binary"
@@ -64,7 +65,7 @@ def read_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
     """The tuples that rows of sources hold or refer to."""
     # Spark plans each batch in processes of their own, which import this module to no use of
     # what reads the data: it is imported where it is read.
-    from anabranch_runtime.sources.feed import Piece, read_piece
+    from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.sources.recording import read_rows
 
     for batch in batches:
@@ -82,6 +83,23 @@ def read_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
             else:
                 rows = decode_block(block)
                 yield Block(stream, rows, int((rows.schema.metadata or {}).get(_INVALID, 0)))
+
+
+def read_piece(piece: Piece) -> Iterator[Decoded]:
+    """The rows of ``piece``, with how many more there are that are invalid.
+
+    Raises:
+        SourceError: they are not there (any more).
+    """
+    # Imported when needed: most tasks read pieces of one kind.
+    if piece.kind == "redis":
+        from anabranch_runtime.sources.redis_stream import read_entries
+
+        yield from read_entries(piece)
+    else:
+        from anabranch_runtime.sources.files import read_file
+
+        yield from read_file(piece)
 
 
 def encode_block(rows: pa.RecordBatch) -> bytes:

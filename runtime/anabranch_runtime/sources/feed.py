@@ -12,10 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.decode import Decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Piece:
 
 
 class Feed(Protocol):
-    """The planning half of a feed; :func:`read_piece` is the reading half, which tasks run."""
+    """The planning half of a feed; ``blocks.read_piece`` is the reading half, which tasks run."""
 
     @property
     def id(self) -> str:
@@ -96,20 +93,3 @@ def feed_id(record: StreamRecord, made_of: object) -> str:
     """The offset's key: the stream's name, and a digest of what its source is made of."""
     digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
     return f"{record.name}-{digest}"
-
-
-def read_piece(piece: Piece) -> Iterator[Decoded]:
-    """The rows of ``piece``, with how many more there are that are invalid.
-
-    Raises:
-        SourceError: they are not there (any more).
-    """
-    # Imported when needed: most tasks read pieces of one kind.
-    if piece.kind == "redis":
-        from anabranch_runtime.sources.redis_stream import read_entries
-
-        yield from read_entries(piece)
-    else:
-        from anabranch_runtime.sources.files import read_file
-
-        yield from read_file(piece)

@@ -12,9 +12,9 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.context import Merge
 from anabranch_runtime.state.access import relation_tiles
 from anabranch_runtime.state.lifecycle import serves
+from anabranch_runtime.state.segment import Merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

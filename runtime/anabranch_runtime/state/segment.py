@@ -116,6 +116,13 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Merge:
+    """Segments of one store partition that become one in the background of this batch."""
+
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class IndexKey:
     """The columns of an index by their names in the segment, and their key types."""
 

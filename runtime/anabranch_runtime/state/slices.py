@@ -15,8 +15,8 @@ from anabranch_runtime.state.segment import Segment
 
 if TYPE_CHECKING:
     from anabranch_planner.ruleset import BackfillRule
-    from anabranch_runtime.context import Merge
     from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.segment import Merge
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.state.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
-from anabranch_runtime.task.arrivals import BatchTable
 from anabranch_runtime.task.failures import EVALUATION
 from anabranch_runtime.vectors.index import build_index
 from anabranch_runtime.vectors.keys import KeyVector, key_vector, partition_of
+from anabranch_runtime.vectors.table import BatchTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,7 +21,7 @@ from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.failures import EVALUATION
 from anabranch_runtime.vectors.expressions import filter_mask
-from anabranch_runtime.vectors.gather import Place, place_of
+from anabranch_runtime.vectors.table import BatchTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,24 +33,6 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.task.meters import Collector
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTable:
-    """A record batch as a table of base rows."""
-
-    batch: pa.RecordBatch
-    _places: dict[str, Place] = field(default_factory=dict, compare=False)
-
-    def column(self, name: str) -> pa.Array:
-        """A column."""
-        return self.batch.column(name)
-
-    def place(self, name: str) -> Place:
-        """Where a column is."""
-        if name not in self._places:
-            self._places[name] = place_of(self.batch.column(name))
-        return self._places[name]
 
 
 @dataclass(slots=True)

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import EdgeCounts
     from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.state.stores import KeyCache
-    from anabranch_runtime.task.arrivals import Arrivals, BatchTable
+    from anabranch_runtime.task.arrivals import Arrivals
+    from anabranch_runtime.vectors.table import BatchTable
 
     Exchange = Callable[[str], list[str]]
 

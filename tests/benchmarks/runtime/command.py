@@ -51,7 +51,7 @@ def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
-    parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
+    parser.add_argument("--parallelism", type=int, default=1, help="partitions per store")
     benchmark.options(parser)
     options = parser.parse_args(arguments)
     load = os.getloadavg()
