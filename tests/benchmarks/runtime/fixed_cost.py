@@ -19,6 +19,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import redis
 
 from anabranch_client.processes import session as processes_of
@@ -113,13 +114,18 @@ class _Side:
     def stopped(self) -> Iterator[None]:
         """Keep all its processes from running."""
         found = processes_of(self.leader())
-        for process in found:
-            process.send_signal(signal.SIGSTOP)
+        _send(found, signal.SIGSTOP)
         try:
             yield
         finally:
-            for process in found:
-                process.send_signal(signal.SIGCONT)
+            _send(found, signal.SIGCONT)
+
+
+def _send(processes: Sequence[psutil.Process], what: signal.Signals) -> None:
+    """Signal those that are still there: Spark ends idle workers at any time."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(what)
 
 
 class _System(_Side):
