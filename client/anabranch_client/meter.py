@@ -49,25 +49,26 @@ def resident_bytes(processes: Iterable[psutil.Process]) -> int:
     return total
 
 
-class ProcessMeter:
-    """Samples the trees of ``roots()`` from :meth:`start` to :meth:`stop`.
+class Sampler:
+    """Calls :meth:`sample` at intervals from :meth:`start` to :meth:`stop`, and at both ends."""
 
-    ``cpu_seconds`` never goes back: a process that dies unattended between two samples takes its
-    time with it, so the greatest sum seen is kept.
-    """
-
-    def __init__(self, roots: Callable[[], Iterable[int]], interval: float = 0.25) -> None:
-        self._roots = roots
+    def __init__(self, interval: float) -> None:
         self._interval = interval
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._first = 0.0
-        self._cpu = 0.0
-        self._peak = 0
+
+    def sample(self) -> None:
+        """Look once."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """What is counted from here on, right after the first sample."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Begin: CPU time is counted from here on."""
-        self._first = self._cpu = cpu_seconds(tree(self._roots()))
+        self.sample()
+        self.begin()
         self._thread = threading.Thread(target=self._run, name="process-meter", daemon=True)
         self._thread.start()
 
@@ -78,7 +79,26 @@ class ProcessMeter:
         self._ended.set()
         self._thread.join()
         self._thread = None
-        self._sample()
+        self.sample()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval):
+            self.sample()
+
+
+class ProcessMeter(Sampler):
+    """Samples the trees of ``roots()``.
+
+    ``cpu_seconds`` never goes back: a process that dies unattended between two samples takes its
+    time with it, so the greatest sum seen is kept.
+    """
+
+    def __init__(self, roots: Callable[[], Iterable[int]], interval: float = 0.25) -> None:
+        super().__init__(interval)
+        self._roots = roots
+        self._first = 0.0
+        self._cpu = 0.0
+        self._peak = 0
 
     @property
     def cpu_seconds(self) -> float:
@@ -90,11 +110,12 @@ class ProcessMeter:
         """The greatest sum of resident memory in any one sample."""
         return self._peak
 
-    def _run(self) -> None:
-        while not self._ended.wait(self._interval):
-            self._sample()
+    def begin(self) -> None:
+        """CPU time so far does not count."""
+        self._first = self._cpu
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Take the sums of now."""
         processes = tree(self._roots())
         self._cpu = max(self._cpu, cpu_seconds(processes))
         self._peak = max(self._peak, resident_bytes(processes))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from anabranch_planner.plain import plain
 from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.sources.blocks import read_blocks
 from anabranch_runtime.state.rulesets import task_ruleset
@@ -50,7 +50,7 @@ def _task(
             tasks=tasks,
             exchange=Rendezvous(exchange_directory(context), task, tasks),
         )
-        text = json.dumps({f.name: getattr(report, f.name) for f in fields(report)}, default=asdict)
+        text = json.dumps(report, default=plain)
         yield pa.RecordBatch.from_arrays([pa.array([text])], names=["report"])
 
     return task

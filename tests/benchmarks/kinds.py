@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from anabranch_client.meter import cpu_seconds, resident_bytes, tree
+from anabranch_client.meter import Sampler, cpu_seconds, resident_bytes, tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +65,7 @@ def proportional_bytes(processes: list[psutil.Process]) -> int:
     return total
 
 
-class KindMeter:
+class KindMeter(Sampler):
     """Samples the processes of ``roots()`` from :meth:`start` to :meth:`stop`.
 
     Attributes:
@@ -75,30 +74,16 @@ class KindMeter:
     """
 
     def __init__(self, roots: Callable[[], Mapping[str, int]], interval: float = 0.5) -> None:
+        super().__init__(interval)
         self._roots = roots
-        self._interval = interval
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
         self._first: dict[Kind, float] = {}
         self._last: dict[Kind, float] = {}
         self.peak_rss_bytes = 0
         self.peak_pss_bytes = 0
 
-    def start(self) -> None:
-        """Begin: CPU time counts from here on."""
-        self._sample()
+    def begin(self) -> None:
+        """CPU time so far does not count."""
         self._first = dict(self._last)
-        self._thread = threading.Thread(target=self._run, name="kind-meter", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Take a last sample and end; calling it again changes nothing."""
-        if self._thread is None:
-            return
-        self._ended.set()
-        self._thread.join()
-        self._thread = None
-        self._sample()
 
     @property
     def cpu_by_kind(self) -> dict[str, float]:
@@ -110,11 +95,8 @@ class KindMeter:
         """Of all kinds."""
         return sum(self.cpu_by_kind.values())
 
-    def _run(self) -> None:
-        while not self._ended.wait(self._interval):
-            self._sample()
-
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Take the sums of now."""
         found = kinds_of(self._roots())
         for kind, processes in found.items():
             # A process that dies unattended takes its time with it: the greatest sum is kept.

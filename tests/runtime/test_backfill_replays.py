@@ -20,14 +20,13 @@ from anabranch_runtime.state.slices import Throttle
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
 from tests.support.random_plans import random_plan
-from tests.support.redis import redis_url
 from tests.support.scenario_file import read_scenario
 from tests.support.scenario_rows import LOCAL, Size
 from tests.support.scenarios import Generated, generate
 from tests.support.script import Death, Fault, Point, Script, draw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from anabranch_planner.model import JoinQuery
@@ -42,12 +41,6 @@ LONG = replace(LOCAL, batches=(12, 20), queries=(1, 4))
 DENSE = replace(LOCAL, batches=(8, 12), rows=(10, 40), queries=(1, 3), largest=20_000)
 #: Slices of a few rows, whatever time they take.
 TINY = Throttle(first=7, least=7, most=7)
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 def steady(folder: Path) -> Generated:

@@ -22,7 +22,6 @@ from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step,
 from tests.support.folders import passing_folder
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
-from tests.support.redis import redis_url
 from tests.support.scenario_file import read_scenario
 from tests.support.script import Script
 
@@ -45,12 +44,6 @@ TRIANGLE = (*CHAIN, "r.c = t.c")
 Pattern = tuple[tuple[str, ...], ...]
 ST: list[Pattern] = list(product(((), ("st",)), repeat=EPOCHS))
 BOTH: list[Pattern] = list(product(((), ("st",), ("rs",), ("rs", "st")), repeat=EPOCHS))
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 @pytest.fixture

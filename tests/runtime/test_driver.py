@@ -15,7 +15,7 @@ import pytest
 import redis as redis_client
 
 from anabranch_planner.exchange import Boundary, Mode
-from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.control import Control
 from anabranch_runtime.errors import PipelineError, StateError
 from tests.support.driven import (
     KEYS,
@@ -28,28 +28,13 @@ from tests.support.driven import (
     publish,
     results,
 )
-from tests.support.redis import redis_url
 from tests.support.states import RS, ST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.task.worker import TaskReport
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
-
-
-@pytest.fixture
-def url(server: str) -> str:
-    redis_client.Redis.from_url(server).flushall()
-    fetch_ruleset.cache_clear()
-    return server
 
 
 def test_a_committed_batch_is_skipped_when_it_is_asked_for_again(url: str, tmp_path: Path) -> None:

@@ -17,13 +17,12 @@ from anabranch_runtime.control import fetch_ruleset
 from tests.support.driven import KEYS, driver, expected, job, publish, results
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery, from_spark
-from tests.support.redis import redis_url
 from tests.support.scenario_file import read_scenario
 from tests.support.script import Death, Script
 from tests.support.states import RS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from anabranch_planner.exchange import Boundary
@@ -56,12 +55,6 @@ BAD = {
 ARRIVING = {"filter": "v = 0", "filter3": "v = 0", "lone_bad": "v = 0",
             "key": "TRY_CAST(s AS INT) IS NULL", "key3": "TRY_CAST(s AS INT) IS NULL"}  # fmt: skip
 JOINED = {"projection": "a.v = 0", "residual2": "a.v = b.w"}
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,12 @@ import yaml
 from anabranch_runtime.sinks.late import LATE, own_columns
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle
-from tests.support.redis import redis_url
 from tests.support.scenario_file import read_scenario
 from tests.support.scenarios import Generated, generate
 from tests.support.script import Death, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 def with_silences(generated: Generated, seed: int) -> Generated:

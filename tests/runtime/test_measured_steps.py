@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import yaml
 
 from anabranch_planner.exchange import Snapshot
@@ -17,11 +16,10 @@ from anabranch_planner.model import Label, QueryId, RelationId
 from anabranch_planner.optimiser.optimise import optimise
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
-from tests.support.redis import redis_url
 from tests.support.scenario_file import read_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from anabranch_planner.model import JoinQuery
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
 ROWS, BATCHES = 240, 12
 CONDITIONS = ("r.a = s.a", "s.b = t.b", "t.c = u.c")
 SQL = "SELECT r.a, u.c FROM R r, S s, T t, U u WHERE " + " AND ".join(CONDITIONS)
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 def write_correlated(folder: Path) -> Path:

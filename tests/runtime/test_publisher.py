@@ -195,19 +195,6 @@ class Killed(BaseException):
     """The process dies here: nothing handles it."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
-
-
-@pytest.fixture
-def url(server: str) -> str:
-    redis_client.Redis.from_url(server).flushall()
-    fetch_ruleset.cache_clear()
-    return server
-
-
 def plan(url: str, to: SinkSpec) -> None:
     made = rules(0, {"q": RS, "plain": RS})
     queries = tuple(replace(q, sink=to) if q.id == "q" else q for q in made.queries)

@@ -11,33 +11,24 @@ import pytest
 import redis as redis_client
 
 from anabranch_planner.exchange import Mode
-from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.control import Control
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.state.claim import exclusive
 from tests.support.driven import KEYS, Killed, boundaries, driver, expected, job, publish, results
-from tests.support.redis import redis_url
 from tests.support.spark_log import SparkLog
 from tests.support.states import RS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from anabranch_runtime.driver import Driver
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
-
-
 @pytest.fixture
-def url(server: str) -> str:
-    redis_client.Redis.from_url(server).flushall()
-    fetch_ruleset.cache_clear()
-    publish(server, 0)
-    return server
+def url(url: str) -> str:
+    publish(url, 0)
+    return url
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from anabranch_planner.exchange import Mode
 from tests.support.features import WANTED_OF_MANY, WANTED_OF_MANY_RUNS, WANTED_OF_RUNS
 from tests.support.folders import passing_folder
-from tests.support.redis import redis_url
 from tests.support.run_scenarios import local
 from tests.support.script import draw
 from tests.support.seeds import LOCAL_FEW, LOCAL_MANY, parts
@@ -23,12 +22,6 @@ from tests.support.seeds import LOCAL_FEW, LOCAL_MANY, parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 @pytest.fixture

@@ -18,11 +18,9 @@ from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import delay_class
 from anabranch_runtime.task.worker import run_task
 from tests.support.driven import KEYS, boundaries, driver
-from tests.support.redis import redis_url
 from tests.support.states import RS, rules, stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from anabranch_runtime.context import BatchContext
@@ -38,12 +36,6 @@ TIMES: tuple[list[int | None], ...] = (
 )
 LATENESS = 20_000_000
 EVERY = 2
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_url() as url:
-        yield url
 
 
 def rows(batch: int) -> pa.RecordBatch:
@@ -90,10 +82,10 @@ def job(batch: int, tasks: int, *, collect: bool = True) -> Job:
 
 @pytest.fixture(scope="module", params=[1, 3])
 def reported(
-    request: pytest.FixtureRequest, server: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, redis: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, list[Snapshot]]:
     """A stream's published sample, and what was reported of two epochs."""
-    connection = redis_client.Redis.from_url(server)
+    connection = redis_client.Redis.from_url(redis)
     connection.flushall()
     fetch_ruleset.cache_clear()
     streams = (stream("R", "a", lateness=LATENESS), stream("S", "a", "b", lateness=None))
@@ -101,10 +93,10 @@ def reported(
         text = json.dumps(rulesets.to_json(rules(epoch, {"q": RS}, streams=streams)))
         connection.set(KEYS.ruleset(epoch), text)
         connection.zadd(KEYS.published, {str(epoch): epoch})
-    running = driver(server, tmp_path_factory.mktemp("run"), every=EVERY)
+    running = driver(redis, tmp_path_factory.mktemp("run"), every=EVERY)
     for batch in range(len(TIMES)):
         running.run(batch, job(batch, request.param))
-    snapshots = [b.snapshot for b in boundaries(server)]
+    snapshots = [b.snapshot for b in boundaries(redis)]
     sample = connection.hget(KEYS.samples, "R")
     assert isinstance(sample, bytes)
     return sample.decode(), [Snapshot.from_json(s) for s in snapshots if s is not None]
@@ -174,17 +166,17 @@ def test_a_sample_of_few_tuples_is_all_of_them(reported: tuple[str, list[Snapsho
     assert found.columns["ts"][0] == "timestamp"
 
 
-def test_without_collecting_nothing_else_changes(server: str, tmp_path: Path) -> None:
+def test_without_collecting_nothing_else_changes(redis: str, tmp_path: Path) -> None:
     streams = (stream("R", "a", lateness=LATENESS), stream("S", "a", "b", lateness=None))
     text = json.dumps(rulesets.to_json(rules(0, {"q": RS}, streams=streams)))
-    connection = redis_client.Redis.from_url(server)
+    connection = redis_client.Redis.from_url(redis)
     found = []
     for collect in (True, False):
         connection.flushall()
         fetch_ruleset.cache_clear()
         connection.set(KEYS.ruleset(0), text)
         connection.zadd(KEYS.published, {"0": 0})
-        running = driver(server, tmp_path / str(collect), every=100)
+        running = driver(redis, tmp_path / str(collect), every=100)
         for batch in range(2):
             running.run(batch, job(batch, 1, collect=collect))
         state = running.state

@@ -1,0 +1,29 @@
+"""A real server for the tests of a module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis as redis_client
+
+from anabranch_runtime.control import fetch_ruleset
+from tests.support.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    """The address of a server of the module's own."""
+    with redis_url() as url:
+        yield url
+
+
+@pytest.fixture
+def url(redis: str) -> str:
+    """The same server, emptied."""
+    redis_client.Redis.from_url(redis).flushall()
+    fetch_ruleset.cache_clear()
+    return redis
