@@ -60,6 +60,7 @@ class StreamRecord(_Wire):
     columns: tuple[ColumnRecord, ...]
     event_time: str | None = None
     source: SourceRecord = SourceRecord()
+    registration: str = ""
 
 
 class QueryRecord(_Wire):

@@ -46,6 +46,8 @@ class StreamRecord(Record):
         idle_timeout: microseconds of silence after which the watermark moves with the others';
             None: never.
         keep_late: whether late and invalid tuples are kept aside.
+        registration: tells a stream from one of the same name and definition that was deleted
+            before; empty in records of earlier releases.
     """
 
     name: str
@@ -55,6 +57,11 @@ class StreamRecord(Record):
     idle_timeout: int | None = None
     keep_late: bool = False
     source: SourceRecord = SourceRecord()
+    registration: str = ""
+
+    def same_definition(self, other: StreamRecord) -> bool:
+        """Whether both say the same of the stream, whenever they were registered."""
+        return self.model_copy(update={"registration": other.registration}) == other
 
     def to_stream(self) -> Stream:
         """The planner's view of the stream.

@@ -70,11 +70,13 @@ def test_invalid_messages_are_counted_through_blocks() -> None:
 
 
 def test_a_source_of_spark_keeps_its_name_as_long_as_it_is_the_same() -> None:
-    def named(**source: object) -> str:
+    def named(registration: str = "1", **source: object) -> str:
         document = {"name": "s", "columns": [], "source": {"format": "text", **source}}
-        return source_name(StreamRecord.model_validate(document))
+        record = StreamRecord.model_validate({**document, "registration": registration})
+        return source_name(record)
 
     options = {"a": "1", "b": "2"}
     assert named(options=options) == named(options=dict(reversed(options.items())))
-    assert len({named(), named(options=options), named(path="/x"), named(path="/y")}) == 4
+    others = {named(options=options), named(path="/x"), named(path="/y"), named("2")}
+    assert len(others | {named()}) == 5
     assert named().isidentifier()

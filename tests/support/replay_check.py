@@ -201,6 +201,8 @@ def _visibility(run: Run) -> list[str]:
                 if span is not None
                 and span.activated_batch == 0
                 and (span.expired_batch is None or span.expired_batch > begins)
+                # A query over one relation has nothing stored.
+                and len(queries[other].members) > 1
                 and any(s == stream and a not in filtered(queries[other])
                         for a, s in queries[other].members)
             ]  # fmt: skip

@@ -63,9 +63,14 @@ def spark_blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
 
 
 def source_name(record: StreamRecord) -> str:
-    """The name under which Spark keeps the source's offsets: another if it is another source."""
+    """The name under which Spark keeps the source's offsets: another if it is another source.
+
+    Another also once the stream has been registered anew. For Spark may or may not remember how far
+    a source was that comes back: it does unless two batches were committed without it.
+    """
     source = record.source
     made_of = repr((source.format, source.path, sorted(source.options.items())))
+    made_of += record.registration
     return f"{record.name}_{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
 
 

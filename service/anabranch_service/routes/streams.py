@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -52,7 +53,8 @@ async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
             remedy="SQL can't tell them apart; choose another name",
         )
     if not await ctx.store.add_stream(record):
-        if await ctx.store.stream(record.name) != record:
+        known = await ctx.store.stream(record.name)
+        if known is None or not record.same_definition(known):
             raise Conflict(
                 "duplicate-stream",
                 f"stream {record.name!r} is registered with another definition",
@@ -187,6 +189,7 @@ def read_stream(body: StreamIn) -> StreamRecord:
         idle_timeout=_idle_timeout(body.idle_timeout),
         keep_late=body.keep_late,
         source=SourceRecord(**body.source.model_dump()),
+        registration=uuid4().hex[:8],
     )
     record.to_stream()
     check_source(record.source.format, record.source.path, record.source.options)
