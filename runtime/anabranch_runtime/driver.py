@@ -417,6 +417,12 @@ class Driver:
                 shutil.rmtree(exchange_directory(context), ignore_errors=True)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    @property
+    def span(self) -> tuple[str | None, str]:
+        """Spark's texts of the offsets before and after the batch that runs."""
+        assert self._offsets is not None
+        return self.state.offsets, self._offsets
+
     def _enter(self, batch: int) -> tuple[State, Ruleset, bool]:
         """The state in which the batch starts, its ruleset, and whether an epoch begins."""
         offsets = offsets_of(self._checkpoint, batch)

@@ -1,8 +1,9 @@
 """The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
 
 Recorded streams share one source, Redis Streams and directories of files another (``sources``).
-Every other stream is a ``readStream`` of its own format under its own name; its rows become blocks
-in one ``mapInArrow`` pass, so that what is unioned, and all that ever crosses a shuffle, is blocks.
+Of these, tasks read their shares themselves. Every other stream is a ``readStream`` of its own
+format under its own name; its rows become blocks in one ``mapInArrow`` pass, so that what is
+unioned, and all that ever crosses a shuffle, is blocks.
 
 Live, a stream whose source can't be opened is left out and reported; the others go on, and it is
 tried again from time to time.
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,19 +33,25 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.interpreter import worker_interpreter
 from anabranch_runtime.job import run_batch
 from anabranch_runtime.sources import feeds, recorded
+from anabranch_runtime.sources.blocks import SCHEMA
+from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.sources.spark_stream import spark_blocks
+from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from anabranch_runtime.context import BatchContext
     from anabranch_runtime.control import Control, StreamRecord
     from anabranch_runtime.driver import Settings
+    from anabranch_runtime.sources.planned import PlannedReader
+    from anabranch_runtime.task.worker import TaskReport
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -118,17 +126,19 @@ class Opened:
 
     Attributes:
         frames: streaming frames of blocks. ``foreign``: whether one is of a source of Spark's.
+        planned: of the others, what tasks have to read.
         errors: stream -> why its source can't be read.
         total_batches: how many batches there will be, if that is known.
     """
 
     frames: list[DataFrame] = field(default_factory=list)
     foreign: bool = False
+    planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     total_batches: int | None = None
 
     def union(self, tasks: int) -> DataFrame:
-        """One frame for ``tasks`` tasks. Sources of ours have as many partitions by themselves."""
+        """One frame of one partition per task. Sources of ours have as many by themselves."""
         frame = self.frames[0]
         for other in self.frames[1:]:
             frame = frame.union(other)
@@ -203,7 +213,8 @@ class Pipeline:
 
     def _stream(self, session: SparkSession, driver: Driver, records: list[StreamRecord]) -> None:
         """Run the Spark query over ``records`` until asked to stop or they change."""
-        opened = self._open(session, records)
+        used = frozenset(source_offsets(driver.state.offsets))
+        opened = self._open(session, records, used)
         driver.left_out = opened.errors
         if not opened.frames:
             driver.report("idle")
@@ -211,23 +222,30 @@ class Pipeline:
             return
         driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
+        tasks = session.sparkContext.defaultParallelism
+        nothing = no_blocks(session, tasks)
 
         def apply(frame: DataFrame, batch: int) -> None:
             with busy:
                 if leaving.is_set():
                     raise PipelineError("stopped", "asked to stop before the batch began")
+                blocks = frame if opened.foreign else nothing
+
+                def job(context: BatchContext) -> list[TaskReport]:
+                    return run_batch(blocks, context, shares(opened.planned, *driver.span, tasks))
+
                 try:
-                    driver.run(batch, lambda context: run_batch(frame, context))
+                    driver.run(batch, job)
                     self._tries = 0
                 except StructuredError as error:
                     # Spark would only hand on its text.
                     driver.failure = error
                     raise
 
-        frame = opened.union(session.sparkContext.defaultParallelism)
         driver.align()
         query = (
-            frame.writeStream.foreachBatch(apply)
+            opened.union(tasks)
+            .writeStream.foreachBatch(apply)
             .option("checkpointLocation", str(self.settings.state / "checkpoint"))
             .start()
         )
@@ -240,8 +258,14 @@ class Pipeline:
             # Not under the lock: Spark waits for a batch that waits for it, to be refused.
             query.stop()
 
-    def _open(self, session: SparkSession, records: list[StreamRecord]) -> Opened:
-        """The sources of all streams; in step mode one that can't be opened ends the pipeline."""
+    def _open(
+        self, session: SparkSession, records: list[StreamRecord], used: frozenset[str] = frozenset()
+    ) -> Opened:
+        """The sources of all streams; in step mode one that can't be opened ends the pipeline.
+
+        A source of ours that has been ``used`` stays though it has no streams at the moment: Spark
+        would forget its offsets.
+        """
         opened = Opened()
         tasks = session.sparkContext.defaultParallelism
         url, namespace = self.control.url, self.control.keys.namespace
@@ -263,16 +287,18 @@ class Pipeline:
                     raise
                 _LOG.error("stream left out", stream=record.name, error=str(error))
                 opened.errors[record.name] = str(error)
-        if recordings:
+        if recordings or "recorded" in used:
             session.dataSource.register(recorded.RecordedSource)
             options = recorded.source_options(recordings, tasks, url, namespace)
             reader = session.readStream.format(recorded.FORMAT).options(**options)
             opened.frames.append(reader.name("recorded").load())
-        if fed:
+            opened.planned["recorded"] = partial(recorded.RecordedReader, options)
+        if fed or "feeds" in used:
             session.dataSource.register(feeds.FeedsSource)
             options = feeds.source_options(fed, tasks, url, namespace, state)
             reader = session.readStream.format(feeds.FORMAT).options(**options)
             opened.frames.append(reader.name("feeds").load())
+            opened.planned["feeds"] = partial(feeds.FeedsReader, options)
         opened.frames += others
         opened.foreign = bool(others)
         if recordings and not fed and not others:
@@ -321,6 +347,13 @@ class Pipeline:
                     finally:
                         busy.release()
             time.sleep(WATCH)
+
+
+def no_blocks(session: SparkSession, tasks: int) -> DataFrame:
+    """A frame of blocks that has one partition per task and no rows."""
+    columns = dict(column.split() for column in SCHEMA.split(", "))
+    nulls = (f"cast(null as {kind}) as {name}" for name, kind in columns.items())
+    return session.range(0, tasks, 1, tasks).where("id < 0").selectExpr(*nulls)
 
 
 def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

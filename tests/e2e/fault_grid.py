@@ -155,6 +155,9 @@ class Striker:
             cell.restarts += 1
             assert cell.restarts < 4, f"{cell}: the runtime can't start again"
             return False
+        if cell.component in (Component.DRIVER, Component.JVM) and not cell.restarts:
+            # A batch may yet be committed without Spark; the runtime does not outlive it.
+            return False
         progress = pipeline.channel.progress()
         if progress is None or progress.committed <= self._base or progress.state == "failed":
             return False

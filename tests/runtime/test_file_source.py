@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ from anabranch_planner.errors import StreamError
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
-from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.files import FileFeed, file_feed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read(feed: FileFeed, start: Any, end: Any, parts: int = 3) -> list[int]:
     """Column ``a`` of what lies between two offsets."""
     found: list[int] = []
     for piece in feed.pieces(start, end, parts):
-        for rows, invalid in read_piece(Piece.loads(piece.dumps())):
+        for rows, invalid in read_piece(pickle.loads(pickle.dumps(piece))):
             assert not invalid
             found += rows.column("a").to_pylist()
     return found

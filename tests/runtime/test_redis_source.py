@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from anabranch_planner.errors import StreamError
 from anabranch_planner.exchange import Intake, Keys
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import encode_block, read_blocks
+from anabranch_runtime.sources.blocks import encode_block, read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
 from tests.support.redis import redis_url
@@ -68,11 +69,10 @@ def push(server: redis.Redis, first: int, last: int, key: str = KEY) -> None:
 def read(feed: RedisFeed, start: Any, end: Any, parts: int = 2) -> list[int]:
     """Column ``a`` of what lies between two offsets; nothing of it may be invalid."""
     from anabranch_runtime.sources.blocks import read_piece
-    from anabranch_runtime.sources.feed import Piece
 
     found: list[int] = []
     for piece in feed.pieces(start, end, parts):
-        for rows, invalid in read_piece(Piece.loads(piece.dumps())):
+        for rows, invalid in read_piece(pickle.loads(pickle.dumps(piece))):
             assert not invalid
             assert rows.schema.names == [c for c, _ in COLUMNS]
             found += rows.column("a").to_pylist()
@@ -356,8 +356,8 @@ def reader(url: str, records: list[StreamRecord], home: Path) -> FeedsReader:
 def batch(reader: FeedsReader, start: Any, end: Any) -> dict[str, list[int]]:
     """Stream -> column ``a`` of the batch between two offsets."""
     found: dict[str, list[int]] = {}
-    for partition in reader.partitions(start, end):
-        for block in read_blocks(iter(reader.read(partition))):
+    for share in reader.shares(start, end):
+        for block in read_pieces(share):
             found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
     return {name: sorted(rows) for name, rows in found.items()}
 

@@ -15,7 +15,9 @@ from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, Strea
 from anabranch_runtime.driver import Settings
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.pipeline import Pipeline, spark_session
-from anabranch_runtime.sources.blocks import read_blocks
+from anabranch_runtime.sources.blocks import read_blocks, read_pieces
+from anabranch_runtime.sources.planned import shares
+from anabranch_runtime.state.checkpoint import source_offsets
 from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch_runtime.sources.blocks import Block
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -60,18 +64,25 @@ class World:
         def take(frame: DataFrame, batch: int) -> None:
             if fail:
                 raise RuntimeError("scripted")
+            log = self.home / "state" / "checkpoint" / "offsets"
+            before = (log / f"{batch - 1}").read_text() if batch else None
+            for share in shares(opened.planned, before, (log / f"{batch}").read_text(), 2):
+                add(read_pieces(share))
             rows = frame.collect()
             arrays = [pa.array([r.stream for r in rows], pa.string())]
             arrays.append(pa.array([bytes(r.block) for r in rows], pa.binary()))
             blocks = pa.RecordBatch.from_arrays(arrays, names=["stream", "block"])
-            for block in read_blocks(iter([blocks])):
+            add(read_blocks(iter([blocks])))
+
+        def add(blocks: Iterator[Block]) -> None:
+            for block in blocks:
                 found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
                 if block.invalid:
                     found.setdefault(f"{block.stream} invalid", []).append(block.invalid)
 
         # A busy machine may need longer to start a process than Spark waits.
         for _ in range(20):
-            opened = self.pipeline._open(self.session, list(records))
+            opened = self.pipeline._open(self.session, list(records), self.used())
             self.errors = opened.errors
             query = (
                 opened.union(2)
@@ -91,6 +102,12 @@ class World:
             finally:
                 query.stop()
         return {name: sorted(rows) for name, rows in found.items()}
+
+    def used(self) -> frozenset[str]:
+        """Sources that the checkpoint knows."""
+        log = self.home / "state" / "checkpoint" / "offsets"
+        newest = max((int(p.name) for p in log.glob("[0-9]*")), default=None)
+        return frozenset(source_offsets((log / f"{newest}").read_text() if log.exists() else None))
 
     def file(self, folder: str, rows: range, kind: str = "parquet") -> None:
         """Drop a file."""
@@ -160,6 +177,13 @@ def test_streams_come_go_and_change_between_runs(
     world.push("r", range(11, 12))
     read = world.run(r, t)
     assert read == {"r": [9, 10, 11], "t": [6, 7]}
+
+    # Without any stream of a source of ours, for several batches.
+    for first in (8, 10, 12):
+        world.file("t", range(first, first + 2), "json")
+        assert world.run(t) == {"t": [first, first + 1]}
+    world.push("r", range(12, 14))
+    assert world.run(r, t) == {"r": [12, 13]}
 
     # Another definition under the same name is read from its beginning.
     (tmp_path / "f2").mkdir()

@@ -7,8 +7,7 @@ them is fixed once it has been planned, and reading it again gives the same rows
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -25,7 +24,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a batch that one task reads: whose, about how many rows, and what exactly."""
+    """A part of a batch that one task reads: whose, about how many rows, and what exactly.
+
+    Attributes:
+        kind: who reads it (``blocks``). ``where``: for them to understand.
+        columns: names and SQL types, where they are not known otherwise.
+    """
 
     kind: str
     stream: str
@@ -33,20 +37,9 @@ class Piece:
     rows: int
     where: dict[str, Any]
 
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def loads(text: str | bytes) -> Piece:
-        """The piece that :meth:`dumps` wrote."""
-        document = json.loads(text)
-        columns = tuple((name, kind) for name, kind in document.pop("columns"))
-        return Piece(columns=columns, **document)
-
 
 class Feed(Protocol):
-    """The planning half of a feed; ``blocks.read_piece`` is the reading half, which tasks run."""
+    """The planning half of a feed; ``blocks.read_pieces`` is the reading half, which tasks run."""
 
     @property
     def id(self) -> str:

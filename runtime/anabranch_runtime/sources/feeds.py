@@ -8,7 +8,7 @@ has another id and begins anew.
 Planning happens in one Python process of Spark's beside the driver. It decides what a batch brings:
 as many rows as the driver allows (``Keys.limit``; see ``pressure``), shared out by what waits. It
 also says how the feeds stand (``Keys.intake``). A feed that can't be read is left where it is, and
-reported; the others go on. Tasks get references to pieces, and read them themselves (``blocks``).
+reported; the others go on. Tasks read their pieces themselves (``planned``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from redis.exceptions import RedisError
 
@@ -25,15 +25,14 @@ from anabranch_planner.exchange import Intake, Keys, StreamIntake
 from anabranch_planner.feeds import REDIS_STREAM
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import SCHEMA, piece_row
+from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.files import file_feed
+from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.sources.pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.redis_stream import redis_feed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Sequence
 
     from anabranch_runtime.sources.feed import Feed, Piece, Waiting
 
@@ -44,18 +43,11 @@ REPORT = 0.5
 REST = 1.0
 
 
-class Share(InputPartition):
-    """One partition's pieces."""
-
-    def __init__(self, pieces: list[Piece]) -> None:
-        super().__init__(None)
-        self.pieces = pieces
-
-
-class FeedsReader(DataSourceStreamReader):
+class FeedsReader(PlannedReader):
     """Plans the batches of a set of feeds."""
 
     def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(int(options["tasks"]))
         self._redis_url, self._keys = options["redis"], Keys(options["namespace"])
         records = [StreamRecord.model_validate(r) for r in json.loads(options["streams"])]
         self._feeds = {
@@ -64,14 +56,9 @@ class FeedsReader(DataSourceStreamReader):
                 make_feed(r, self._redis_url, self._keys, options["state"]) for r in records
             )
         }
-        self._partitions = int(options["partitions"])
         self._errors: dict[str, tuple[float, str]] = {}
         self._intake = Intake()
         self._reported = 0.0
-
-    def initialOffset(self) -> dict[str, Any]:
-        """Nothing has been read of any feed."""
-        return {}
 
     def getDefaultReadLimit(self) -> ReadMaxRows:
         """A formality: the limit that counts is the driver's, which changes."""
@@ -141,12 +128,8 @@ class FeedsReader(DataSourceStreamReader):
             # A report; the next one will tell.
             return
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The batch's pieces, the largest first, each to the partition that has least.
-
-        A batch that was planned before a stream was removed has no pieces of that stream: no query
-        uses it any more.
-        """
+    def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
+        """The batch's pieces, the largest first, each to the task that has least."""
         pieces = []
         for feed_id, upto in end.items():
             after = start.get(feed_id)
@@ -154,26 +137,14 @@ class FeedsReader(DataSourceStreamReader):
                 continue
             feed = self._feeds.get(feed_id)
             if feed is not None:
-                pieces += feed.pieces(after, upto, self._partitions)
-        loads = [(0, number) for number in range(self._partitions)]
+                pieces += feed.pieces(after, upto, self._tasks)
+        loads = [(0, number) for number in range(self._tasks)]
         found: list[list[Piece]] = [[] for _ in loads]
         for piece in sorted(pieces, key=lambda p: p.rows, reverse=True):
             load, number = min(loads)
             loads[number] = (load + piece.rows, number)
             found[number].append(piece)
-        return [Share(pieces) for pieces in found]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """References to the partition's pieces."""
-        assert isinstance(partition, Share)
-        for piece in partition.pieces:
-            yield piece_row(piece)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to forget: what is read stays where it is."""
-
-    def stop(self) -> None:
-        """Nothing to close."""
+        return found
 
 
 class FeedsSource(DataSource):
@@ -205,12 +176,12 @@ def make_feed(record: StreamRecord, redis_url: str, keys: Keys, state: str) -> F
 
 
 def source_options(
-    records: Sequence[StreamRecord], partitions: int, redis_url: str, namespace: str, state: str
+    records: Sequence[StreamRecord], tasks: int, redis_url: str, namespace: str, state: str
 ) -> dict[str, str]:
     """The options under which :class:`FeedsSource` reads ``records``."""
     return {
         "streams": json.dumps([r.model_dump() for r in records]),
-        "partitions": str(partitions),
+        "tasks": str(tasks),
         "redis": redis_url,
         "namespace": namespace,
         "state": state,

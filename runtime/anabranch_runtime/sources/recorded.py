@@ -1,61 +1,39 @@
 """One Spark source that multiplexes all recorded streams: a Python data source, one step a batch.
 
-A row is a reference to rows of a recording (``blocks``), which its task maps into memory. Each
-read partition gets an equal share of every stream's slice of the batch, so the tasks of a
-batch start with equal work. The offset is the number of rows read per recording, so one that is
-registered later starts from its first row. The control plane's gate says how many batches may
-start, so none is planned before it may.
+Tasks map their pieces of the recordings into memory. Each task gets an equal share of every
+stream's part of the batch, so they start with equal work. The offset is the number of rows read per
+recording, so one that is registered later starts from its first row. The control plane's gate says
+how many batches may start, so none is planned before it may.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from anabranch_runtime.sources.blocks import SCHEMA, reference_row
-from anabranch_runtime.sources.recording import Recording
+from anabranch_runtime.sources.blocks import SCHEMA
+from anabranch_runtime.sources.planned import PlannedReader
+from anabranch_runtime.sources.recording import Recording, piece_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    import pyarrow as pa
+    from anabranch_runtime.sources.feed import Piece
 
 FORMAT = "anabranch-recorded"
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Rows ``[first, last)`` of a recording."""
-
-    stream: str
-    path: str
-    first: int
-    last: int
-
-
-class Share(InputPartition):
-    """One partition's slices."""
-
-    def __init__(self, slices: list[Slice]) -> None:
-        super().__init__(None)
-        self.slices = slices
-
-
-class RecordedReader(DataSourceStreamReader):
-    """Plans and reads the batches of a set of recordings."""
+class RecordedReader(PlannedReader):
+    """Plans the batches of a set of recordings."""
 
     def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(int(options["tasks"]))
         self._recordings = [Recording(**r) for r in json.loads(options["recordings"])]
-        self._partitions = int(options["partitions"])
         self._url, self._namespace = options["redis"], options["namespace"]
-
-    def initialOffset(self) -> dict[str, int]:
-        """Nothing has been read of any stream."""
-        return {}
 
     def getDefaultReadLimit(self) -> ReadMaxFiles:
         """One batch at a time."""
@@ -81,29 +59,17 @@ class RecordedReader(DataSourceStreamReader):
         read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """An equal share of every stream's rows for each partition."""
-        shares: list[list[Slice]] = [[] for _ in range(self._partitions)]
+    def shares(self, start: dict[str, int], end: dict[str, int]) -> list[list[Piece]]:
+        """An equal share of every stream's rows for each task."""
+        found: list[list[Piece]] = [[] for _ in range(self._tasks)]
         for recording in self._recordings:
             first, last = start.get(recording.key, 0), end.get(recording.key, 0)
             count = last - first
-            cuts = [first + count * i // self._partitions for i in range(self._partitions + 1)]
-            for share, low, high in zip(shares, cuts, cuts[1:], strict=False):
+            cuts = [first + count * i // self._tasks for i in range(self._tasks + 1)]
+            for share, low, high in zip(found, cuts, cuts[1:], strict=False):
                 if low < high:
-                    share.append(Slice(recording.stream, recording.path, low, high))
-        return [Share(slices) for slices in shares]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The partition's blocks."""
-        assert isinstance(partition, Share)
-        for piece in partition.slices:
-            yield reference_row(piece.stream, piece.path, piece.first, piece.last)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing to forget: recordings stay."""
-
-    def stop(self) -> None:
-        """Nothing to close."""
+                    share.append(piece_of(recording, low, high))
+        return found
 
 
 class RecordedSource(DataSource):
@@ -124,12 +90,12 @@ class RecordedSource(DataSource):
 
 
 def source_options(
-    recordings: Sequence[Recording], partitions: int, redis_url: str, namespace: str
+    recordings: Sequence[Recording], tasks: int, redis_url: str, namespace: str
 ) -> dict[str, str]:
     """The options under which :class:`RecordedSource` reads ``recordings``."""
     return {
         "recordings": json.dumps([asdict(r) for r in recordings]),
-        "partitions": str(partitions),
+        "tasks": str(tasks),
         "redis": redis_url,
         "namespace": namespace,
     }

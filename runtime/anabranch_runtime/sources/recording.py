@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from anabranch_planner.types import parse_type
 from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.state.files import Kind, read_document, write_document
 from anabranch_runtime.vectors.arrow_types import arrow_type
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.decode import Decoded
 
 KIND = Kind("conversion", "recording", 1)
 #: Rows per record batch of a converted recording.
@@ -177,6 +179,18 @@ def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
         count = min(RUN - offset, last - first)
         yield reader.get_batch(number).slice(offset, count)
         first += count
+
+
+def piece_of(recording: Recording, first: int, last: int) -> Piece:
+    """Rows ``[first, last)`` of ``recording``, for a task to read."""
+    where = {"path": recording.path, "first": first, "last": last}
+    return Piece("recording", recording.stream, (), last - first, where)
+
+
+def read_recording(piece: Piece) -> Iterator[Decoded]:
+    """What :func:`piece_of` refers to."""
+    for rows in read_rows(**piece.where):
+        yield rows, 0
 
 
 def batches_of(recordings: Sequence[Recording]) -> int:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.files import sync_directory, write_durably
@@ -71,6 +71,28 @@ def look(checkpoint: Path) -> Seen:
 def offsets_of(checkpoint: Path, batch: int) -> str | None:
     """Spark's text of a batch's offsets; None without such an entry."""
     return _text(checkpoint / "offsets" / str(batch))
+
+
+def source_offsets(text: str | None) -> dict[str, Any]:
+    """Name of a source -> its offset, of a text of offsets of Spark's; none of none.
+
+    Raises:
+        StateError: ``unknown-offsets``: it is not of the form in which sources have names.
+    """
+    if text is None:
+        return {}
+    try:
+        version, _, *sources = text.rstrip("\n").split("\n")
+        if version != "v2":
+            raise ValueError(version)
+        pairs = [line.split(":", 1) for line in sources]
+        return {name: json.loads(offset) for name, offset in pairs if offset != "-"}
+    except ValueError:
+        raise StateError(
+            "unknown-offsets",
+            f"Spark's checkpoint has offsets that can't be read: {text[:200]!r}",
+            remedy=f"run the release of Spark that wrote them, or {_ANEW}",
+        ) from None
 
 
 def decide(
