@@ -90,12 +90,14 @@ class Keys:
 
     @property
     def boundaries(self) -> str:
-        """List: JSON :class:`Boundary` documents (runtime appends, service reads by index)."""
+        """List: JSON :class:`Boundary` documents (runtime appends; service reads by index, and
+        removes those before the last that it has answered).
+        """
         return self._key("boundaries")
 
     @property
     def cursor(self) -> str:
-        """String: how many boundaries the service has answered (service)."""
+        """String int: how many boundaries of those in the list have been answered (service)."""
         return self._key("cursor")
 
     @property

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--epoch-batches", type=int, help="batches per epoch")
     root.add_argument("--poll-seconds", type=float, help="how often to look for a boundary")
     root.add_argument("--solve-seconds", type=float, help="time limit of one solve")
+    root.add_argument("--kept-epochs", type=int, help="published epochs to keep")
     root.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     return root
 

@@ -140,7 +140,7 @@ class EpochLoop:
             found = _snapshot(boundary)
             if found is not None:
                 self.metrics.observe(found)
-        await self.store.advance(cursor + 1)
+        await self.store.advance(text)
         return True
 
     async def _answer(self, boundary: Boundary) -> None:
@@ -169,6 +169,7 @@ class EpochLoop:
             record, text = carried
         if not await self.store.publish(record, text):
             return await self.store.epoch(epoch)
+        await self.store.forget_epochs(self.settings.kept_epochs)
         self._measure(record)
         _LOG.info(
             "epoch published",

@@ -26,6 +26,7 @@ class Settings:
         epoch_batches: batches per epoch; the service only hands it on to whoever asks.
         poll_seconds: how often the epoch loop looks for a new boundary.
         solve_seconds: time limit of one solve.
+        kept_epochs: how many published epochs are kept, rulesets and statistics with them.
 
     >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
@@ -43,6 +44,7 @@ class Settings:
     epoch_batches: int = 10
     poll_seconds: float = 0.02
     solve_seconds: float = 10.0
+    kept_epochs: int = 4096
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class Settings:
         _require(self.epoch_batches >= 1, "epoch_batches", "must be at least 1")
         _require(self.poll_seconds > 0, "poll_seconds", "must be positive")
         _require(self.solve_seconds > 0, "solve_seconds", "must be positive")
+        # The runtime goes by the newest few, and after a roll back by some before them.
+        _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
         _require(
             self.log_level in ("debug", "info", "warning", "error"),
             "log_level",

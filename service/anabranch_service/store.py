@@ -58,6 +58,17 @@ return 0
 """
 
 
+#: KEYS cursor, boundaries; ARGV the boundary that has been answered. It stays until another has
+#: been: the newest statistics are in it.
+_ADVANCE = """
+local at = tonumber(redis.call('GET', KEYS[1]) or '0')
+if redis.call('LINDEX', KEYS[2], at) ~= ARGV[1] then return 0 end
+redis.call('LTRIM', KEYS[2], at, -1)
+redis.call('SET', KEYS[1], 1)
+return 1
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
     """What became of a registration.
@@ -234,16 +245,34 @@ class Store:
             first = (await pipe.execute())[0]
         return bool(first)
 
+    async def forget_epochs(self, keep: int) -> int:
+        """Remove all but the newest ``keep`` epochs, and what was measured before them; returns
+        how many that were.
+        """
+        newest = await _answer(self.redis.zrange(self.keys.published, -keep, -1), list[str])
+        oldest = await _answer(self.redis.zrange(self.keys.published, 0, 0), list[str])
+        if not newest or newest[0] == oldest[0]:
+            return 0
+        first, last = int(oldest[0]), int(newest[0])
+        async with self.redis.pipeline(transaction=True) as pipe:
+            # Epochs that went by an older ruleset have statistics of their own.
+            for n in range(first, last):
+                pipe.unlink(self.keys.ruleset(n), self.keys.epoch(n), self.keys.statistics(n))
+            pipe.zremrangebyscore(self.keys.published, "-inf", f"({last}")
+            removed = (await pipe.execute())[-1]
+        return int(removed)
+
     # --- what the runtime writes ---------------------------------------------------------------
 
     async def cursor(self) -> int:
-        """How many boundaries have been answered."""
+        """How many of the boundaries that are kept have been answered."""
         text = await _text(self.redis.get(self.keys.cursor))
         return int(text or 0)
 
-    async def advance(self, cursor: int) -> None:
-        """Record that ``cursor`` boundaries have been answered."""
-        await _answer(self.redis.set(self.keys.cursor, cursor), object)
+    async def advance(self, text: str) -> bool:
+        """Record that the boundary ``text`` has been answered; False if somebody else did."""
+        keys = (self.keys.cursor, self.keys.boundaries)
+        return bool(await _answer(self.redis.eval(_ADVANCE, 2, *keys, text), int))
 
     async def boundary_text(self, index: int) -> str | None:
         """The boundary at ``index`` (negative: from the end), as text, or None."""

@@ -175,6 +175,17 @@ def test_only_so_many_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bound >= MINUTE
 
 
+def test_epochs_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "REMEMBERED_EPOCHS", 3)
+    state = State()
+    for epoch in range(6):
+        state = enter_epoch(replace(state, next_batch=2 * epoch), rules(epoch, {"q": RS}), epoch)
+        state = replace(state, probes={**state.probes, str(epoch): 7})
+
+    assert state.epoch_starts == ((3, 6), (4, 8), (5, 10))
+    assert state.probes == {"3": 7, "4": 7, "5": 7}
+
+
 def test_an_mirs_past_is_forgotten_where_a_new_query_may_need_what_was_dropped() -> None:
     state = after(enter_epoch(State(), rules(0, {"q": RS}), 0), 3, R=MINUTE, S=MINUTE)
     whole = mir_store("RS", ("R", "S"), ((0, 2),))

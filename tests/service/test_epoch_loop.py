@@ -186,6 +186,43 @@ def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Settin
         assert service.redis.get(keys.ruleset(0)) == published
 
 
+def test_only_the_newest_epochs_are_kept(settings: Settings) -> None:
+    kept = 100
+    settings = replace(settings, kept_epochs=kept, mode=Mode.STEP)
+    with serving(settings) as service:
+        keys, redis = service.keys, service.redis
+        # Every other epoch goes by the rules of the one before, and is measured all the same.
+        ended = range(-1, 3 * kept, 2)
+        for number in range(3 * kept):
+            redis.set(keys.statistics(number), "{}")
+        for epoch in ended:
+            service.boundary(epoch)
+        service.answered()
+        numbers = range(ended[-1] + 2)
+        published = [int(str(n)) for n in redis.zrange(keys.published, 0, -1)]
+        assert published == [epoch + 1 for epoch in ended][-kept:]
+        for key in (keys.ruleset, keys.epoch):
+            assert [n for n in numbers if redis.exists(key(n))] == published
+        measured = [n for n in numbers if redis.exists(keys.statistics(n))]
+        assert measured == list(range(published[0], 3 * kept))
+        # Of what the runtime reports, only the last is kept.
+        assert redis.llen(keys.boundaries) == 1
+        service.get("/v1/epochs/0", 404)
+        service.plan(published[-1])
+        assert service.get("/v1/epochs")["items"][0]["epoch"] == published[-1] + 1
+
+
+def test_a_boundary_is_answered_once_by_two_services(settings: Settings) -> None:
+    settings = replace(settings, mode=Mode.STEP)
+    with serving(settings) as one, serving(settings) as two:
+        for epoch in range(-1, 30):
+            one.boundary(epoch, next_batch=epoch + 1)
+        one.answered()
+        two.answered()
+        published = [int(str(n)) for n in one.redis.zrange(one.keys.published, 0, -1)]
+        assert published == list(range(31))
+
+
 def test_state_outlives_the_service(settings: Settings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:

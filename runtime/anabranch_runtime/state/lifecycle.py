@@ -48,11 +48,14 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         queries[query.id] = _activate(state, query, relations)
     stores = _stores(state, ruleset, {s["id"]: s for s in documents["stores"]})
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
+    starts = (*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:]
+    remembered = {str(e) for e, _ in starts}
     return replace(
         state,
         epoch=epoch,
         ruleset_epoch=ruleset.epoch,
-        epoch_starts=(*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:],
+        epoch_starts=starts,
+        probes={e: n for e, n in state.probes.items() if e in remembered},
         stores=stores,
         queries=queries,
         edges={},
