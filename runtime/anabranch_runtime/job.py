@@ -16,51 +16,64 @@ from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import TaskReport, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from pyspark import RDD
     from pyspark.sql import DataFrame
 
     from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.sources.feed import Piece
 
 REPORT = "report string"
 
 
 def run_batch(
-    blocks: DataFrame, context: BatchContext, shares: Sequence[Sequence[Piece]] | None = None
+    slots: RDD[int], context: BatchContext, shares: Sequence[Sequence[Piece]]
 ) -> list[TaskReport]:
-    """Run the batch of ``context`` over a frame of blocks; one report per task.
+    """Run the batch of ``context``, task ``i`` on ``shares[i]``; one report per task.
 
     The tasks of a barrier stage run at once, which is what the exchange of segments between levels
     needs. A failed task fails the job; what its attempt wrote no manifest names.
 
     Args:
-        blocks: one partition per task. ``shares``: what each task has to read beside its blocks.
+        slots: one partition per task. An RDD: a frame would be analysed and planned for each batch,
+            which takes Spark as long as running a nearly empty one.
     """
-    rows = blocks.mapInArrow(_task(context, shares or ()), REPORT, barrier=True).collect()
+
+    def work(_: Iterable[int]) -> Iterable[str]:
+        yield _task(context, shares, ())
+
+    return [_report(json.loads(text)) for text in slots.barrier().mapPartitions(work).collect()]
+
+
+def run_batch_over(
+    blocks: DataFrame, context: BatchContext, shares: Sequence[Sequence[Piece]]
+) -> list[TaskReport]:
+    """As :func:`run_batch`, over a frame of blocks of one partition per task and ``shares``."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        text = _task(context, shares, read_blocks(batches))
+        yield pa.RecordBatch.from_arrays([pa.array([text])], names=["report"])
+
+    rows = blocks.mapInArrow(work, REPORT, barrier=True).collect()
     return [_report(json.loads(row.report)) for row in rows]
 
 
-def _task(
-    context: BatchContext, shares: Sequence[Sequence[Piece]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import BarrierTaskContext
+def _task(context: BatchContext, shares: Sequence[Sequence[Piece]], blocks: Iterable[Block]) -> str:
+    from pyspark import BarrierTaskContext
 
-        here = BarrierTaskContext.get()
-        task, tasks = here.partitionId(), len(here.getTaskInfos())
-        report = run_task(
-            context,
-            task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
-            chain(read_blocks(batches), read_pieces(shares[task] if shares else ())),
-            task=task,
-            tasks=tasks,
-            exchange=Rendezvous(exchange_directory(context), task, tasks),
-        )
-        text = json.dumps(report, default=plain)
-        yield pa.RecordBatch.from_arrays([pa.array([text])], names=["report"])
-
-    return task
+    here = BarrierTaskContext.get()
+    task, tasks = here.partitionId(), len(here.getTaskInfos())
+    report = run_task(
+        context,
+        task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
+        chain(blocks, read_pieces(shares[task])),
+        task=task,
+        tasks=tasks,
+        exchange=Rendezvous(exchange_directory(context), task, tasks),
+    )
+    return json.dumps(report, default=plain)
 
 
 def _report(document: dict[str, object]) -> TaskReport:

@@ -31,9 +31,8 @@ from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.interpreter import worker_interpreter
-from anabranch_runtime.job import run_batch
+from anabranch_runtime.job import run_batch, run_batch_over
 from anabranch_runtime.sources import feeds, recorded
-from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.sources.spark_stream import spark_blocks
@@ -41,9 +40,9 @@ from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
-    import pyarrow as pa
+    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -113,11 +112,15 @@ def spark_session(master: str) -> SparkSession:
     return session
 
 
+def one_each(session: SparkSession, tasks: int) -> RDD[int]:
+    """A partition per task."""
+    return session.sparkContext.parallelize(range(tasks), tasks)
+
+
 def warm_up(session: SparkSession) -> None:
     """Start the workers and load what they need, before the first batch has to wait for it."""
-    tasks = session.sparkContext.defaultParallelism
-    frame = session.range(0, tasks, 1, tasks)
-    frame.mapInArrow(_nothing, "x long", barrier=True).collect()
+    slots = one_each(session, session.sparkContext.defaultParallelism)
+    slots.barrier().mapPartitions(_nothing).collect()
 
 
 @dataclass(slots=True)
@@ -223,16 +226,18 @@ class Pipeline:
         driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
         tasks = session.sparkContext.defaultParallelism
-        nothing = no_blocks(session, tasks)
+        slots = one_each(session, tasks)
 
         def apply(frame: DataFrame, batch: int) -> None:
             with busy:
                 if leaving.is_set():
                     raise PipelineError("stopped", "asked to stop before the batch began")
-                blocks = frame if opened.foreign else nothing
 
                 def job(context: BatchContext) -> list[TaskReport]:
-                    return run_batch(blocks, context, shares(opened.planned, *driver.span, tasks))
+                    pieces = shares(opened.planned, *driver.span, tasks)
+                    if opened.foreign:
+                        return run_batch_over(frame, context, pieces)
+                    return run_batch(slots, context, pieces)
 
                 try:
                     driver.run(batch, job)
@@ -349,15 +354,5 @@ class Pipeline:
             time.sleep(WATCH)
 
 
-def no_blocks(session: SparkSession, tasks: int) -> DataFrame:
-    """A frame of blocks that has one partition per task and no rows."""
-    columns = dict(column.split() for column in SCHEMA.split(", "))
-    nulls = (f"cast(null as {kind}) as {name}" for name, kind in columns.items())
-    return session.range(0, tasks, 1, tasks).where("id < 0").selectExpr(*nulls)
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Drain the input."""
-    for _ in batches:
-        pass
+def _nothing(slots: Iterable[int]) -> Iterable[int]:
     yield from ()
