@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,9 @@ def kill(pipeline: Pipeline, name: str) -> None:
     child = next(c for c in pipeline.children if c.name == name)
     everybody = session(child.pid)
     for process in everybody:
-        process.send_signal(signal.SIGKILL)
+        # One of Spark's short-lived ones may have left meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
     child.process.wait()
     psutil.wait_procs(everybody, timeout=10)
     assert not session(child.pid)
