@@ -64,9 +64,9 @@ class Child:
                 self.process.kill()
                 self.process.wait()
         rest = session(self.pid)
-        _signal(rest, signal.SIGTERM)
+        signal_all(rest, signal.SIGTERM)
         _, alive = psutil.wait_procs(rest, timeout=2.0)
-        _signal(alive, signal.SIGKILL)
+        signal_all(alive, signal.SIGKILL)
         psutil.wait_procs(alive, timeout=5.0)
 
 
@@ -204,7 +204,8 @@ def _pong(port: int) -> bool:
         return False
 
 
-def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+def signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    """Signal those of ``processes`` that are still there."""
     for process in processes:
         try:
             process.send_signal(number)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
 
     from anabranch_runtime.context import BatchContext
@@ -141,11 +142,25 @@ class Opened:
     total_batches: int | None = None
 
     def union(self, tasks: int) -> DataFrame:
-        """One frame of one partition per task. Sources of ours have as many by themselves."""
+        """One frame; where it is read at all (``foreign``), of one partition per task."""
         frame = self.frames[0]
         for other in self.frames[1:]:
             frame = frame.union(other)
-        return frame.repartition(tasks) if len(self.frames) > 1 or self.foreign else frame
+        return frame.repartition(tasks) if self.foreign else frame
+
+    def plan(
+        self,
+        session: SparkSession,
+        name: str,
+        source: type[DataSource],
+        reader: Callable[[dict[str, str]], PlannedReader],
+        options: dict[str, str],
+    ) -> None:
+        """Add a source of ours, called ``name`` in the Spark query."""
+        session.dataSource.register(source)
+        stream = session.readStream.format(source.name()).options(**options)
+        self.frames.append(stream.name(name).load())
+        self.planned[name] = partial(reader, options)
 
 
 @dataclass(slots=True)
@@ -229,16 +244,15 @@ class Pipeline:
         slots = one_each(session, tasks)
 
         def apply(frame: DataFrame, batch: int) -> None:
+            def job(context: BatchContext) -> list[TaskReport]:
+                pieces = shares(opened.planned, *driver.span, tasks)
+                if opened.foreign:
+                    return run_batch_over(frame, context, pieces)
+                return run_batch(slots, context, pieces)
+
             with busy:
                 if leaving.is_set():
                     raise PipelineError("stopped", "asked to stop before the batch began")
-
-                def job(context: BatchContext) -> list[TaskReport]:
-                    pieces = shares(opened.planned, *driver.span, tasks)
-                    if opened.foreign:
-                        return run_batch_over(frame, context, pieces)
-                    return run_batch(slots, context, pieces)
-
                 try:
                     driver.run(batch, job)
                     self._tries = 0
@@ -293,17 +307,13 @@ class Pipeline:
                 _LOG.error("stream left out", stream=record.name, error=str(error))
                 opened.errors[record.name] = str(error)
         if recordings or "recorded" in used:
-            session.dataSource.register(recorded.RecordedSource)
             options = recorded.source_options(recordings, tasks, url, namespace)
-            reader = session.readStream.format(recorded.FORMAT).options(**options)
-            opened.frames.append(reader.name("recorded").load())
-            opened.planned["recorded"] = partial(recorded.RecordedReader, options)
+            opened.plan(
+                session, "recorded", recorded.RecordedSource, recorded.RecordedReader, options
+            )
         if fed or "feeds" in used:
-            session.dataSource.register(feeds.FeedsSource)
             options = feeds.source_options(fed, tasks, url, namespace, state)
-            reader = session.readStream.format(feeds.FORMAT).options(**options)
-            opened.frames.append(reader.name("feeds").load())
-            opened.planned["feeds"] = partial(feeds.FeedsReader, options)
+            opened.plan(session, "feeds", feeds.FeedsSource, feeds.FeedsReader, options)
         opened.frames += others
         opened.foreign = bool(others)
         if recordings and not fed and not others:

@@ -91,6 +91,7 @@ class Store:
         self.keys = Keys(namespace)
         self._add_query = redis.register_script(_ADD_QUERY)
         self._swap = redis.register_script(_SWAP)
+        self._advance = redis.register_script(_ADVANCE)
 
     def _own(self, *parts: str) -> str:
         """A key that only the service uses."""
@@ -245,22 +246,21 @@ class Store:
             first = (await pipe.execute())[0]
         return bool(first)
 
-    async def forget_epochs(self, keep: int) -> int:
-        """Remove all but the newest ``keep`` epochs, and what was measured before them; returns
-        how many that were.
-        """
-        newest = await _answer(self.redis.zrange(self.keys.published, -keep, -1), list[str])
+    async def forget_epochs(self, keep: int) -> None:
+        """Remove all but the newest ``keep`` epochs, and what was measured before them."""
+        kept = await _answer(self.redis.zrange(self.keys.published, -keep, -keep), list[str])
+        if not kept:
+            return
         oldest = await _answer(self.redis.zrange(self.keys.published, 0, 0), list[str])
-        if not newest or newest[0] == oldest[0]:
-            return 0
-        first, last = int(oldest[0]), int(newest[0])
+        first, last = int(oldest[0]), int(kept[0])
+        if first == last:
+            return
         async with self.redis.pipeline(transaction=True) as pipe:
             # Epochs that went by an older ruleset have statistics of their own.
             for n in range(first, last):
                 pipe.unlink(self.keys.ruleset(n), self.keys.epoch(n), self.keys.statistics(n))
             pipe.zremrangebyscore(self.keys.published, "-inf", f"({last}")
-            removed = (await pipe.execute())[-1]
-        return int(removed)
+            await pipe.execute()
 
     # --- what the runtime writes ---------------------------------------------------------------
 
@@ -269,10 +269,9 @@ class Store:
         text = await _text(self.redis.get(self.keys.cursor))
         return int(text or 0)
 
-    async def advance(self, text: str) -> bool:
-        """Record that the boundary ``text`` has been answered; False if somebody else did."""
-        keys = (self.keys.cursor, self.keys.boundaries)
-        return bool(await _answer(self.redis.eval(_ADVANCE, 2, *keys, text), int))
+    async def advance(self, text: str) -> None:
+        """Record that the boundary ``text`` has been answered, if nobody else did."""
+        await self._advance(keys=[self.keys.cursor, self.keys.boundaries], args=[text])
 
     async def boundary_text(self, index: int) -> str | None:
         """The boundary at ``index`` (negative: from the end), as text, or None."""

@@ -123,13 +123,12 @@ def test_silent_streams_hold_nothing_back_and_late_tuples_are_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(5100, 5200, 10))
+@pytest.mark.parametrize("first", range(5100, 5200, 20))
 def test_many_silent_streams(first: int, redis: str, tmp_path: Path) -> None:
     met = dict.fromkeys(("late", "idle", "kept", "first"), 0)
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 20):
         generated = with_silences(generate(seed, tmp_path / f"s{seed}"), seed)
         script = Script(odd=seed % 2 == 1, seed=seed)
         replay = LocalReplay(generated.path, tmp_path / f"o{seed}", redis, script=script)
         met = {k: v + met[k] for k, v in check(generated, replay).items()}
-    # Ten scenarios need not have a stream's first tuple come after a silence.
-    assert all(n for k, n in met.items() if k != "first"), f"these do not do it: {met}"
+    assert all(met.values()), f"the scenarios did not do what they are for: {met}"

@@ -5,28 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-import redis as redis_client
-
 from anabranch_planner.exchange import Mode
-from anabranch_runtime.control import fetch_ruleset
 from tests.support.driven import driver, job, publish
-from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.task.worker import TaskReport
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with redis_url() as url:
-        redis_client.Redis.from_url(url).flushall()
-        fetch_ruleset.cache_clear()
-        yield url
 
 
 def test_interruptions_do_not_count(url: str, tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from anabranch_planner.errors import StreamError
 from anabranch_planner.exchange import Intake, Keys
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import encode_block, read_pieces
+from anabranch_runtime.sources.blocks import encode_block, read_piece, read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
-from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +26,9 @@ COLUMNS = (("a", "bigint"), ("b", "string"), ("t", "timestamp"), ("d", "decimal(
 KEY = Keys("test").stream("s")
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with redis_url() as address:
-        yield address
-
-
 @pytest.fixture
 def server(url: str) -> Iterator[redis.Redis]:
     client = redis.Redis.from_url(url)
-    client.flushall()
     yield client
     client.close()
 
@@ -68,8 +60,6 @@ def push(server: redis.Redis, first: int, last: int, key: str = KEY) -> None:
 
 def read(feed: RedisFeed, start: Any, end: Any, parts: int = 2) -> list[int]:
     """Column ``a`` of what lies between two offsets; nothing of it may be invalid."""
-    from anabranch_runtime.sources.blocks import read_piece
-
     found: list[int] = []
     for piece in feed.pieces(start, end, parts):
         for rows, invalid in read_piece(pickle.loads(pickle.dumps(piece))):
@@ -180,8 +170,6 @@ def test_a_planned_batch_that_was_trimmed_is_an_error(
         with pytest.raises(SourceError, match="1 entries were removed"):
             feed(url).pieces(None, end, 2)
         return
-    from anabranch_runtime.sources.blocks import read_piece
-
     pieces = feed(url).pieces(None, end, 2)
     server.xtrim(KEY, maxlen=1999, approximate=False)
     with pytest.raises(SourceError, match="1 entries were removed"):
@@ -240,8 +228,6 @@ def test_fields_are_cast_as_columns_are_declared(server: redis.Redis, url: str) 
     server.xadd(KEY, {"a": "x"})
     source = feed(url, payload="fields")
     (piece,) = source.pieces(None, source.advance(None, 100), 2)
-    from anabranch_runtime.sources.blocks import read_piece
-
     found = list(read_piece(piece))
     rows = [row for batch, _ in found for row in batch.to_pylist()]
     assert [row["a"] for row in rows] == [7, None]
@@ -294,8 +280,6 @@ def test_arrow_entries_are_converted_and_counted_by_their_rows(
     server.xadd(KEY, {"arrow": b"no stream"})
     server.xadd(KEY, {"other": b"field"})
     server.xadd(KEY, {"arrow": encode_block(pa.RecordBatch.from_pydict({"a": ["x", "y"]}))})
-    from anabranch_runtime.sources.blocks import read_piece
-
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
     assert sum(rows.num_rows for rows, _ in found) == 1000
@@ -309,8 +293,6 @@ def test_lines_that_are_no_tuples_are_counted_one_by_one(server: redis.Redis, ur
         if number % 30 == 0:
             server.xadd(KEY, {"data": bad[number // 30]})
     source = feed(url)
-    from anabranch_runtime.sources.blocks import read_piece
-
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
     assert [a for rows, _ in found for a in rows.column("a").to_pylist()] == list(range(200))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pytest
 import redis
 
 from anabranch_planner.exchange import Intake, Keys, StreamIntake
@@ -15,16 +13,6 @@ from anabranch_runtime.sources.blocks import read_blocks
 from anabranch_runtime.sources.pressure import FIRST_ROWS
 from anabranch_runtime.sources.spark_stream import _to_blocks, source_name
 from anabranch_runtime.sources.valve import Valve
-from tests.support.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with redis_url() as address:
-        yield address
 
 
 def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> None:

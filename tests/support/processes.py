@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psutil
 
 from anabranch_client.pipeline import Pipeline, PipelineSpec, running
-from anabranch_client.processes import free_port, session, spawn
+from anabranch_client.processes import free_port, session, signal_all, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,10 +38,7 @@ def kill(pipeline: Pipeline, name: str) -> None:
     """SIGKILL the process called ``name`` and everything of its session, all at once."""
     child = next(c for c in pipeline.children if c.name == name)
     everybody = session(child.pid)
-    for process in everybody:
-        # One of Spark's short-lived ones may have left meanwhile.
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
+    signal_all(everybody, signal.SIGKILL)
     child.process.wait()
     psutil.wait_procs(everybody, timeout=10)
     assert not session(child.pid)

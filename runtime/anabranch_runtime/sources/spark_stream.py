@@ -66,7 +66,8 @@ def source_name(record: StreamRecord) -> str:
     """The name under which Spark keeps the source's offsets: another if it is another source.
 
     Another also once the stream has been registered anew. For Spark may or may not remember how far
-    a source was that comes back: it does unless two batches were committed without it.
+    a source was that comes back: it does unless two batches were committed without it. (A stream of
+    an earlier release has no registration, and its source the name that it had.)
     """
     source = record.source
     made_of = repr((source.format, source.path, sorted(source.options.items())))

@@ -42,7 +42,7 @@ REPORTED = 20
 @router.post("", status_code=201, responses={200: {"model": StreamOut}})
 async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
     """Register a stream. The same definition again answers 200; another one, 409."""
-    record = read_stream(body)
+    record = read_stream(body).model_copy(update={"registration": uuid4().hex[:8]})
     existing = await ctx.store.streams()
     clash = next((n for n in existing if n.lower() == record.name.lower()), None)
     if clash is not None and clash != record.name:
@@ -189,7 +189,6 @@ def read_stream(body: StreamIn) -> StreamRecord:
         idle_timeout=_idle_timeout(body.idle_timeout),
         keep_late=body.keep_late,
         source=SourceRecord(**body.source.model_dump()),
-        registration=uuid4().hex[:8],
     )
     record.to_stream()
     check_source(record.source.format, record.source.path, record.source.options)

@@ -19,11 +19,10 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import redis
 
 from anabranch_client.processes import session as processes_of
-from anabranch_client.processes import spawn
+from anabranch_client.processes import signal_all, spawn
 from anabranch_planner.exchange import Keys
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
@@ -114,18 +113,11 @@ class _Side:
     def stopped(self) -> Iterator[None]:
         """Keep all its processes from running."""
         found = processes_of(self.leader())
-        _send(found, signal.SIGSTOP)
+        signal_all(found, signal.SIGSTOP)
         try:
             yield
         finally:
-            _send(found, signal.SIGCONT)
-
-
-def _send(processes: Sequence[psutil.Process], what: signal.Signals) -> None:
-    """Signal those that are still there: Spark ends idle workers at any time."""
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(what)
+            signal_all(found, signal.SIGCONT)
 
 
 class _System(_Side):
