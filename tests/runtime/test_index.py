@@ -13,6 +13,7 @@ from anabranch_runtime.vectors.index import (
     build_index,
     distinct_sketch,
     estimate_distinct,
+    merge_indexes,
     merge_sketches,
 )
 from anabranch_runtime.vectors.keys import KeyVector, mix
@@ -90,6 +91,45 @@ def test_hashes_that_differ_in_low_bits_only_are_still_sorted() -> None:
     index = build_index(KeyVector(hashes, None, exact=True))
     index.validate()
     assert index.rows.tolist() == [3, 1, 4, 2, 0]
+
+
+def _entries(index: HashIndex) -> tuple[list[int], list[int]]:
+    return index.hashes.tolist(), index.rows.tolist()
+
+
+def _stable(hashes: npt.NDArray[np.uint64]) -> tuple[list[int], list[int]]:
+    order = np.argsort(hashes, kind="stable")
+    return hashes[order].tolist(), order.tolist()
+
+
+@pytest.mark.parametrize("distinct", [3, 20_000, 1 << 40])
+def test_indexes_of_many_ranges(distinct: int) -> None:
+    hashes = _random(150_000, distinct, 4)
+    index = build_index(KeyVector(hashes, None, exact=True))
+    index.validate()
+    assert _entries(index) == _stable(hashes)
+
+
+@pytest.mark.parametrize("rows", [100, 60_000])
+def test_heavy_keys_of_one_bucket_are_sorted_in_the_end(rows: int) -> None:
+    hashes = np.tile(np.array([5 << 8, 4 << 8, 6 << 8, 1], dtype=np.uint64), rows)
+    index = build_index(KeyVector(hashes, None, exact=True))
+    index.validate()
+    assert _entries(index) == _stable(hashes)
+
+
+@given(st.data())
+def test_merged_indexes_are_the_index_of_all_rows(data: st.DataObject) -> None:
+    lists = data.draw(st.lists(st.lists(_HASHES, max_size=30), min_size=1, max_size=5))
+    flags = [data.draw(st.lists(st.booleans(), min_size=len(x), max_size=len(x))) for x in lists]
+    parts = [
+        (build_index(_keys(hashes, valid)), len(hashes))
+        for hashes, valid in zip(lists, flags, strict=True)
+    ]
+    merged = merge_indexes(parts)
+    merged.validate()
+    whole = build_index(_keys([h for x in lists for h in x], [v for x in flags for v in x]))
+    assert _entries(merged) == _entries(whole)
 
 
 @given(st.lists(_HASHES, max_size=80), st.lists(_HASHES, max_size=80), st.integers(1, 12))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from anabranch_runtime.state.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
 from anabranch_runtime.task.failures import EVALUATION
-from anabranch_runtime.vectors.index import build_index
+from anabranch_runtime.vectors.index import build_index, merge_indexes
 from anabranch_runtime.vectors.keys import KeyVector, key_vector, partition_of
 from anabranch_runtime.vectors.table import BatchTable
 
@@ -94,9 +94,7 @@ def merge(
     indexes = []
     for index in spec.indexes:
         key = index_key(store, index)
-        hashes = np.zeros(rows.num_rows, np.uint64)
-        valid = np.zeros(rows.num_rows, bool)
-        base = 0
+        parts = []
         for reader in readers:
             count = reader.segment.rows
 
@@ -104,16 +102,11 @@ def merge(
                 return [layout.stored(store, reader, count, r) for r, _ in index.parts]  # noqa: B023
 
             try:
-                part = reader.index(key, columns)
+                parts.append((reader.index(key, columns), count))
             except EVALUATION:
                 break
-            at = part.rows.astype(np.int64) + base
-            hashes[at] = part.hashes
-            valid[at] = True
-            base += count
         else:
-            exact = len(index.parts) == 1
-            indexes.append((key, build_index(KeyVector(hashes, valid, exact))))
+            indexes.append((key, merge_indexes(parts)))
     first = readers[0].segment
     writer.add(
         rows,

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from anabranch_runtime.vectors.keys import U64, KeyVector
+from anabranch_runtime.vectors.sorting import sort_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_runtime.vectors.arrays import Ints
+    from collections.abc import Iterable, Sequence
 
 U32 = npt.NDArray[np.uint32]
 
@@ -62,36 +61,33 @@ class HashIndex:
 
 def build_index(keys: KeyVector) -> HashIndex:
     """The index of the rows of ``keys`` that have no NULL part."""
-    hashes = keys.hashes
-    present = None if keys.valid is None else np.flatnonzero(keys.valid)
-    if present is not None:
-        hashes = hashes[present]
-    order = _stable_order(hashes)
-    hashes = hashes[order]
-    rows = (order if present is None else present[order]).astype(np.uint32)
+    if keys.valid is None:
+        return _indexed(keys.hashes, np.arange(len(keys.hashes), dtype=np.uint32))
+    present = np.flatnonzero(keys.valid)
+    return _indexed(keys.hashes[present], present.astype(np.uint32))
+
+
+def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
+    """The index over the rows of all ``parts``, one after the other: (index, rows) of each."""
+    bases = np.cumsum([0, *(rows for _, rows in parts)])
+    return _indexed(
+        np.concatenate([index.hashes for index, _ in parts]),
+        np.concatenate(
+            [index.rows + np.uint32(base) for (index, _), base in zip(parts, bases, strict=False)]
+        ),
+    )
+
+
+def _indexed(hashes: U64, rows: U32) -> HashIndex:
+    """The index of entries; ``rows`` must ascend among equal hashes."""
     bits = max(1, (len(hashes) - 1).bit_length()) if len(hashes) else 1
-    counts = np.bincount((hashes >> np.uint64(64 - bits)).view(np.int64), minlength=2**bits)
-    starts = np.zeros(2**bits + 1, dtype=np.uint32)
-    np.cumsum(counts, out=starts[1:])
-    unique = not bool((hashes[1:] == hashes[:-1]).any())
-    return HashIndex(hashes, rows, starts, unique)
-
-
-def _stable_order(hashes: U64) -> Ints:
-    """The order that sorts ``hashes``, ties by position.
-
-    Sorting words is several times faster than sorting positions by words, so the low bits of
-    each hash, more than enough to hold its position, give way to the position. Among hashes
-    that differ in those bits only the order may be wrong: rare, seen, and done again slowly.
-    """
-    bits = np.uint64(max(1, len(hashes) - 1).bit_length())
-    packed = (hashes >> bits << bits) | np.arange(len(hashes), dtype=np.uint64)
-    packed.sort()
-    order: Ints = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
-    found = hashes[order]
-    if bool((found[1:] < found[:-1]).any()):
-        return np.argsort(hashes, kind="stable")
-    return order
+    starts = np.zeros(2**bits + 1, np.uint32)
+    ordered, numbers, unique, done = sort_entries(hashes, rows, bits, starts)
+    if not done:
+        order = np.argsort(hashes, kind="stable")
+        ordered, numbers = hashes[order], rows[order]
+        unique = not bool((ordered[1:] == ordered[:-1]).any())
+    return HashIndex(ordered, numbers, starts, unique)
 
 
 def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:

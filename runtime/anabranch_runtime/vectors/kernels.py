@@ -19,9 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from anabranch_runtime.vectors import sorting
+from anabranch_runtime.vectors.words import load8, load16, load32, load64, store32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,46 +35,6 @@ if TYPE_CHECKING:
 HASHES, ROWS, STARTS, SHIFT, ENTRIES = range(5)
 #: Steps along a bucket before a probe goes on by bisection.
 _STEPS = 8
-
-
-def _loader(bits: int, kind: Any) -> Any:
-    """A function (address, index) -> the word of ``bits`` at that place, as ``kind``."""
-
-    @intrinsic
-    def load(typingctx: Any, address: Any, index: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            width = ir.Constant(ir.IntType(64), bits // 8)
-            place = builder.add(args[0], builder.mul(args[1], width))
-            pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
-            return builder.load(pointer)
-
-        return kind(types.int64, types.int64), codegen
-
-    return load
-
-
-def _storer(bits: int, kind: Any) -> Any:
-    """A function (address, index, word) that writes the word at that place."""
-
-    @intrinsic
-    def store(typingctx: Any, address: Any, index: Any, word: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            width = ir.Constant(ir.IntType(64), bits // 8)
-            place = builder.add(args[0], builder.mul(args[1], width))
-            pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
-            builder.store(args[2], pointer)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, kind), codegen
-
-    return store
-
-
-_load8 = _loader(8, types.uint8)
-_load16 = _loader(16, types.uint16)
-_load32 = _loader(32, types.uint32)
-_load64 = _loader(64, types.uint64)
-_store32 = _storer(32, types.uint32)
 
 
 @njit(cache=True, nogil=True)
@@ -143,33 +104,33 @@ def match(
             for k in range(walking):
                 if step == 0:
                     i = np.int64(k)
-                    wanted = _load64(wanted_at, i)
-                    at = np.int64(_load32(starts, np.int64(wanted >> shift)))
+                    wanted = load64(wanted_at, i)
+                    at = np.int64(load32(starts, np.int64(wanted >> shift)))
                 else:
-                    i = np.int64(_load32(walker_at, k))
-                    wanted = _load64(wanted_at, i)
-                    at = np.int64(_load32(place_at, k))
-                value = _load64(stored, min(at, last))
-                _store32(hit_at, hits, np.uint32(i))
-                _store32(hit_place_at, hits, np.uint32(at))
+                    i = np.int64(load32(walker_at, k))
+                    wanted = load64(wanted_at, i)
+                    at = np.int64(load32(place_at, k))
+                value = load64(stored, min(at, last))
+                store32(hit_at, hits, np.uint32(i))
+                store32(hit_place_at, hits, np.uint32(at))
                 hits += np.int64(value == wanted)
-                _store32(walker_at, left, np.uint32(i))
-                _store32(place_at, left, np.uint32(at + 1))
+                store32(walker_at, left, np.uint32(i))
+                store32(place_at, left, np.uint32(at + 1))
                 left += np.int64(value < wanted) & np.int64(at < last)
             walking = left
         for k in range(walking):
             i = np.int64(walker[k])
             wanted = hashes[i]
             at = np.int64(place[k])
-            high = np.int64(_load32(starts, np.int64(wanted >> shift) + 1))
+            high = np.int64(load32(starts, np.int64(wanted >> shift) + 1))
             end = high
             while at < high:
                 middle = (at + high) >> 1
-                if _load64(stored, middle) < wanted:
+                if load64(stored, middle) < wanted:
                     at = middle + 1
                 else:
                     high = middle
-            if at < end and _load64(stored, at) == wanted:
+            if at < end and load64(stored, at) == wanted:
                 hit[hits] = i
                 hit_place[hits] = np.uint32(at)
                 hits += 1
@@ -181,22 +142,22 @@ def match(
             positions, rows = _wider(positions, used, room), _wider(rows, used, room)
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
         for k in range(hits):
-            i = np.int64(_load32(hit_at, k))
-            at = np.int64(_load32(hit_place_at, k))
-            position = _load32(order_at, i)
-            wanted = _load64(wanted_at, i)
-            _store32(positions_at, used, position)
-            _store32(rows_at, used, _load32(numbers, at))
+            i = np.int64(load32(hit_at, k))
+            at = np.int64(load32(hit_place_at, k))
+            position = load32(order_at, i)
+            wanted = load64(wanted_at, i)
+            store32(positions_at, used, position)
+            store32(rows_at, used, load32(numbers, at))
             used += 1
             at += 1
-            while at <= last and _load64(stored, at) == wanted:
+            while at <= last and load64(stored, at) == wanted:
                 if used + hits - k > room:
                     room = 2 * (used + hits)
                     positions, rows = _wider(positions, used, room), _wider(rows, used, room)
                     positions_at = np.int64(positions.ctypes.data)
                     rows_at = np.int64(rows.ctypes.data)
-                _store32(positions_at, used, position)
-                _store32(rows_at, used, _load32(numbers, at))
+                store32(positions_at, used, position)
+                store32(rows_at, used, load32(numbers, at))
                 used += 1
                 at += 1
 
@@ -209,12 +170,12 @@ def match(
                 high_at = np.int64(highs[c].ctypes.data)
                 kept = first
                 for k in range(first, used):
-                    position, row = _load32(positions_at, k), _load32(rows_at, k)
-                    value = np.int64(_load64(column, np.int64(row)))
-                    low = np.int64(_load64(low_at, np.int64(position)))
-                    high = np.int64(_load64(high_at, np.int64(position)))
-                    _store32(positions_at, kept, position)
-                    _store32(rows_at, kept, row)
+                    position, row = load32(positions_at, k), load32(rows_at, k)
+                    value = np.int64(load64(column, np.int64(row)))
+                    low = np.int64(load64(low_at, np.int64(position)))
+                    high = np.int64(load64(high_at, np.int64(position)))
+                    store32(positions_at, kept, position)
+                    store32(rows_at, kept, row)
                     kept += np.int64(low <= value) & np.int64(value <= high)
                 used = kept
             if c < arrival:
@@ -246,10 +207,10 @@ def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
     if len(tables) == 1:
         table = tables[0]
         for i in range(len(rows)):
-            out[i] = _load64(table, np.int64(rows[i]))
+            out[i] = load64(table, np.int64(rows[i]))
     else:
         for i in range(len(rows)):
-            out[i] = _load64(tables[which[i]], np.int64(rows[i]))
+            out[i] = load64(tables[which[i]], np.int64(rows[i]))
 
 
 @njit(cache=True, nogil=True)
@@ -258,8 +219,8 @@ def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         row = 2 * np.int64(rows[i])
-        out[2 * i] = _load64(table, row)
-        out[2 * i + 1] = _load64(table, row + 1)
+        out[2 * i] = load64(table, row)
+        out[2 * i + 1] = load64(table, row + 1)
 
 
 @njit(cache=True, nogil=True)
@@ -267,7 +228,7 @@ def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
     """The same for words of 32 bits."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
-        out[i] = _load32(table, np.int64(rows[i]))
+        out[i] = load32(table, np.int64(rows[i]))
 
 
 @njit(cache=True, nogil=True)
@@ -275,7 +236,7 @@ def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> Non
     """The same for words of 16 bits."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
-        out[i] = _load16(table, np.int64(rows[i]))
+        out[i] = load16(table, np.int64(rows[i]))
 
 
 @njit(cache=True, nogil=True)
@@ -283,7 +244,7 @@ def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
     """The same for bytes."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
-        out[i] = _load8(table, np.int64(rows[i]))
+        out[i] = load8(table, np.int64(rows[i]))
 
 
 @njit(cache=True, nogil=True)
@@ -303,7 +264,7 @@ def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray
         table = tables[t]
         if table != 0:
             bit = offsets[t] + np.int64(rows[i])
-            if (_load8(table, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1) == 0:
+            if (load8(table, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1) == 0:
                 zeros += 1
                 continue
         out[i >> 3] |= np.uint8(1 << (i & 7))
@@ -321,7 +282,7 @@ def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
         out[i] = total
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         row = np.int64(rows[i])
-        total += np.int64(_load32(table, row + 1)) - np.int64(_load32(table, row))
+        total += np.int64(load32(table, row + 1)) - np.int64(load32(table, row))
         if total > 0x7FFFFFFF:
             return -1
     out[len(rows)] = total
@@ -335,15 +296,16 @@ def gather_bytes(
     """The bytes of gathered values, to where :func:`gather_lengths` has placed them."""
     for i in range(len(rows)):
         t = np.int64(which[i]) if len(tables) > 1 else 0
-        first = np.int64(_load32(tables[t], np.int64(rows[i])))
+        first = np.int64(load32(tables[t], np.int64(rows[i])))
         source = values[t] + first
         at = np.int64(offsets[i])
         for k in range(np.int64(offsets[i + 1]) - at):
-            out[at + k] = _load8(source, k)
+            out[at + k] = load8(source, k)
 
 
 def warm() -> None:
     """Compile the kernels, or load them from the cache, for the types in use."""
+    sorting.warm()
     words = np.zeros(2, np.uint64)
     small = np.zeros(3, np.uint32)
     one = words.ctypes.data
