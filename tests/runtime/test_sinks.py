@@ -28,6 +28,7 @@ def stage(
     results: Path, attempt: str, query: str, task: int, *values: int
 ) -> tuple[str, int, Path]:
     path = results / STAGING / attempt / query / f"{task}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
     writer = ResultWriter(path, SCHEMA)
     for value in values:
         writer.add(pa.record_batch({"x": [value]}, schema=SCHEMA))

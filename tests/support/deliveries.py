@@ -26,6 +26,7 @@ def staged(folder: Path, query: str, to: SinkSpec, batch: int, *parts: pa.Record
     files = []
     for task, rows in enumerate(parts):
         path = folder / f"{query}-{batch}" / f"{task}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
         writer = ResultWriter(path, rows.schema)
         writer.add(rows)
         writer.close()

@@ -46,10 +46,9 @@ def project(query: QuerySpec, partial: Partial, schema: pa.Schema) -> pa.RecordB
 
 
 class ResultWriter:
-    """Writes one task's results of one batch for one query."""
+    """Writes one task's results of one batch for one query, below a folder that is there."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Opened here: to find out what kind of file system a path is on takes longer than to open.
         self._file = pa.OSFile(str(path), "wb")
         self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)

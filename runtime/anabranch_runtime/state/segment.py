@@ -245,7 +245,7 @@ class SegmentReader:
         self._buffer = buffer
         self._batch: pa.RecordBatch | None = None
         self._places: dict[str, Place] = {}
-        self._indexes: dict[str, HashIndex] = {}
+        self._indexes: dict[IndexKey, HashIndex] = {}
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -271,9 +271,10 @@ class SegmentReader:
         """The index over ``key``: from the file, or built now from ``columns()`` where an older
         rule had no use for it. What is built is derived data and lives as long as this reader.
         """
-        found = self._indexes.get(key.name)
+        found = self._indexes.get(key)
         if found is None:
-            stored = next((x for x in self.segment.indexes if x[0] == key.name), None)
+            name = key.name
+            stored = next((x for x in self.segment.indexes if x[0] == name), None)
             if stored is None:
                 found = build_index(key_vector(columns(), key.types))
             else:
@@ -285,7 +286,7 @@ class SegmentReader:
                     np.frombuffer(starts, np.uint32),
                     unique,
                 )
-            self._indexes[key.name] = found
+            self._indexes[key] = found
         return found
 
     def verify(self) -> None:

@@ -76,8 +76,10 @@ class Group:
         """
         found = self._columns.get((name, current))
         if found is None:
-            mask = self.current if current else self.clipped
-            found = self._columns[name, current] = np.where(mask, self.tables.places(name).first, 0)
+            found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)
+            # Not by way of all segments' places: few are of this batch.
+            for i in np.flatnonzero(self.current if current else self.clipped):
+                found[i] = self.readers[i].place(name).first
         return found
 
     def indexes(self, key: IndexKey, build: Callable[[SegmentReader], list[pa.Array]]) -> Ints:

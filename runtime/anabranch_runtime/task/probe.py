@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]
 
+#: So few probes ask the segments of all partitions at once: a call per partition would cost more
+#: than what is asked in vain.
+FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
 
@@ -219,11 +222,12 @@ class _Lookup:
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
         """The tile's segments, with the probes that may find something there: a partition's own
-        where a probing tuple knows the partition attribute, else all.
+        where probing tuples know the partition attribute and are many, else all.
         """
         store = self.prober.layout.stores[tile.store]
         part = None
-        if store.partition is not None and store.partitions > 1:
+        many = len(self._keys.probes) > FEW
+        if many and store.partition is not None and store.partitions > 1:
             parts = ((k.build, k.type) for k in self._target.key)
             part = next((i for i, p in enumerate(parts) if p == store.partition), None)
         groups = self.prober.segments.groups(tile.store, tile.interval, split=part is not None)

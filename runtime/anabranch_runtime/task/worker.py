@@ -326,6 +326,8 @@ class _Task:
             return
         writer = self.writers.get(query.id)
         if writer is None:
+            if not self.writers:
+                Path(self.context.staging).mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             path = Path(self.context.staging) / f"{query.id}.{self.task}.parquet"
             writer = self.writers[query.id] = ResultWriter(path, output_schema(query))

@@ -10,11 +10,13 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from anabranch_runtime.vectors.gather import address
 from anabranch_runtime.vectors.keys import U64, KeyVector
 from anabranch_runtime.vectors.sorting import sort_entries
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 U32 = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HashIndex:
     """Rows by hash.
 
@@ -42,6 +44,13 @@ class HashIndex:
 
     def __len__(self) -> int:
         return len(self.hashes)
+
+    @cached_property
+    def words(self) -> tuple[int, int, int, int, int]:
+        """The index as a row of the kernel's table of segments; no longer valid than the index."""
+        shift = 65 - (len(self.starts) - 1).bit_length()
+        hashes, rows, starts = (address(a) for a in (self.hashes, self.rows, self.starts))
+        return hashes, rows, starts, shift, len(self)
 
     def validate(self) -> None:
         """Check the invariants that probes rely on."""

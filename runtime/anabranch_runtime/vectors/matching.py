@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_runtime.vectors import kernels
-from anabranch_runtime.vectors.gather import address, pick
+from anabranch_runtime.vectors.gather import pick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
 
 def described(indexes: Sequence[HashIndex]) -> Ints:
     """The indexes as :func:`match` wants them; they must outlive what is returned."""
-    return np.array([_described(index) for index in indexes], np.int64).reshape(-1, 5)
+    return np.array([index.words for index in indexes], np.int64).reshape(-1, 5)
 
 
 def match(
@@ -119,10 +119,3 @@ def match(
     return Matches(
         *kernels.match(probes.hashes, probes.order, indexes, columns, lows, highs, arrival)
     )
-
-
-def _described(index: HashIndex) -> tuple[int, int, int, int, int]:
-    shift = 65 - (len(index.starts) - 1).bit_length()
-    arrays = (index.hashes, index.rows, index.starts)
-    first, second, third = (address(a) for a in arrays)
-    return first, second, third, shift, len(index)
