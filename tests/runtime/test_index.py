@@ -110,6 +110,12 @@ def test_indexes_of_many_ranges(distinct: int) -> None:
     assert _entries(index) == _stable(hashes)
 
 
+def test_an_index_of_millions() -> None:
+    # Large enough that memory which is freed is given back, so that using it all the same is fatal.
+    index = build_index(KeyVector(_random(5_000_000, 1 << 40, 5), None, exact=True))
+    index.validate()
+
+
 @pytest.mark.parametrize("rows", [100, 60_000])
 def test_heavy_keys_of_one_bucket_are_sorted_in_the_end(rows: int) -> None:
     hashes = np.tile(np.array([5 << 8, 4 << 8, 6 << 8, 1], dtype=np.uint64), rows)

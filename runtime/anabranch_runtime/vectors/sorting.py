@@ -43,13 +43,23 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
         hashes and rows, whether no hash occurs twice, and whether they are sorted: not where many
         equal hashes share a bucket with others.
     """
+    if bits <= _NEAR:
+        return _settle(hashes, rows, np.full(1, len(hashes), np.uint32), bits, starts)
+    hashes, rows, ends = _spread(hashes, rows, bits - _NEAR)
+    return _settle(hashes, rows, ends, bits, starts)
+
+
+@njit(cache=True, nogil=True)
+def _settle(
+    hashes: U64, rows: U32, ends: U32, bits: int, starts: U32
+) -> tuple[U64, U32, bool, bool]:
+    """The same for entries that lie in ranges of buckets, each of which ends where ``ends`` says.
+
+    A function of its own also because Numba frees what is no longer named, though its address may
+    still be in use: a caller's arrays stay.
+    """
     n = len(hashes)
-    if bits > _NEAR:
-        hashes, rows, ends = _spread(hashes, rows, bits - _NEAR)
-        span = 1 << _NEAR
-    else:
-        ends = np.full(1, n, np.uint32)
-        span = 1 << bits
+    span = (1 << bits) // len(ends)
     sorted_hashes, sorted_rows = np.empty(n, np.uint64), np.empty(n, np.uint32)
     shift = np.uint64(64 - bits)
     from_hashes, from_rows = np.int64(hashes.ctypes.data), np.int64(rows.ctypes.data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -55,12 +56,16 @@ def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
     benchmark.options(parser)
     options = parser.parse_args(arguments)
     load = os.getloadavg()
-    with tempfile.TemporaryDirectory(prefix=f"anabranch-{benchmark.name}-") as folder:
-        try:
-            found = benchmark.measure(options, Path(folder))
-        except (WrongResultError, ClientError, TimeoutError) as error:
-            tell(f"no figures for {benchmark.name}: {error}")
-            return 1
+    home = Path(tempfile.mkdtemp(prefix=f"anabranch-{benchmark.name}-"))
+    try:
+        found = benchmark.measure(options, home)
+    except (WrongResultError, ClientError, TimeoutError) as error:
+        tell(f"no figures for {benchmark.name}: {error}; {home} is kept")
+        return 1
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    shutil.rmtree(home)
     settings = {name: value for name, value in vars(options).items() if name != "json"}
     entry = document("runtime", settings, load) | {"part": benchmark.name} | found
     if options.json:
