@@ -11,7 +11,7 @@ from anabranch_runtime.state.measures import Bounds
 if TYPE_CHECKING:
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.layout import StoreLayout
-    from anabranch_runtime.state.segment import Merge, Segment
+    from anabranch_runtime.state.segment import Segment
     from anabranch_runtime.state.slices import Slice
 
 
@@ -48,7 +48,6 @@ class BatchContext:
         clock: microseconds that the pipeline had been running when the batch started; None:
             event time is the clock (``state.idleness``).
         failed: active queries of the ruleset that have failed in an earlier batch.
-        merges: compaction work; task ``i`` of ``n`` takes every ``n``-th.
         backfill: background work on an MIR's past, if there is any.
         bounds: what has been measured so far, as far as tasks need to know it.
     """
@@ -67,7 +66,6 @@ class BatchContext:
     visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)
     activated: dict[str, int] = field(default_factory=dict)
     stores: dict[str, StoreLayout] = field(default_factory=dict)
-    merges: tuple[Merge, ...] = ()
     bounds: Bounds = field(default_factory=Bounds)
     clock: int | None = None
     failed: frozenset[str] = frozenset()

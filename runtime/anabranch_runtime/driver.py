@@ -21,6 +21,7 @@ import structlog
 from anabranch_planner.exchange import Boundary, Mode, Progress
 from anabranch_planner.ruleset import store_from_json
 from anabranch_planner.sinks import SinkKind
+from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.failed_queries import failed, take_out, withdraw
@@ -38,12 +39,12 @@ from anabranch_runtime.state.access import accesses
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
 from anabranch_runtime.state.choices import Choice, Choices
 from anabranch_runtime.state.claim import identify, lost
-from anabranch_runtime.state.layout import StoreLayout
+from anabranch_runtime.state.layout import Layout, StoreLayout
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
 from anabranch_runtime.state.recovery import recover
-from anabranch_runtime.state.retention import FANOUT, drop_unused, expire, merges, watermarks
+from anabranch_runtime.state.retention import FANOUT, drop_unused, expire, watermarks
 from anabranch_runtime.state.rulesets import Rulesets
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.state.verify import Verify
@@ -128,6 +129,8 @@ class Driver:
     _reported: int = field(init=False, default=-1)
     #: Who may add writers that this module knows nothing of (``pipeline``).
     publisher: Publisher = field(init=False)
+    #: By itself it merges between batches; who can do better says so (``pipeline``).
+    compactor: Compactor = field(init=False)
     _tails: Tails = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
@@ -161,6 +164,7 @@ class Driver:
         url, keys, results = self.control.url, self.control.keys, self.settings.results
         writers = local_writers(url=url, namespace=keys.namespace, state=self.settings.state)
         self.publisher = Publisher(results, self.state.next_batch, writers)
+        self.compactor = Compactor(self.settings.state)
         self._tails = Tails(url, keys, results)
         live = self.settings.mode is Mode.LIVE
         self._valve = Valve(self.control, self.settings.target_latency if live else None)
@@ -365,11 +369,12 @@ class Driver:
             state = take_out(state, ruleset, failures)
             ruleset = without(ruleset, frozenset(failures))
             state = drop_unused(state, ruleset, accesses(state, ruleset))
-        state = expire(state, ruleset)
+        state = self.compactor.settle(expire(state, ruleset))
         state = replace(state, offsets=self._offsets)
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self.compactor.settled(state)
         self._samples.add(reports)
         self._forget(reports)
         self._last_seconds = time.perf_counter() - started
@@ -378,6 +383,8 @@ class Driver:
         self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
         self.publisher.retry()
         clear_staging(self.settings.results)
+        layout = Layout(ruleset, _layouts(state))
+        self.compactor.begin(state, ruleset, layout, self.settings.fanout)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
             # Planned without it at the end of this epoch, active after the next.
@@ -492,8 +499,7 @@ class Driver:
             access=access,
             visible={q.id: _limits(state.queries[q.id], q.members) for q in ruleset.queries},
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
-            stores={name: _layout(name, store) for name, store in state.stores.items()},
-            merges=merges(state, ruleset, self.settings.fanout),
+            stores=_layouts(state),
             bounds=bounds(state, self._samples),
             backfill=backfill.next_slice(state, ruleset),
         )
@@ -571,6 +577,10 @@ def _limits(
         if seen.batch > 0 or seen.event_time is not None:
             limits[label] = (seen.batch, seen.event_time)
     return limits
+
+
+def _layouts(state: State) -> dict[str, StoreLayout]:
+    return {name: _layout(name, store) for name, store in state.stores.items()}
 
 
 def _layout(name: str, store: StoreState) -> StoreLayout:

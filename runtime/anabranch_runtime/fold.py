@@ -44,7 +44,7 @@ def fold(
         next_batch=context.batch + 1,
         streams=pass_time(state.streams, streams, clock),
         clock=clock,
-        stores=_stores(state, context, reports),
+        stores=_stores(state, reports),
         queries={
             name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
             for name, q in state.queries.items()
@@ -125,25 +125,16 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     return streams
 
 
-def _stores(
-    state: State, context: BatchContext, reports: Sequence[TaskReport]
-) -> dict[str, StoreState]:
+def _stores(state: State, reports: Sequence[TaskReport]) -> dict[str, StoreState]:
     fresh: dict[str, list[Segment]] = {}
     for report in reports:
         for document in report.segments:
             segment = Segment.from_json(document)
             fresh.setdefault(segment.store, []).append(segment)
-    gone = {
-        segment
-        for report in reports
-        for number in report.merged
-        for segment in context.merges[number].segments
+    return {
+        name: replace(store, segments=(*store.segments, *fresh.get(name, ())))
+        for name, store in state.stores.items()
     }
-    stores = {}
-    for name, store in state.stores.items():
-        kept = [s for s in store.segments if s not in gone] if gone else list(store.segments)
-        stores[name] = replace(store, segments=(*kept, *fresh.get(name, ())))
-    return stores
 
 
 def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeCounts]:

@@ -1,4 +1,6 @@
-"""A batch as a Spark job: one barrier stage whose tasks exchange segments between levels."""
+"""Spark's jobs: a batch, one barrier stage whose tasks exchange segments between levels; and on a
+cluster a merge, which is a job of one task beside it.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,24 @@ import pyarrow as pa
 
 from anabranch_planner.plain import plain
 from anabranch_runtime.context import exchange_directory
+from anabranch_runtime.errors import StateError
 from anabranch_runtime.sources.blocks import read_blocks, read_pieces
 from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import TaskReport, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pyspark import RDD
+    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame
 
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.sources.feed import Piece
+    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.task.compact import Compaction
 
 REPORT = "report string"
 
@@ -58,6 +64,27 @@ def run_batch_over(
 
     rows = blocks.mapInArrow(work, REPORT, barrier=True).collect()
     return [_report(json.loads(row.report)) for row in rows]
+
+
+def on_cluster(spark: SparkContext) -> Callable[[Compaction], Segment]:
+    """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
+    has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
+    """
+
+    def work(compaction: Compaction) -> Segment:
+        (found,) = spark.parallelize([compaction], 1).map(_compacted).collect()
+        if isinstance(found, StateError):
+            raise found
+        return found
+
+    return work
+
+
+def _compacted(work: Compaction) -> Segment | StateError:
+    try:
+        return compact(work)
+    except StateError as error:
+        return error
 
 
 def _task(context: BatchContext, shares: Sequence[Sequence[Piece]], blocks: Iterable[Block]) -> str:

@@ -28,16 +28,18 @@ from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Keys, Mode
 from anabranch_planner.feeds import FEEDS
 from anabranch_planner.sinks import SinkKind
+from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.interpreter import worker_interpreter
-from anabranch_runtime.job import run_batch, run_batch_over
+from anabranch_runtime.job import on_cluster, run_batch, run_batch_over
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.sources.spark_stream import spark_blocks
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
+from anabranch_runtime.task.compact import compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -196,6 +198,8 @@ class Pipeline:
         session = spark_session(self.master)
         warm_up(session)
         self._add_writers(session, driver)
+        work = compact if self.master.startswith("local") else on_cluster(session.sparkContext)
+        driver.compactor = Compactor(self.settings.state, work, beside=True)
         try:
             while not self.control.stop_requested():
                 records = self.control.streams()
@@ -212,6 +216,7 @@ class Pipeline:
                 driver.report("failed", str(error))
             raise
         finally:
+            driver.compactor.close()
             # A JVM that has gone can't be stopped, and what it took along is the error to tell.
             with contextlib.suppress(Py4JError, ConnectionError):
                 session.stop()

@@ -38,8 +38,6 @@ class Watch:
     def done(self, context: BatchContext, rules: Ruleset, reports: Sequence[TaskReport]) -> None:
         """An attempt at a batch was made; it need not be the last."""
         happened = set(_of_rules(rules)) | set(_of_context(context, rules))
-        if any(r.merged for r in reports):
-            happened.add("merge")
         if context.backfill is not None:
             happened.add("backfill")
         if any(r.backfill_merged for r in reports):
@@ -137,6 +135,8 @@ class Watch:
             if store.backfill is not None and name not in state.stores:
                 self.events["backfill dropped"] += 1
         now = state.next_batch - 1
+        if self._before is not None and _merged(state) - _merged(self._before):
+            self.events["merge"] += 1
         for name, store in state.stores.items():
             if store.open_since is not None and store.intervals:
                 self.events["layout taken up again"] += 1
@@ -157,6 +157,11 @@ class Watch:
             self.events[f"{'relation' if base else 'MIR'} introduced again"] += 1
         self._there = there
         self._known |= there
+
+
+def _merged(state: State) -> set[str]:
+    """The packs with segments that were merged and are probed."""
+    return {s.path for store in state.stores.values() for s in store.segments if s.level > 0}
 
 
 def _first(store: StoreState, now: int) -> int:

@@ -117,7 +117,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Segments of one store partition that become one in the background of this batch."""
+    """Segments of one store partition that become one."""
 
     segments: tuple[Segment, ...]
 
@@ -312,7 +312,19 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
     Raises:
         StateError: its pack is missing, or too short.
     """
-    buffer = _mapped(root, segment.path)
+    return _reader(segment, _mapped(root, segment.path))
+
+
+def read_segment(root: str, segment: Segment) -> SegmentReader:
+    """The same, for once: nothing is cached.
+
+    Raises:
+        StateError: its pack is missing, or too short.
+    """
+    return _reader(segment, _map(root, segment.path))
+
+
+def _reader(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
     end = max(o + n for o, n, _ in (segment.data, *(b for _, _, x in segment.indexes for b in x)))
     if buffer.size < end:
         raise StateError(
@@ -325,6 +337,10 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
 
 @lru_cache(maxsize=1024)
 def _mapped(root: str, path: str) -> pa.Buffer:
+    return _map(root, path)
+
+
+def _map(root: str, path: str) -> pa.Buffer:
     try:
         with pa.memory_map(str(Path(root) / path)) as file:
             return file.read_buffer()

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch_planner.model import AttrRef, Label
-from anabranch_planner.ruleset import StoreId, arrival_edge
+from anabranch_planner.ruleset import arrival_edge
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.ownership import ownership, without
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.state.layout import Layout, base_layout
-from anabranch_runtime.state.segment import PackWriter, Segment, open_segment
-from anabranch_runtime.state.stores import combination_rows, insert, merge
+from anabranch_runtime.state.segment import PackWriter, Segment
+from anabranch_runtime.state.stores import combination_rows, insert
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import fill_slice
 from anabranch_runtime.task.failures import EVALUATION, FailureNote, Failures
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.model import RelationId
-    from anabranch_planner.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset
+    from anabranch_planner.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.sources.blocks import Block
@@ -66,7 +66,6 @@ class TaskReport:
     """What one task of a batch did; travels to the driver as JSON."""
 
     segments: list[dict[str, Any]] = field(default_factory=list)
-    merged: list[int] = field(default_factory=list)
     streams: dict[str, dict[str, Any]] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -171,8 +170,6 @@ class _Task:
             for writer in self.writers.values():
                 writer.close()
             self._write_late(arrivals)
-        with self._phase("store"):
-            self._merges()
         if context.backfill is not None:
             with self._phase("backfill"):
                 self._backfill(context.backfill)
@@ -200,25 +197,6 @@ class _Task:
                 self._sketch(relation, arrivals.tables[relation], cache)
         self.report.segments += [s.to_json() for s in writer.segments]
         return writer.segments
-
-    def _merges(self) -> None:
-        """This task's share of the merges, as one pack: last, when nobody waits for it."""
-        mine = range(self.task, len(self.context.merges), self.tasks)
-        if not mine:
-            return
-        with self._pack("merged") as writer:
-            for number in mine:
-                self._merge(writer, number)
-        self.report.segments += [s.to_json() for s in writer.segments]
-
-    def _merge(self, writer: PackWriter, number: int) -> None:
-        segments = self.context.merges[number].segments
-        reach(Point.MERGING)
-        readers = [open_segment(self.context.root, s) for s in segments]
-        for reader in readers:
-            reader.verify()
-        merge(writer, self.layout, self.layout.specs[StoreId(segments[0].store)], readers)
-        self.report.merged.append(number)
 
     def _store_combinations(self, level: int) -> list[Segment]:
         if not self.combinations:

@@ -1,0 +1,180 @@
+"""Compaction beside the stream: batches go on while segments become fewer.
+
+A probe asks every segment of a store, so segments are merged: ``fanout`` of one level, the oldest
+first, become one of the next, which is a tiered LSM tree. A merge may take as long as several
+batches. So it is no part of any: it runs in a thread of its own, over segments that never change,
+and what it has written replaces its parts in the manifest of whichever batch commits next. Until
+then, and after a kill at any moment, it is a file that nobody names.
+
+On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
+On a cluster it waits for a Spark job that does it (``pipeline``).
+
+The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
+level, the next batch waits until the merge that is under way has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.retention import merges
+from anabranch_runtime.task.compact import Compaction, compact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.state.layout import Layout
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.segment import Merge, Segment
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: So many times the fanout's segments of one level make the next batch wait.
+STALL = 4
+#: How much the thread yields to everybody else (Linux: a thread has a priority of its own).
+_NICE = 10
+
+
+@dataclass(slots=True)
+class Compactor:
+    """What is being merged, and what has been and waits for a commit.
+
+    Attributes:
+        root: the state directory.
+        work: does one merge.
+        beside: in a thread; else at once, so that a run depends on nothing but its input.
+        leaving: set once nothing more is to be begun (:meth:`close`).
+    """
+
+    root: Path
+    work: Callable[[Compaction], Segment] = compact
+    beside: bool = False
+    leaving: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
+    #: How many of these :meth:`settle` has seen; the thread goes on adding to them.
+    _seen: int = 0
+
+    def settle(self, state: State) -> State:
+        """``state`` with merged segments in the place of their parts.
+
+        A merge of which a part has gone meanwhile (expired, or its store dropped) counts for
+        nothing. The caller commits the result and then says so (:meth:`settled`).
+
+        Raises:
+            StateError: a part that is still needed can't be read.
+        """
+        stores = dict(state.stores)
+        self._seen = len(self._done)
+        for merge, outcome in self._done[: self._seen]:
+            store = stores.get(_store(merge))
+            if store is None or not set(merge.segments) <= set(store.segments):
+                continue
+            if isinstance(outcome, StateError):
+                raise outcome
+            found = _replaced(store.segments, merge, outcome)
+            stores[outcome.store] = replace(store, segments=found)
+        return replace(state, stores=stores)
+
+    def settled(self, state: State) -> None:
+        """``state`` is committed: forget what :meth:`settle` has seen; files that it did not take
+        are deleted.
+        """
+        named = {s.path for store in state.stores.values() for s in store.segments}
+        for _, outcome in self._done[: self._seen]:
+            if not isinstance(outcome, StateError) and outcome.path not in named:
+                (self.root / outcome.path).unlink(missing_ok=True)
+        del self._done[: self._seen]
+        self._seen = 0
+
+    def begin(self, state: State, ruleset: Ruleset, layout: Layout, fanout: int) -> None:
+        """Merge what there is to merge of ``state``, unless that is going on; returns at once,
+        unless compaction is far behind.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            if _most(state, ruleset) < STALL * fanout:
+                return
+            started = time.perf_counter()
+            self._thread.join()
+            waited = round(time.perf_counter() - started, 3)
+            _LOG.warning("a batch waited for compaction", seconds=waited)
+        if self._done:
+            return
+        found = merges(state, ruleset, fanout)
+        if not found:
+            return
+        if not self.beside:
+            self._run(found, layout)
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(found, layout), name="compaction", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wait for the merge that is under way; what it writes is of no use any more."""
+        self.leaving.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, found: Sequence[Merge], layout: Layout) -> None:
+        if self.beside:
+            with contextlib.suppress(OSError, AttributeError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        for merge in found:
+            if self.leaving.is_set():
+                return
+            pack = f"segments/merged-{uuid.uuid4().hex}.pack"
+            started = time.perf_counter()
+            try:
+                segment = self.work(Compaction(str(self.root), pack, merge, layout))
+            except StateError as error:
+                self._done.append((merge, error))
+            except Exception as error:
+                if not self.beside:
+                    raise
+                # Spark's, say: nothing has been changed, and the next batch tries again.
+                _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
+            else:
+                self._done.append((merge, segment))
+                _LOG.info(
+                    "merged",
+                    store=segment.store,
+                    partition=segment.partition,
+                    level=segment.level,
+                    rows=segment.rows,
+                    ms=round(1e3 * (time.perf_counter() - started)),
+                )
+
+
+def _store(merge: Merge) -> str:
+    return merge.segments[0].store
+
+
+def _replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
+    """``segments`` with ``by`` in the place of the first of its parts."""
+    parts = set(merge.segments)
+    at = min(i for i, s in enumerate(segments) if s in parts)
+    return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
+
+
+def _most(state: State, ruleset: Ruleset) -> int:
+    """Segments of the level of a store partition that has most of one."""
+    counts = Counter(
+        (spec.id, s.partition, s.level)
+        for spec in ruleset.stores
+        for s in state.stores[spec.id].segments
+    )
+    return max(counts.values(), default=0)

@@ -1,0 +1,236 @@
+"""Compaction beside the stream: what replaces what, and when it does not."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime.compactor import STALL, Compactor
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.layout import Layout
+from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.state.manifest import State
+from tests.support.states import RS, rules, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.task.compact import Compaction
+
+RULES = rules(0, {"q": RS})
+LAYOUT = Layout(RULES, {})
+PATIENCE = 20
+
+
+def stored(numbers: Iterable[int], store: str = "R/1") -> State:
+    """A state whose ``store`` has a segment of each of these batches."""
+    state = replace(enter_epoch(State(), RULES, 0), next_batch=100)
+    return holding(state, *(segment(store, (n, n)) for n in numbers), store=store)
+
+
+def holding(state: State, *segments: Segment, store: str = "R/1") -> State:
+    """``state`` with these segments in ``store``."""
+    found = replace(state.stores[store], segments=segments)
+    return replace(state, stores={**state.stores, store: found})
+
+
+def spans(state: State, store: str = "R/1") -> list[tuple[int, int]]:
+    """The batches of each segment."""
+    return [(s.first_batch, s.last_batch) for s in state.stores[store].segments]
+
+
+@dataclass
+class Worker:
+    """Merges by writing an empty file; stands still while it is not ``free``."""
+
+    root: Path
+    free: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+    done: list[Compaction] = field(default_factory=list)
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def __call__(self, work: Compaction) -> Segment:
+        self.begun.release()
+        assert self.free.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        parts = work.merge.segments
+        (self.root / work.pack).parent.mkdir(exist_ok=True)
+        (self.root / work.pack).touch()
+        self.done.append(work)
+        span = (parts[0].first_batch, parts[-1].last_batch)
+        found = segment(parts[0].store, span, level=1 + parts[0].level)
+        return replace(found, path=work.pack)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path)
+
+
+def packs(root: Path) -> int:
+    return len(list((root / "segments").glob("*")))
+
+
+def ended() -> None:
+    """Wait until no compaction is under way."""
+    for thread in threading.enumerate():
+        if thread.name == "compaction":
+            thread.join(PATIENCE)
+
+
+def begin(compactor: Compactor, state: State, fanout: int = 3) -> None:
+    compactor.begin(state, RULES, LAYOUT, fanout)
+
+
+def commit(compactor: Compactor, state: State) -> State:
+    """What a batch commits that has added nothing."""
+    found = compactor.settle(state)
+    compactor.settled(found)
+    return found
+
+
+def test_batches_go_on_while_segments_are_merged(worker: Worker, tmp_path: Path) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    state = stored(range(4))
+    begin(compactor, state)
+    assert worker.begun.acquire(timeout=PATIENCE)
+    for batch in range(4, 7):
+        newer = segment("R/1", (batch, batch))
+        state = commit(compactor, holding(state, *state.stores["R/1"].segments, newer))
+        begin(compactor, state)
+    assert spans(state) == [(n, n) for n in range(7)]
+    worker.free.set()
+    compactor.close()
+    state = commit(compactor, state)
+    # Only one merge was under way, of the oldest; its place is where its parts were.
+    assert spans(state) == [(0, 2), (3, 3), (4, 4), (5, 5), (6, 6)]
+    assert [s.level for s in state.stores["R/1"].segments] == [1, 0, 0, 0, 0]
+    assert packs(tmp_path) == 1
+
+
+def test_without_a_thread_a_merge_is_done_at_once(worker: Worker, tmp_path: Path) -> None:
+    worker.free.set()
+    compactor = Compactor(tmp_path, worker)
+    begin(compactor, stored(range(3)))
+    assert spans(commit(compactor, stored(range(5)))) == [(0, 2), (3, 3), (4, 4)]
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+def test_a_merge_of_what_has_gone_counts_for_nothing(
+    gone: int, worker: Worker, tmp_path: Path
+) -> None:
+    worker.free.set()
+    compactor = Compactor(tmp_path, worker)
+    state = stored(range(3))
+    begin(compactor, state)
+    assert packs(tmp_path) == 1
+    left = [s for s in state.stores["R/1"].segments if s.first_batch != gone]
+    state = commit(compactor, holding(state, *left))
+    assert spans(state) == [(n, n) for n in range(3) if n != gone]
+    assert packs(tmp_path) == 0
+
+
+def test_a_merge_of_a_store_that_was_dropped_counts_for_nothing(
+    worker: Worker, tmp_path: Path
+) -> None:
+    worker.free.set()
+    compactor = Compactor(tmp_path, worker)
+    state = stored(range(3))
+    begin(compactor, state)
+    commit(compactor, replace(state, stores={}))
+    assert packs(tmp_path) == 0
+
+
+def test_what_was_not_committed_is_offered_again(worker: Worker, tmp_path: Path) -> None:
+    worker.free.set()
+    compactor = Compactor(tmp_path, worker)
+    state = stored(range(3))
+    begin(compactor, state)
+    for _ in range(3):
+        assert spans(compactor.settle(state)) == [(0, 2)]
+    assert spans(commit(compactor, state)) == [(0, 2)]
+    assert packs(tmp_path) == 1
+
+
+def test_what_is_done_while_a_batch_commits_waits_for_the_next(
+    worker: Worker, tmp_path: Path
+) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    state = stored(range(3))
+    begin(compactor, state)
+    committed = compactor.settle(state)
+    worker.free.set()
+    compactor.close()
+    compactor.settled(committed)
+    assert packs(tmp_path) == 1
+    begin(compactor, committed)
+    assert spans(commit(compactor, committed)) == [(0, 2)]
+    assert packs(tmp_path) == 1
+
+
+def test_a_damaged_part_is_an_error_where_it_is_still_needed(
+    worker: Worker, tmp_path: Path
+) -> None:
+    worker.free.set()
+    worker.error = StateError("damaged-segment", "it is damaged")
+    state = stored(range(3))
+    compactor = Compactor(tmp_path, worker)
+    begin(compactor, state)
+    with pytest.raises(StateError, match="it is damaged"):
+        compactor.settle(state)
+    expired = holding(state, *state.stores["R/1"].segments[1:])
+    assert spans(commit(compactor, expired)) == [(1, 1), (2, 2)]
+    worker.error = None
+    begin(compactor, state)
+    assert spans(commit(compactor, state)) == [(0, 2)]
+
+
+def test_what_failed_for_other_reasons_is_tried_again(worker: Worker, tmp_path: Path) -> None:
+    worker.free.set()
+    worker.error = ConnectionError("the executor has gone")
+    state = stored(range(3))
+    compactor = Compactor(tmp_path, worker, beside=True)
+    begin(compactor, state)
+    ended()
+    assert spans(commit(compactor, state)) == [(n, n) for n in range(3)]
+    worker.error = None
+    begin(compactor, state)
+    ended()
+    assert spans(commit(compactor, state)) == [(0, 2)]
+
+
+def test_a_batch_waits_for_compaction_that_is_far_behind(worker: Worker, tmp_path: Path) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    begin(compactor, stored(range(3)))
+    assert worker.begun.acquire(timeout=PATIENCE)
+    begin(compactor, stored(range(3 * STALL - 1)))
+
+    waiting = threading.Thread(target=begin, args=(compactor, stored(range(3 * STALL))))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    worker.free.set()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+    assert spans(commit(compactor, stored(range(3 * STALL))))[0] == (0, 2)
+
+
+def test_who_leaves_begins_nothing_more(worker: Worker, tmp_path: Path) -> None:
+    state = stored(range(3))
+    both = stored(range(3), "S/1").stores["S/1"]
+    state = replace(state, stores={**state.stores, "S/1": both})
+    compactor = Compactor(tmp_path, worker, beside=True)
+    begin(compactor, state)
+    assert worker.begun.acquire(timeout=PATIENCE)
+    closing = threading.Thread(target=compactor.close)
+    closing.start()
+    assert compactor.leaving.wait(PATIENCE)
+    worker.free.set()
+    closing.join(PATIENCE)
+    assert len(worker.done) == 1
