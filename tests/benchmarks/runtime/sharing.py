@@ -44,16 +44,19 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--epoch-batches", type=int, default=2)
     parser.add_argument("--mode", choices=["step", "live"], default="step")
-    parser.add_argument("--runs", type=int, default=5, help="rounds")
+    parser.add_argument(
+        "--runs", type=int, nargs="+", default=[5], help="rounds, per scale; the last goes on"
+    )
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """All workloads, one after the other."""
     found = []
-    for scale in options.scale:
+    for number, scale in enumerate(options.scale):
+        rounds = options.runs[min(number, len(options.runs) - 1)]
         streams = tpch.generate(made(home / f"input-{scale:g}"), scale, options.batches)
         for count in options.queries:
-            found.append(_workload(options, streams, scale, WORKLOADS[count], home / "run"))
+            found.append(_workload(options, streams, scale, rounds, WORKLOADS[count], home / "run"))
         shutil.rmtree(home / f"input-{scale:g}")
     return {"workloads": found}
 
@@ -62,11 +65,12 @@ def _workload(
     options: argparse.Namespace,
     streams: Sequence[RecordedStream],
     scale: float,
+    rounds: int,
     queries: Sequence[DemoQuery],
     home: Path,
 ) -> dict[str, Any]:
     runs: dict[str, list[SystemRun]] = {name: [] for name in options.optimizers}
-    for number in range(options.runs):
+    for number in range(rounds):
         for name in options.optimizers:
             one = Configuration(options.mode, options.batches, options.epoch_batches, name)
             try:
