@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client import cli_remote, cli_results, render
+from anabranch_client import cli_remote, cli_results, cli_state, render
 from anabranch_client.cli_context import Guarded, Json, interruptible, stderr
 from anabranch_client.demo import MIN_BATCHES, check, demo_scenario, demo_summary
 from anabranch_client.errors import ClientError
@@ -38,6 +38,7 @@ app.add_typer(cli_remote.queries, name="query")
 app.add_typer(cli_remote.epochs, name="epochs")
 app.add_typer(cli_remote.plans, name="plan")
 app.add_typer(cli_remote.planning, name="settings")
+app.add_typer(cli_state.state, name="state")
 
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)

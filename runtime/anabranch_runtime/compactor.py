@@ -28,6 +28,7 @@ import structlog
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.retention import merges
+from anabranch_runtime.state.segment import Merge
 from anabranch_runtime.task.compact import Compaction, compact
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.segment import Merge, Segment
+    from anabranch_runtime.state.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -122,6 +123,14 @@ class Compactor:
             target=self._run, args=(found, layout), name="compaction", daemon=True
         )
         self._thread.start()
+
+    def rewrite(self, state: State, ruleset: Ruleset, layout: Layout) -> None:
+        """Merge the segments of each store partition into one, at once."""
+        parts: dict[tuple[str, int], list[Segment]] = {}
+        for spec in ruleset.stores:
+            for segment in state.stores[spec.id].segments:
+                parts.setdefault((spec.id, segment.partition), []).append(segment)
+        self._run([Merge(tuple(found)) for found in parts.values() if len(found) > 1], layout)
 
     def close(self) -> None:
         """Wait for the merge that is under way; what it writes is of no use any more."""

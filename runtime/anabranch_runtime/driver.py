@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_planner.exchange import Boundary, Mode, Progress
-from anabranch_planner.ruleset import store_from_json
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.context import BatchContext, exchange_directory
@@ -39,7 +38,7 @@ from anabranch_runtime.state.access import accesses
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
 from anabranch_runtime.state.choices import Choice, Choices
 from anabranch_runtime.state.claim import identify, lost
-from anabranch_runtime.state.layout import Layout, StoreLayout
+from anabranch_runtime.state.layout import Layout, layouts
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
     from anabranch_runtime.state.checkpoint import Repair
-    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.worker import TaskReport
 
     Job = Callable[[BatchContext], list[TaskReport]]
@@ -383,7 +382,7 @@ class Driver:
         self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
         self.publisher.retry()
         clear_staging(self.settings.results)
-        layout = Layout(ruleset, _layouts(state))
+        layout = Layout(ruleset, layouts(state))
         self.compactor.begin(state, ruleset, layout, self.settings.fanout)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
@@ -499,7 +498,7 @@ class Driver:
             access=access,
             visible={q.id: _limits(state.queries[q.id], q.members) for q in ruleset.queries},
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
-            stores=_layouts(state),
+            stores=layouts(state),
             bounds=bounds(state, self._samples),
             backfill=backfill.next_slice(state, ruleset),
         )
@@ -577,14 +576,3 @@ def _limits(
         if seen.batch > 0 or seen.event_time is not None:
             limits[label] = (seen.batch, seen.event_time)
     return limits
-
-
-def _layouts(state: State) -> dict[str, StoreLayout]:
-    return {name: _layout(name, store) for name, store in state.stores.items()}
-
-
-def _layout(name: str, store: StoreState) -> StoreLayout:
-    spec = store_from_json(store.spec)
-    return StoreLayout(
-        name, spec.members, spec.partition, spec.partitions, store.is_base, store.filter
-    )

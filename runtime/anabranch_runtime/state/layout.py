@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch_planner.model import AttrRef, Label, RelationId
+from anabranch_planner.ruleset import store_from_json
 from anabranch_runtime.state.segment import IndexKey
 from anabranch_runtime.vectors.expressions import evaluate
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         StoreSpec,
         StreamSpec,
     )
+    from anabranch_runtime.state.manifest import State, StoreState
 
 
 class Columns(Protocol):
@@ -60,6 +62,18 @@ class StoreLayout:
         """The index that answers ``key``."""
         names = tuple(self.column(k.build.label, k.build.attribute) for k in key)
         return IndexKey(names, tuple(k.type for k in key))
+
+
+def layouts(state: State) -> dict[str, StoreLayout]:
+    """The layouts of all of a state's stores."""
+    return {name: _layout(name, store) for name, store in state.stores.items()}
+
+
+def _layout(name: str, store: StoreState) -> StoreLayout:
+    spec = store_from_json(store.spec)
+    return StoreLayout(
+        name, spec.members, spec.partition, spec.partitions, store.is_base, store.filter
+    )
 
 
 def base_layout(relation: RelationId) -> StoreLayout:

@@ -102,6 +102,16 @@ class Rulesets:
         return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
 
+def kept_ruleset(root: Path, epoch: int) -> Ruleset | None:
+    """The ruleset of ``epoch`` if the state directory has it.
+
+    Raises:
+        StateError: the file is damaged or of a later release.
+    """
+    path = _path(root / "rulesets", epoch)
+    return rulesets.from_json(read_document(path, KIND)) if path.exists() else None
+
+
 @lru_cache(maxsize=8)
 def task_ruleset(root: str, url: str, namespace: str, epoch: int) -> Ruleset:
     """The ruleset of ``epoch`` as a task gets it: from the state directory, or (should the file not
@@ -111,10 +121,8 @@ def task_ruleset(root: str, url: str, namespace: str, epoch: int) -> Ruleset:
         PipelineError: ``no-ruleset``: it did not come for a while.
         StateError: the file is damaged or of a later release.
     """
-    path = _path(Path(root) / "rulesets", epoch)
-    if path.exists():
-        return rulesets.from_json(read_document(path, KIND))
-    return fetch_ruleset(url, namespace, epoch)
+    kept = kept_ruleset(Path(root), epoch)
+    return fetch_ruleset(url, namespace, epoch) if kept is None else kept
 
 
 def _path(folder: Path, epoch: int) -> Path:

@@ -1,0 +1,100 @@
+"""``anabranch state``: what a pipeline's state directory holds, and taking care of it.
+
+The runtime knows what is in there; its command is run as a process, and this shows its answers.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch_client import render_state
+from anabranch_client.cli_context import Json
+from anabranch_client.errors import ClientError, ProcessError, UsageError
+from anabranch_client.render import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+state = typer.Typer(no_args_is_help=True, help="Look at stored state, verify it, compact it.")
+
+Where = Annotated[
+    Path,
+    typer.Option("--state", envvar="ANABRANCH_STORAGE", help="The pipeline's state directory."),
+]
+DEFAULT = Path(".anabranch/state")
+
+
+@state.command("ls")
+def state_ls(where: Where = DEFAULT, as_json: Json = False) -> None:
+    """List the stores: what they hold, how much, in how many segments, for which queries."""
+    found = ask(where, "ls")
+    _show(found, render_state.stores_table, as_json)
+
+
+@state.command("show")
+def state_show(
+    store: Annotated[str, typer.Argument(help="A store's name, as listed.")],
+    where: Where = DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Show one store with its segments."""
+    found = ask(where, "show", store)
+    _show(found, render_state.store_detail, as_json)
+
+
+@state.command("verify")
+def state_verify(where: Where = DEFAULT, as_json: Json = False) -> None:
+    """Compare all of the state with its checksums; exit code 1 if something is wrong."""
+    found = ask(where, "verify")
+    _show(found, render_state.verdict, as_json)
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
+@state.command("compact")
+def state_compact(where: Where = DEFAULT, as_json: Json = False) -> None:
+    """Merge each store's segments into one; the pipeline must be stopped."""
+    found = ask(where, "compact")
+    _show(found, render_state.compacted, as_json)
+
+
+def _show(
+    found: dict[str, Any], table: Callable[[dict[str, Any]], RenderableType], as_json: bool
+) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        print_table(table(found))
+
+
+def ask(where: Path, *command: str) -> dict[str, Any]:
+    """The runtime's answer.
+
+    Raises:
+        UsageError: the directory or the store can't be used.
+        ClientError: the state is damaged or in use.
+        ProcessError: the runtime is not installed, or died.
+    """
+    argv = [sys.executable, "-m", "anabranch_runtime.inspection", "--state", str(where), *command]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as cause:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ProcessError(
+            f"the state could not be looked at: {said[-1]}",
+            remedy="run this where the runtime is installed",
+        ) from cause
+    if "error" in found:
+        error = found["error"]
+        kind = UsageError if error["field"] else ClientError
+        raise kind(error["message"], field=error["field"], remedy=error["remedy"])
+    return found

@@ -1,0 +1,109 @@
+"""Stored state for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.markup import escape
+from rich.text import Text
+
+from anabranch_client.render import facts_table, number, size, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+
+def stores_table(found: Mapping[str, Any]) -> RenderableType:
+    """All stores, a line each, under what they take together."""
+    table = table_of("store", "of", "queries", "rows", "bytes", "indexes", "segments", "levels",
+                   right=("rows", "bytes", "indexes", "segments"))  # fmt: skip
+    for store in found["stores"]:
+        table.add_row(
+            escape(store["store"]),
+            escape(_of(store)),
+            escape(", ".join(store["queries"]) or "–"),
+            number(store["rows"]),
+            size(store["bytes"]),
+            size(store["index_bytes"]),
+            number(store["segments"]),
+            _levels(store),
+        )
+    return Group(_facts(found), table)
+
+
+def store_detail(store: Mapping[str, Any]) -> RenderableType:
+    """One store and its segments."""
+    facts = facts_table(
+        {
+            "store": store["store"],
+            "of": _of(store),
+            "streams": ", ".join(store["streams"]),
+            "filter": " AND ".join(store["filter"]) or None,
+            "partitions": store["partitions"],
+            "batches": ", ".join(_span(s) for s in store["batches"]) or None,
+            "grows": "yes" if store["growing"] else "no",
+            "queries": ", ".join(store["queries"]) or None,
+            "rows": number(store["rows"]),
+            "bytes": f"{size(store['bytes'])}, {size(store['index_bytes'])} of them indexes",
+        }
+    )
+    table = table_of("pack", "partition", "level", "rows", "bytes", "batches", "indexes",
+                   right=("partition", "level", "rows", "bytes"))  # fmt: skip
+    for part in store["parts"]:
+        indexes = (f"{i['key']}{' unique' if i['unique'] else ''}" for i in part["indexes"])
+        table.add_row(
+            escape(part["pack"].removeprefix("segments/")),
+            str(part["partition"]),
+            str(part["level"]),
+            number(part["rows"]),
+            size(part["bytes"]),
+            _span(part["batches"]),
+            escape(", ".join(indexes)),
+        )
+    return Group(facts, table)
+
+
+def verdict(found: Mapping[str, Any]) -> RenderableType:
+    """What verifying has found."""
+    read = f"{number(found['packs'])} packs, {size(found['bytes'])}"
+    if not found["problems"]:
+        return Text(f"whole: {read}", style="green")
+    lines = [f"{p['message']}: {p['remedy']}" for p in found["problems"]]
+    return Text("\n".join([f"damaged, of {read}:", *lines]), style="red")
+
+
+def compacted(found: Mapping[str, Any]) -> RenderableType:
+    """What compacting has done."""
+    before, after = number(found["segments_before"]), number(found["segments"])
+    return Text(f"{before} segments became {after}, {size(found['bytes'])}")
+
+
+def _facts(found: Mapping[str, Any]) -> RenderableType:
+    spare = f", and {size(found['spare_bytes'])} kept for going back"
+    return facts_table(
+        {
+            "state": found["state"],
+            "next batch": found["next_batch"],
+            "epoch": f"{found['epoch']} by ruleset {found['ruleset_epoch']}",
+            "live": size(found["bytes"]),
+            "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs{spare}",
+        }
+    )
+
+
+def _of(store: Mapping[str, Any]) -> str:
+    if store["of"] == "stream":
+        return f"stream {', '.join(store['streams'])}"
+    return f"join of {', '.join(store['members'])}"
+
+
+def _levels(store: Mapping[str, Any]) -> str:
+    return " ".join(f"{one['level']}:{one['segments']}" for one in store["levels"]) or "–"
+
+
+def _span(span: list[int]) -> str:
+    first, last = span
+    return str(first) if first == last else f"{first}–{last}"

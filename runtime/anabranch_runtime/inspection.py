@@ -1,0 +1,262 @@
+"""``python -m anabranch_runtime.inspection``: what a state directory holds, whether it is whole,
+and rewriting it as few segments; answers are JSON documents on standard output.
+
+Looking and verifying change nothing and may go on beside a running pipeline: they read the newest
+manifest. Compacting wants the directory for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from anabranch_planner.errors import StructuredError
+from anabranch_planner.ruleset import StoreId
+from anabranch_runtime.compactor import Compactor
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.ownership import ownership
+from anabranch_runtime.state.claim import exclusive
+from anabranch_runtime.state.layout import Layout, layouts
+from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
+from anabranch_runtime.state.rulesets import kept_ruleset
+from anabranch_runtime.state.verify import Verify, verify_packs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.state.segment import Segment
+
+
+def describe(root: Path) -> dict[str, Any]:
+    """The state in ``root``: where it stands, what it takes, and its stores; sizes in bytes.
+
+    ``disk_bytes`` are those of the packs that the newest manifest names: more than ``bytes`` where
+    a pack still holds segments that have been merged or dropped. ``spare_bytes`` are all others':
+    kept for going back to an older manifest, or left by whoever was killed.
+
+    Raises:
+        StateError: there is no state, or its manifest can't be read.
+    """
+    state = newest(root)
+    ruleset = kept_ruleset(root, state.ruleset_epoch)
+    named = packs_of(state)
+    sizes = {f"segments/{p.name}": _size(p) for p in (root / "segments").glob("*")}
+    disk = sum(size for path, size in sizes.items() if path in named)
+    return {
+        "state": str(root),
+        "next_batch": state.next_batch,
+        "epoch": state.epoch,
+        "ruleset_epoch": state.ruleset_epoch,
+        "bytes": state.bytes,
+        "packs": len(named),
+        "disk_bytes": disk,
+        "spare_bytes": sum(sizes.values()) - disk,
+        "stores": [
+            _store(name, store, state, ruleset) for name, store in sorted(state.stores.items())
+        ],
+    }
+
+
+def describe_store(root: Path, name: str) -> dict[str, Any]:
+    """One store with its segments, in the order in which they are probed.
+
+    Raises:
+        StateError: there is no such store.
+    """
+    state = newest(root)
+    store = state.stores.get(name)
+    if store is None:
+        raise StateError(
+            "unknown-store",
+            f"there is no store {name!r}",
+            field="store",
+            remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
+        )
+    found = _store(name, store, state, kept_ruleset(root, state.ruleset_epoch))
+    return {**found, "parts": [_segment(s) for s in store.segments]}
+
+
+def verify(root: Path) -> dict[str, Any]:
+    """Read every byte of every pack that the newest manifest names.
+
+    Returns:
+        How much was read, and per damaged or missing pack what is wrong and what can be done.
+    """
+    segments: dict[str, list[Segment]] = defaultdict(list)
+    for store in newest(root).stores.values():
+        for segment in store.kept:
+            segments[segment.path].append(segment)
+    problems = []
+    for path, parts in sorted(segments.items()):
+        try:
+            verify_packs(root, parts, Verify.FULL)
+        except StateError as error:
+            # A pipeline that runs meanwhile may not need it any more.
+            if path in packs_of(newest(root)):
+                problems.append({"pack": path, **_told(error)})
+    read = sum(s.bytes for parts in segments.values() for s in parts)
+    return {"packs": len(segments), "bytes": read, "problems": problems}
+
+
+def compact(root: Path) -> dict[str, Any]:
+    """Merge the segments of every store partition that the last ruleset has into one.
+
+    What older manifests name stays until batches have replaced these.
+
+    Raises:
+        StateError: the directory is in use, its ruleset is not there, or a segment is damaged.
+    """
+    newest(root)
+    with exclusive(root):
+        manifests = Manifests(root)
+        manifests.kept()  # So that it knows what they name.
+        state = newest(root)
+        before = _segments(state)
+        ruleset = kept_ruleset(root, state.ruleset_epoch)
+        if ruleset is None and before:
+            raise StateError(
+                "no-ruleset",
+                f"ruleset {state.ruleset_epoch}, which tells what indexes there are, is not kept",
+                remedy="start the pipeline once, so that it keeps its ruleset, and stop it",
+            )
+        if ruleset is not None:
+            compactor = Compactor(root)
+            compactor.rewrite(state, ruleset, Layout(ruleset, layouts(state)))
+            state = compactor.settle(state)
+            manifests.commit(state)
+            compactor.settled(state)
+            for path in manifests.dropped():
+                (root / path).unlink(missing_ok=True)
+        return {"segments_before": before, "segments": _segments(state), "bytes": state.bytes}
+
+
+def newest(root: Path) -> State:
+    """The state that the newest manifest has.
+
+    Raises:
+        StateError: ``no-state``, or the manifest can't be read.
+    """
+    # A manifest may be removed between listing and reading, by a pipeline that commits.
+    for left in (2, 1, 0):
+        names = sorted((root / "manifest").glob("*.json")) if root.is_dir() else []
+        if not names:
+            break
+        try:
+            return read_manifest(names[-1])
+        except StateError:
+            if not left or names[-1].exists():
+                raise
+    raise StateError(
+        "no-state",
+        f"{root} holds no state",
+        field="state",
+        remedy="name a pipeline's state directory (anabranch up --dir D has it in D/state)",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 1 where something is wrong."""
+    parser = argparse.ArgumentParser(prog="anabranch_runtime.inspection", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("ls", "verify", "compact"):
+        commands.add_parser(name)
+    commands.add_parser("show").add_argument("store")
+    options = parser.parse_args(arguments)
+    root: Path = options.state
+    try:
+        if options.command == "show":
+            found = describe_store(root, options.store)
+        else:
+            found = {"ls": describe, "verify": verify, "compact": compact}[options.command](root)
+    except StructuredError as error:
+        sys.stdout.write(json.dumps({"error": _told(error)}) + "\n")
+        return 1
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 1 if found.get("problems") else 0
+
+
+def _told(error: StructuredError) -> dict[str, str]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "field": error.field,
+        "remedy": error.remedy,
+    }
+
+
+def _store(name: str, store: StoreState, state: State, ruleset: Ruleset | None) -> dict[str, Any]:
+    spec = store.spec
+    current = {s.id: s for s in ruleset.stores} if ruleset is not None else {}
+    users = ownership(ruleset).of_store(StoreId(name)) if ruleset is not None else ()
+    return {
+        "store": name,
+        "of": "stream" if store.is_base else "intermediate result",
+        "mir": spec["mir"],
+        "members": list(spec["members"]),
+        "streams": list(store.streams),
+        "filter": list(store.filter),
+        "partition": spec["partition"],
+        "partitions": spec["partitions"],
+        "batches": [list(span) for span in store.covers(state.next_batch - 1)],
+        "growing": name in current and store.open_since is not None,
+        "queries": sorted(users),
+        "rows": sum(s.rows for s in store.segments),
+        "bytes": sum(s.bytes for s in store.segments),
+        "index_bytes": sum(s.bytes - s.data[1] for s in store.segments),
+        "segments": len(store.segments),
+        "levels": list(_levels(store.segments)),
+        "expired_below": list(store.expired_below),
+        "backfill": store.backfill is not None,
+    }
+
+
+def _levels(segments: Iterable[Segment]) -> Iterator[dict[str, int]]:
+    levels: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        levels[segment.level].append(segment)
+    for level, found in sorted(levels.items()):
+        yield {
+            "level": level,
+            "segments": len(found),
+            "rows": sum(s.rows for s in found),
+            "bytes": sum(s.bytes for s in found),
+        }
+
+
+def _segment(segment: Segment) -> dict[str, Any]:
+    return {
+        "pack": segment.path,
+        "partition": segment.partition,
+        "level": segment.level,
+        "rows": segment.rows,
+        "bytes": segment.bytes,
+        "batches": [segment.first_batch, segment.last_batch],
+        "event_time": [list(t) for t in zip(segment.tau_min, segment.tau_max, strict=True)],
+        "indexes": [{"key": name, "unique": unique} for name, unique, _ in segment.indexes],
+    }
+
+
+def _segments(state: State) -> int:
+    return sum(len(s.segments) for s in state.stores.values())
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+if __name__ == "__main__":
+    # Standard output is the document's.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    sys.exit(main())
