@@ -30,6 +30,7 @@ from tests.benchmarks.runtime import (
     queries,
     report,
     rewire,
+    separate,
     sharing,
     state_size,
     workload,
@@ -201,6 +202,7 @@ def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         _line(benchmark, arguments, capsys)
         for benchmark, arguments in (
             (sharing.BENCHMARK, "--scale 0.001 --queries 5 10 --batches 3 --runs 1"),
+            (separate.BENCHMARK, "--scale 0.001 --batches 3 --runs 1"),
             (
                 queries.BENCHMARK,
                 "--counts 1 2 4 --base 2 --rows 400 --sparsity 1 --batches 3 --runs 1",
@@ -223,6 +225,9 @@ def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for work in (five, ten):
         assert work["ratios"]["individual"]["state"]["median"] > 2
         assert len(work["results"]) == work["queries"]
+    apart = by_part["separate"]
+    assert apart["separate"]["tuples_read"]["median"] > apart["joint"]["tuples_read"]["median"]
+    assert apart["ratios"]["throughput"]["median"] > 1
     added = by_part["queries"]["added"]
     assert added["written"]["added_state_bytes"]["median"] == 0
     assert added["counted"]["probes_added"]["median"] == 0

@@ -16,6 +16,7 @@ from tests.benchmarks.runtime import (
     latency,
     queries,
     rewire,
+    separate,
     sharing,
     state_size,
 )
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK
-    for module in (sharing, queries, rewire, state_size, fixed_cost, latency, adaptation)
+    for module in (sharing, separate, queries, rewire, state_size, fixed_cost, latency, adaptation)
 )
 
 

@@ -40,6 +40,7 @@ begins.
 """
 _HEADINGS = {
     "sharing": "Joint, shared and individual plans",
+    "separate": "One pipeline or one for each query",
     "queries": "More queries",
     "rewire": "Rewires",
     "state_size": "Large state",

@@ -192,7 +192,22 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             texts=2,
         ),
         Grid("CPU seconds", ("", "plan", "all", *kinds, "others'"), tuple(cpu), texts=2),
+        _phases(entry),
     ]
+
+
+def _phases(entry: dict[str, Any]) -> Grid:
+    """Where the time between the first and the last commit goes."""
+    rows, names = [], []
+    for work in entry["workloads"]:
+        for optimizer in work["optimizers"]:
+            runs = [one["phases"] for one in work["runs"] if one["optimizer"] == optimizer]
+            names = list(runs[0])
+            middle = [spread((one[n] for one in runs), 3)["median"] for n in names]
+            name = f"{work['queries']} queries, SF {work['scale']:g}"
+            rows.append((name, optimizer, *(f"{seconds:.2f}" for seconds in middle)))
+    title = "seconds by phase (median), of tasks those of each batch's slowest"
+    return Grid(title, ("", "plan", *names), tuple(rows), texts=2)
 
 
 BENCHMARK = Benchmark(
