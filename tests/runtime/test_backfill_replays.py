@@ -15,7 +15,8 @@ import yaml
 
 from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_runtime.state.manifest import Manifests
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, open_segment
+from anabranch_runtime.state.opened import open_segment
+from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.state.slices import Throttle
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery

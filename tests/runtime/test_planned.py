@@ -96,3 +96,15 @@ def test_the_shares_of_all_batches_are_every_row_once(
         assert all(max(s) - min(s) <= 1 for s in sizes.values() if len(s) == tasks)
     assert read.pop("a") == list(range(70_000))
     assert read == {"b": list(range(13))}
+
+
+@pytest.mark.parametrize(("tasks", "loads"), [(1, [2]), (2, [1, 1]), (3, [0, 1, 1])])
+def test_streams_with_a_row_each_are_not_one_task_s(
+    recordings: list[Recording], tasks: int, loads: list[int]
+) -> None:
+    keys = [r.key for r in recordings]
+    options = source_options(recordings, tasks, "redis://nowhere", "test")
+    planned = {"recorded": lambda: RecordedReader(options)}
+    upto = text(recorded=dict(zip(keys, (1, 1, 0), strict=True)))
+    found = shares(planned, None, upto, tasks)
+    assert sorted(sum(p.rows for p in share) for share in found) == loads

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.opened import open_segment
 from anabranch_runtime.state.segment import (
     ALIGNMENT,
     MAGIC,
@@ -19,7 +20,6 @@ from anabranch_runtime.state.segment import (
     IndexKey,
     PackWriter,
     Segment,
-    open_segment,
 )
 from anabranch_runtime.vectors.gather import gather_words, places
 from anabranch_runtime.vectors.index import build_index

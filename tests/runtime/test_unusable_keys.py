@@ -15,7 +15,8 @@ from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.types import parse_type
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.state.layout import Layout, StoreLayout
-from anabranch_runtime.state.segment import SIGMA, PackWriter, open_segment
+from anabranch_runtime.state.opened import open_segment
+from anabranch_runtime.state.segment import SIGMA, PackWriter
 from anabranch_runtime.state.stores import insert, merge
 from tests.support.random_plans import random_plan
 

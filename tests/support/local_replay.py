@@ -30,7 +30,7 @@ from anabranch_runtime.ownership import without
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
-from anabranch_runtime.state.segment import open_segment
+from anabranch_runtime.state.opened import close_all
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.worker import TaskReport, run_task
@@ -157,7 +157,7 @@ class _Run:
     def _start(self) -> Driver:
         """A driver that knows only what is on disk and in Redis."""
         fetch_ruleset.cache_clear()
-        open_segment.cache_clear()
+        close_all()
         driver = Driver(self.settings, self.control, self.batches)
         if self.deaths:
             commit = driver.manifests.commit

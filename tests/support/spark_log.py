@@ -17,8 +17,8 @@ import pyarrow as pa
 from anabranch_planner.exchange import Mode
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.state.opened import close_all
 from anabranch_runtime.state.rulesets import task_ruleset
-from anabranch_runtime.state.segment import open_segment
 from anabranch_runtime.task.worker import run_task
 from tests.support.driven import driver
 
@@ -54,7 +54,7 @@ class SparkLog:
     def start(self) -> Driver:
         """Start the pipeline anew, knowing nothing but what is on disk and in Redis."""
         task_ruleset.cache_clear()
-        open_segment.cache_clear()
+        close_all()
         found = driver(self.url, self.folder, self.mode, every=4)
         self._open(found)
         return found

@@ -60,12 +60,14 @@ class RecordedReader(PlannedReader):
         return max(read, default=0)
 
     def shares(self, start: dict[str, int], end: dict[str, int]) -> list[list[Piece]]:
-        """An equal share of every stream's rows for each task."""
+        """An equal share of every stream's rows for each task; which task has a row more differs
+        from stream to stream, or one would get all where there is a row each.
+        """
         found: list[list[Piece]] = [[] for _ in range(self._tasks)]
-        for recording in self._recordings:
+        for number, recording in enumerate(self._recordings):
             first, last = start.get(recording.key, 0), end.get(recording.key, 0)
-            count = last - first
-            cuts = [first + count * i // self._tasks for i in range(self._tasks + 1)]
+            count, ahead = last - first, number % self._tasks
+            cuts = [first + (count * i + ahead) // self._tasks for i in range(self._tasks + 1)]
             for share, low, high in zip(found, cuts, cuts[1:], strict=False):
                 if low < high:
                     share.append(piece_of(recording, low, high))

@@ -25,7 +25,6 @@ import json
 import os
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,6 +246,23 @@ class SegmentReader:
         self._places: dict[str, Place] = {}
         self._indexes: dict[IndexKey, HashIndex] = {}
 
+    @staticmethod
+    def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
+        """``segment`` in the pack of which ``buffer`` are the bytes.
+
+        Raises:
+            StateError: the pack is too short.
+        """
+        blobs = (segment.data, *(b for _, _, x in segment.indexes for b in x))
+        end = max(offset + length for offset, length, _ in blobs)
+        if buffer.size < end:
+            raise StateError(
+                "damaged-pack",
+                f"{segment.path} has {buffer.size} bytes and should have more than {end}",
+                remedy=AGAIN,
+            )
+        return SegmentReader(segment, buffer)
+
     @property
     def batch(self) -> pa.RecordBatch:
         """The rows."""
@@ -305,42 +321,21 @@ class SegmentReader:
                 )
 
 
-@lru_cache(maxsize=4096)
-def open_segment(root: str, segment: Segment) -> SegmentReader:
-    """A reader for ``segment``; readers are cached per process, packs are mapped once.
-
-    Raises:
-        StateError: its pack is missing, or too short.
-    """
-    return _reader(segment, _mapped(root, segment.path))
-
-
 def read_segment(root: str, segment: Segment) -> SegmentReader:
-    """The same, for once: nothing is cached.
+    """A reader for ``segment``, for once (``opened`` keeps readers).
 
     Raises:
         StateError: its pack is missing, or too short.
     """
-    return _reader(segment, _map(root, segment.path))
+    return SegmentReader.of(segment, map_pack(root, segment.path))
 
 
-def _reader(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
-    end = max(o + n for o, n, _ in (segment.data, *(b for _, _, x in segment.indexes for b in x)))
-    if buffer.size < end:
-        raise StateError(
-            "damaged-pack",
-            f"{segment.path} has {buffer.size} bytes and should have more than {end}",
-            remedy=AGAIN,
-        )
-    return SegmentReader(segment, buffer)
+def map_pack(root: str, path: str) -> pa.Buffer:
+    """A pack's bytes.
 
-
-@lru_cache(maxsize=1024)
-def _mapped(root: str, path: str) -> pa.Buffer:
-    return _map(root, path)
-
-
-def _map(root: str, path: str) -> pa.Buffer:
+    Raises:
+        StateError: it can't be read.
+    """
     try:
         with pa.memory_map(str(Path(root) / path)) as file:
             return file.read_buffer()

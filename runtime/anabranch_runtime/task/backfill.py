@@ -9,7 +9,7 @@ import numpy as np
 from anabranch_planner.model import Label, RelationId
 from anabranch_planner.ruleset import Edge, ProbeRule, StoreId
 from anabranch_runtime.context import Access
-from anabranch_runtime.state.segment import open_segment
+from anabranch_runtime.state.opened import open_segment
 from anabranch_runtime.state.slices import cut
 from anabranch_runtime.state.stores import combination_rows, insert, merge
 from anabranch_runtime.task.partial import Partial, RowSet, Tables

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_runtime.state.segment import open_segment
+from anabranch_runtime.state.opened import open_segment
 from anabranch_runtime.task.partial import Tables
 from anabranch_runtime.vectors.matching import described
 
@@ -58,6 +58,7 @@ class Group:
     _indexes: dict[IndexKey, tuple[list[HashIndex], Ints]] = field(default_factory=dict)
     _times: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
     _parts: dict[bytes, Group] = field(default_factory=dict)
+    _some: dict[bytes, Tables] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.any_clipped, self.any_current = bool(self.clipped.any()), bool(self.current.any())
@@ -102,6 +103,21 @@ class Group:
             found = (np.array(least, np.int64), np.array(greatest, np.int64))
             self._times[member] = found
         return found
+
+    def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
+        """Tables to gather ``rows`` rows from, and the numbers of their segments.
+
+        Where rows are few these are the segments in which some were ``found``: to find out where a
+        column is in all segments would take longer than to gather it.
+        """
+        if rows >= len(self.readers):
+            return self.tables, np.arange(len(self.readers))
+        hit = np.flatnonzero(found)
+        key = hit.tobytes()
+        tables = self._some.get(key)
+        if tables is None:
+            tables = self._some[key] = Tables([self.readers[i] for i in hit])
+        return tables, hit
 
     def where(self, mask: Bools) -> Group:
         """The segments for which ``mask`` holds."""

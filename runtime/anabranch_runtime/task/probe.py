@@ -258,17 +258,18 @@ class _Lookup:
         timing = self._timing(store, group) if self._keys.exact else []
         found = match(probes, indexes, [*arrival, *timing], len(arrival))
         positions, counted = found.positions, found.counted
+        tables, hit = group.having(found.found, len(positions))
         which: NDArray[np.integer[Any]] | None = None
-        if len(group.readers) > 1:
-            numbers: Ints = np.repeat(np.arange(len(group.readers)), found.found)
-            which = numbers.astype(narrow(len(group.readers)))
-        joined = RowSet(group.tables, which, found.rows)
+        if len(hit) > 1:
+            numbers: Ints = np.repeat(np.arange(len(hit)), found.found[hit])
+            which = numbers.astype(narrow(len(hit)))
+        joined = RowSet(tables, which, found.rows)
         mask = self._afterwards(store, tile, group, positions, joined, weaker)
         if mask is not None and not mask.all():
             kept = np.flatnonzero(mask).astype(np.int32)
             positions, joined = pick(positions, kept), joined.take(kept)
             sources = np.zeros(len(kept), np.int64) if joined.which is None else joined.which
-            counted = np.bincount(sources, minlength=len(group.readers))
+            counted = np.bincount(hit[sources], minlength=len(group.readers))
         if meter is not None:
             meter.matches += int(counted.sum())
             if not weaker:

@@ -9,6 +9,7 @@ once within a batch"). Starting tuples stay with the task that read them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections import defaultdict
@@ -27,6 +28,7 @@ from anabranch_runtime.ownership import ownership, without
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.state.layout import Layout, base_layout
+from anabranch_runtime.state.opened import keep_open
 from anabranch_runtime.state.segment import PackWriter, Segment
 from anabranch_runtime.state.stores import combination_rows, insert
 from anabranch_runtime.task.arrivals import take_in
@@ -129,6 +131,7 @@ class _Task:
         self.task = task
         self.tasks = tasks
         self.exchange = exchange
+        keep_open(context.root, itertools.chain(*context.segments.values()))
         self.live = LiveSegments(context.root, context.batch, context.segments)
         self.prober = Prober(self.layout, self.live, context.batch)
         self.report = TaskReport()

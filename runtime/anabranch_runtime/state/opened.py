@@ -1,0 +1,68 @@
+"""Segments that this process has opened: each pack is mapped once, and let go of when no batch can
+ask for it any more. Until then a pack that has been deleted still takes its place on the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.state.segment import SegmentReader, map_pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from anabranch_runtime.state.segment import Segment
+
+
+@dataclass(slots=True)
+class _Opened:
+    """What is open of one state directory."""
+
+    packs: dict[str, pa.Buffer] = field(default_factory=dict)
+    #: By pack and offset.
+    readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
+
+
+_ROOTS: dict[str, _Opened] = {}
+
+
+def open_segment(root: str, segment: Segment) -> SegmentReader:
+    """A reader for ``segment`` of the state directory ``root``; the same each time.
+
+    Raises:
+        StateError: its pack is missing, or too short.
+    """
+    opened = _ROOTS.setdefault(root, _Opened())
+    key = (segment.path, segment.data[0])
+    reader = opened.readers.get(key)
+    if reader is None:
+        buffer = opened.packs.get(segment.path)
+        if buffer is None:
+            buffer = opened.packs[segment.path] = map_pack(root, segment.path)
+        reader = opened.readers[key] = SegmentReader.of(segment, buffer)
+    return reader
+
+
+def keep_open(root: str, live: Iterable[Segment]) -> None:
+    """Let go of all packs of ``root`` but those of ``live`` segments.
+
+    Memory is unmapped with the last array that shows it, so who still reads may go on.
+    """
+    opened = _ROOTS.get(root)
+    if opened is None:
+        return
+    paths = {s.path for s in live}
+    if opened.packs.keys() <= paths:
+        return
+    _ROOTS[root] = _Opened(
+        {p: b for p, b in opened.packs.items() if p in paths},
+        {k: r for k, r in opened.readers.items() if k[0] in paths},
+    )
+
+
+def close_all() -> None:
+    """Let go of everything, as the end of the process would."""
+    _ROOTS.clear()
