@@ -90,6 +90,7 @@ def _facts(found: Mapping[str, Any]) -> RenderableType:
             "epoch": f"{found['epoch']} by ruleset {found['ruleset_epoch']}",
             "live": size(found["bytes"]),
             "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs{spare}",
+            "written": f"{number(found['write_amplification'])} times what was inserted",
         }
     )
 

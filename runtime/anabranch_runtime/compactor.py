@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.retention import merges
+from anabranch_runtime.state.retention import LARGEST, merges, small
 from anabranch_runtime.state.segment import Merge
 from anabranch_runtime.task.compact import Compaction, compact
 
@@ -77,7 +77,7 @@ class Compactor:
         Raises:
             StateError: a part that is still needed can't be read.
         """
-        stores = dict(state.stores)
+        stores, (stored, merged) = dict(state.stores), state.written
         self._seen = len(self._done)
         for merge, outcome in self._done[: self._seen]:
             store = stores.get(_store(merge))
@@ -87,7 +87,8 @@ class Compactor:
                 raise outcome
             found = _replaced(store.segments, merge, outcome)
             stores[outcome.store] = replace(store, segments=found)
-        return replace(state, stores=stores)
+            merged += outcome.bytes
+        return replace(state, stores=stores, written=(stored, merged))
 
     def settled(self, state: State) -> None:
         """``state`` is committed: forget what :meth:`settle` has seen; files that it did not take
@@ -105,7 +106,7 @@ class Compactor:
         unless compaction is far behind.
         """
         if self._thread is not None and self._thread.is_alive():
-            if _most(state, ruleset) < STALL * fanout:
+            if _most(state, ruleset, fanout) < STALL * fanout:
                 return
             started = time.perf_counter()
             self._thread.join()
@@ -125,12 +126,16 @@ class Compactor:
         self._thread.start()
 
     def rewrite(self, state: State, ruleset: Ruleset, layout: Layout) -> None:
-        """Merge the segments of each store partition into one, at once."""
-        parts: dict[tuple[str, int], list[Segment]] = {}
+        """Merge the segments of each store partition into as few as may be, at once."""
+        parts: dict[tuple[str, int], list[list[Segment]]] = {}
         for spec in ruleset.stores:
             for segment in state.stores[spec.id].segments:
-                parts.setdefault((spec.id, segment.partition), []).append(segment)
-        self._run([Merge(tuple(found)) for found in parts.values() if len(found) > 1], layout)
+                runs = parts.setdefault((spec.id, segment.partition), [[]])
+                if sum(s.rows for s in runs[-1]) + segment.rows > LARGEST:
+                    runs.append([])
+                runs[-1].append(segment)
+        found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
+        self._run(found, layout)
 
     def close(self) -> None:
         """Wait for the merge that is under way; what it writes is of no use any more."""
@@ -179,11 +184,12 @@ def _replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[S
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
 
 
-def _most(state: State, ruleset: Ruleset) -> int:
-    """Segments of the level of a store partition that has most of one."""
+def _most(state: State, ruleset: Ruleset, fanout: int) -> int:
+    """Segments to merge of the level of a store partition that has most of one."""
     counts = Counter(
         (spec.id, s.partition, s.level)
         for spec in ruleset.stores
         for s in state.stores[spec.id].segments
+        if small(s, fanout)
     )
     return max(counts.values(), default=0)

@@ -39,12 +39,14 @@ def fold(
     """
     streams = _streams(state, reports)
     clock = clock_reading(streams, context.clock, state.clock)
+    stored = sum(Segment.from_json(d).bytes for r in reports for d in r.segments)
     state = replace(
         state,
         next_batch=context.batch + 1,
         streams=pass_time(state.streams, streams, clock),
         clock=clock,
         stores=_stores(state, reports),
+        written=(state.written[0] + stored, state.written[1]),
         queries={
             name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
             for name, q in state.queries.items()

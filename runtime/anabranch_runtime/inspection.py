@@ -40,7 +40,9 @@ def describe(root: Path) -> dict[str, Any]:
 
     ``disk_bytes`` are those of the packs that the newest manifest names: more than ``bytes`` where
     a pack still holds segments that have been merged or dropped. ``spare_bytes`` are all others':
-    kept for going back to an older manifest, or left by whoever was killed.
+    kept for going back to an older manifest, or left by whoever was killed. ``write_amplification``
+    is what has been written, by batches and by merges, over what batches have written;
+    ``space_amplification`` is ``disk_bytes`` over ``bytes``.
 
     Raises:
         StateError: there is no state, or its manifest can't be read.
@@ -49,6 +51,7 @@ def describe(root: Path) -> dict[str, Any]:
     ruleset = kept_ruleset(root, state.ruleset_epoch)
     named = packs_of(state)
     sizes = {f"segments/{p.name}": _size(p) for p in (root / "segments").glob("*")}
+    inserted, merged = state.written
     disk = sum(size for path, size in sizes.items() if path in named)
     return {
         "state": str(root),
@@ -59,6 +62,10 @@ def describe(root: Path) -> dict[str, Any]:
         "packs": len(named),
         "disk_bytes": disk,
         "spare_bytes": sum(sizes.values()) - disk,
+        "inserted_bytes": inserted,
+        "merged_bytes": merged,
+        "write_amplification": (inserted + merged) / inserted if inserted else None,
+        "space_amplification": disk / state.bytes if state.bytes else None,
         "stores": [
             _store(name, store, state, ruleset) for name, store in sorted(state.stores.items())
         ],
@@ -107,7 +114,7 @@ def verify(root: Path) -> dict[str, Any]:
 
 
 def compact(root: Path) -> dict[str, Any]:
-    """Merge the segments of every store partition that the last ruleset has into one.
+    """Merge the segments of every store partition that the last ruleset has into as few as may be.
 
     What older manifests name stays until batches have replaced these.
 

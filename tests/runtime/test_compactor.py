@@ -13,6 +13,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.retention import LARGEST
 from tests.support.states import RS, rules, segment
 
 if TYPE_CHECKING:
@@ -219,6 +220,26 @@ def test_a_batch_waits_for_compaction_that_is_far_behind(worker: Worker, tmp_pat
     waiting.join(PATIENCE)
     assert not waiting.is_alive()
     assert spans(commit(compactor, stored(range(3 * STALL))))[0] == (0, 2)
+
+
+def test_a_rewrite_makes_segments_as_large_as_may_be(worker: Worker, tmp_path: Path) -> None:
+    worker.free.set()
+    compactor = Compactor(tmp_path, worker)
+    rows = (LARGEST // 2, LARGEST // 4, LARGEST // 2, LARGEST, 1, 1)
+    sized = (replace(segment("R/1", (n, n)), rows=r) for n, r in enumerate(rows))
+    state = holding(stored(()), *sized)
+    compactor.rewrite(state, RULES, LAYOUT)
+    assert spans(commit(compactor, state)) == [(0, 1), (2, 2), (3, 3), (4, 5)]
+
+
+def test_nobody_waits_for_segments_that_are_not_merged(worker: Worker, tmp_path: Path) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    begin(compactor, stored(range(3)))
+    assert worker.begun.acquire(timeout=PATIENCE)
+    large = (replace(segment("R/1", (n, n)), rows=LARGEST) for n in range(3 * STALL))
+    begin(compactor, holding(stored(()), *large))
+    worker.free.set()
+    ended()
 
 
 def test_who_leaves_begins_nothing_more(worker: Worker, tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ def test_stores_are_described(root: Path) -> None:
     assert found["disk_bytes"] >= found["bytes"]
     assert found["packs"] == len(list((root / "segments").iterdir()))
     assert found["spare_bytes"] == 0
+    assert (found["inserted_bytes"], found["merged_bytes"]) == (found["bytes"], 0)
+    assert found["write_amplification"] == 1
+    assert 1 < found["space_amplification"] < 3
 
 
 def test_a_store_is_described_with_its_segments(root: Path) -> None:
@@ -96,6 +99,8 @@ def test_compacting_changes_no_result(root: Path, url: str, tmp_path: Path) -> N
         (s["store"], s["rows"], 1) for s in before["stores"]
     ]
     assert verify(root)["problems"] == []
+    assert after["inserted_bytes"] == before["bytes"]
+    assert after["merged_bytes"] == after["bytes"]
     # Older manifests still name what was merged.
     assert after["spare_bytes"] > 0
     assert compact(root)["segments"] == 2

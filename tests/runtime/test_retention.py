@@ -9,6 +9,7 @@ from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.retention import (
     FANOUT,
+    LARGEST,
     drop_unused,
     expire,
     horizons,
@@ -159,6 +160,17 @@ def test_full_levels_are_merged_smallest_first_and_by_partition() -> None:
         tuple(range(0, 2 * FANOUT, 2)),
     }
     assert all(len({(s.store, s.partition, s.level) for s in m.segments}) == 1 for m in found)
+
+
+def test_large_segments_are_left_as_they_are() -> None:
+    known = rules(0, {"q": RS})
+    state = replace(enter_epoch(State(), known, 0), next_batch=50)
+    large = [replace(segment("R/1", (i, i)), rows=LARGEST // 2) for i in range(FANOUT)]
+    some = [replace(segment("R/1", (i, i)), rows=LARGEST // 3) for i in range(10, 13)]
+    stores = {**state.stores, "R/1": replace(state.stores["R/1"], segments=(*large, *some))}
+    assert merges(replace(state, stores=stores), known, FANOUT) == ()
+    (found,) = merges(replace(state, stores=stores), known, 3)
+    assert found.segments == tuple(some)
 
 
 def test_two_queries_read_two_streams_each() -> None:

@@ -144,6 +144,8 @@ class State:
             known (no Spark, or a manifest of an earlier release).
         clock: the last batch's reading (``state.idleness``); absent from manifests of earlier
             releases.
+        written: bytes of all segments that batches have ever written, and that merges have
+            (backfills left out); counted from 0 where a manifest of an earlier release has neither.
     """
 
     next_batch: int = 0
@@ -163,6 +165,7 @@ class State:
     ran: tuple[float, float] | None = None
     clock: int | None = None
     offsets: str | None = None
+    written: tuple[int, int] = (0, 0)
 
     @property
     def bytes(self) -> int:
@@ -326,6 +329,7 @@ def _decode(doc: dict[str, Any]) -> State:
         ran=None if doc.get("ran") is None else (doc["ran"][0], doc["ran"][1]),
         clock=doc.get("clock"),
         offsets=doc.get("offsets"),
+        written=(doc["written"][0], doc["written"][1]) if "written" in doc else (0, 0),
     )
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Segments of one level that become one of the next.
 FANOUT = 6
+#: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
+#: row), and one more segment of that size costs a probe little.
+LARGEST = 1 << 24
 
 
 def watermarks(state: State) -> dict[str, int]:
@@ -153,6 +156,11 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
     return replace(state, stores={n: s for n, s in state.stores.items() if n in used})
 
 
+def small(segment: Segment, fanout: int) -> bool:
+    """Whether ``fanout`` segments of its size may become one."""
+    return segment.rows * fanout <= LARGEST
+
+
 def merges(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> tuple[Merge, ...]:
     """Groups of ``fanout`` segments of one level, oldest first, smallest levels first."""
     found: list[Merge] = []
@@ -163,11 +171,12 @@ def merges(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> tuple[Merge,
 
 def merge_groups(segments: Iterable[Segment], fanout: int = FANOUT) -> tuple[Merge, ...]:
     """The oldest ``fanout`` of ``segments``, which are one store's, per level and partition that
-    has as many.
+    has as many that are small enough (:func:`small`).
     """
     groups: dict[tuple[int, int], list[Segment]] = {}
     for segment in segments:
-        groups.setdefault((segment.level, segment.partition), []).append(segment)
+        if small(segment, fanout):
+            groups.setdefault((segment.level, segment.partition), []).append(segment)
     return tuple(
         Merge(tuple(group[:fanout])) for _, group in sorted(groups.items()) if len(group) >= fanout
     )
