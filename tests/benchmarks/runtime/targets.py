@@ -10,7 +10,7 @@ from tests.benchmarks.grids import Grid
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_GIBI = 2**30
+_GIGA = 10**9
 #: Queries -> times the throughput, and the share of the state, of plans without sharing.
 _WANTED = {5: (2.6, 3.1), 10: (3.5, 5.3)}
 
@@ -63,8 +63,8 @@ def _sharing(entry: dict[str, Any]) -> Iterator[Target]:
             yield Target(what, rate, rates[scale], True, 0)
         if joint is not None and count == 5 and scale == 0.1:
             yield Target(f"{name}CPU", joint["cpu_seconds"]["median"], 8, False, 1, " s")
-            peak = joint["peak_rss_bytes"]["median"] / _GIBI
-            yield Target(f"{name}peak RSS", peak, 2.5, False, 2, " GiB")
+            peak = joint["peak_rss_bytes"]["median"] / _GIGA
+            yield Target(f"{name}peak RSS", peak, 2.5, False, 2, " GB")
         faster, smaller = _WANTED[count]
         ratios = work["ratios"]
         if "individual" in ratios:
