@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.layout import Layout, layouts
 from anabranch_runtime.state.retention import LARGEST, merges, small
 from anabranch_runtime.state.segment import Merge
 from anabranch_runtime.task.compact import Compaction, compact
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_planner.ruleset import Ruleset
-    from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.segment import Segment
 
@@ -101,7 +101,7 @@ class Compactor:
         del self._done[: self._seen]
         self._seen = 0
 
-    def begin(self, state: State, ruleset: Ruleset, layout: Layout, fanout: int) -> None:
+    def begin(self, state: State, ruleset: Ruleset, fanout: int) -> None:
         """Merge what there is to merge of ``state``, unless that is going on; returns at once,
         unless compaction is far behind.
         """
@@ -117,6 +117,7 @@ class Compactor:
         found = merges(state, ruleset, fanout)
         if not found:
             return
+        layout = Layout(ruleset, layouts(state))
         if not self.beside:
             self._run(found, layout)
             return
@@ -125,7 +126,7 @@ class Compactor:
         )
         self._thread.start()
 
-    def rewrite(self, state: State, ruleset: Ruleset, layout: Layout) -> None:
+    def rewrite(self, state: State, ruleset: Ruleset) -> None:
         """Merge the segments of each store partition into as few as may be, at once."""
         parts: dict[tuple[str, int], list[list[Segment]]] = {}
         for spec in ruleset.stores:
@@ -135,7 +136,7 @@ class Compactor:
                     runs.append([])
                 runs[-1].append(segment)
         found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
-        self._run(found, layout)
+        self._run(found, Layout(ruleset, layouts(state)))
 
     def close(self) -> None:
         """Wait for the merge that is under way; what it writes is of no use any more."""

@@ -38,7 +38,7 @@ from anabranch_runtime.state.access import accesses
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
 from anabranch_runtime.state.choices import Choice, Choices
 from anabranch_runtime.state.claim import identify, lost
-from anabranch_runtime.state.layout import Layout, layouts
+from anabranch_runtime.state.layout import layouts
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
@@ -382,8 +382,7 @@ class Driver:
         self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
         self.publisher.retry()
         clear_staging(self.settings.results)
-        layout = Layout(ruleset, layouts(state))
-        self.compactor.begin(state, ruleset, layout, self.settings.fanout)
+        self.compactor.begin(state, ruleset, self.settings.fanout)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
             # Planned without it at the end of this epoch, active after the next.

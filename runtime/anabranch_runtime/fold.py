@@ -39,14 +39,14 @@ def fold(
     """
     streams = _streams(state, reports)
     clock = clock_reading(streams, context.clock, state.clock)
-    stored = sum(Segment.from_json(d).bytes for r in reports for d in r.segments)
+    fresh = [Segment.from_json(d) for r in reports for d in r.segments]
     state = replace(
         state,
         next_batch=context.batch + 1,
         streams=pass_time(state.streams, streams, clock),
         clock=clock,
-        stores=_stores(state, reports),
-        written=(state.written[0] + stored, state.written[1]),
+        stores=_stores(state, fresh),
+        written=(state.written[0] + sum(s.bytes for s in fresh), state.written[1]),
         queries={
             name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
             for name, q in state.queries.items()
@@ -127,14 +127,12 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     return streams
 
 
-def _stores(state: State, reports: Sequence[TaskReport]) -> dict[str, StoreState]:
-    fresh: dict[str, list[Segment]] = {}
-    for report in reports:
-        for document in report.segments:
-            segment = Segment.from_json(document)
-            fresh.setdefault(segment.store, []).append(segment)
+def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
+    added: dict[str, list[Segment]] = {}
+    for segment in fresh:
+        added.setdefault(segment.store, []).append(segment)
     return {
-        name: replace(store, segments=(*store.segments, *fresh.get(name, ())))
+        name: replace(store, segments=(*store.segments, *added.get(name, ())))
         for name, store in state.stores.items()
     }
 

@@ -22,7 +22,6 @@ from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.ownership import ownership
 from anabranch_runtime.state.claim import exclusive
-from anabranch_runtime.state.layout import Layout, layouts
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
 from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.state.verify import Verify, verify_packs
@@ -136,7 +135,7 @@ def compact(root: Path) -> dict[str, Any]:
             )
         if ruleset is not None:
             compactor = Compactor(root)
-            compactor.rewrite(state, ruleset, Layout(ruleset, layouts(state)))
+            compactor.rewrite(state, ruleset)
             state = compactor.settle(state)
             manifests.commit(state)
             compactor.settled(state)

@@ -10,7 +10,6 @@ import pytest
 
 from anabranch_runtime.compactor import STALL, Compactor
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.retention import LARGEST
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.compact import Compaction
 
 RULES = rules(0, {"q": RS})
-LAYOUT = Layout(RULES, {})
 PATIENCE = 20
 
 
@@ -86,7 +84,7 @@ def ended() -> None:
 
 
 def begin(compactor: Compactor, state: State, fanout: int = 3) -> None:
-    compactor.begin(state, RULES, LAYOUT, fanout)
+    compactor.begin(state, RULES, fanout)
 
 
 def commit(compactor: Compactor, state: State) -> State:
@@ -228,7 +226,7 @@ def test_a_rewrite_makes_segments_as_large_as_may_be(worker: Worker, tmp_path: P
     rows = (LARGEST // 2, LARGEST // 4, LARGEST // 2, LARGEST, 1, 1)
     sized = (replace(segment("R/1", (n, n)), rows=r) for n, r in enumerate(rows))
     state = holding(stored(()), *sized)
-    compactor.rewrite(state, RULES, LAYOUT)
+    compactor.rewrite(state, RULES)
     assert spans(commit(compactor, state)) == [(0, 1), (2, 2), (3, 3), (4, 5)]
 
 
