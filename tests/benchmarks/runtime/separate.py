@@ -10,7 +10,6 @@ other by what each leaves idle, and not less CPU: that ratio is the safer one.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +17,16 @@ from anabranch_client import tpch
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
-from tests.benchmarks.runtime.command import Benchmark, made, master, run, spread
-from tests.benchmarks.runtime.sharing import WORKLOADS
+from tests.benchmarks.runtime.command import Benchmark, made, run, spread
+from tests.benchmarks.runtime.sharing import WORKLOADS, run_once
 from tests.benchmarks.session import WrongResultError
-from tests.benchmarks.system_run import Configuration, SystemRun, run_system
+from tests.benchmarks.system_run import Configuration, SystemRun
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
-    from anabranch_client.tpch import DemoQuery
 
 _MEBI = 2**20
 
@@ -46,11 +43,12 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """All rounds: the joint pipeline, then the others in turn."""
     streams = tpch.generate(made(home / "input"), options.scale, options.batches)
     queries = WORKLOADS[options.queries]
+    one = Configuration("step", options.batches, options.epoch_batches)
     rounds = []
     for number in range(options.runs):
-        joint = _run(options, streams, queries, home / "run")
+        joint = run_once(options, one, streams, queries, home / "run")
         apart = [
-            _run(options, [s for s in streams if s.name in q.tables], [q], home / "run")
+            run_once(options, one, [s for s in streams if s.name in q.tables], [q], home / "run")
             for q in queries
         ]
         found = {name: count for one in apart for name, count in one.results.items()}
@@ -70,26 +68,6 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         "ratios": _ratios(rounds),
         "runs": [[one.to_json() for one in (joint, *apart)] for joint, apart in rounds],
     }
-
-
-def _run(
-    options: argparse.Namespace,
-    streams: Sequence[RecordedStream],
-    queries: Sequence[DemoQuery],
-    home: Path,
-) -> SystemRun:
-    one = Configuration("step", options.batches, options.epoch_batches)
-    try:
-        return run_system(
-            one,
-            streams,
-            home,
-            master=master(options),
-            parallelism=options.parallelism,
-            queries=queries,
-        )
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def _sum(runs: Sequence[SystemRun], tuples: int) -> dict[str, float]:

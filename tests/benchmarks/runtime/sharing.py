@@ -73,17 +73,7 @@ def _workload(
     for number in range(rounds):
         for name in options.optimizers:
             one = Configuration(options.mode, options.batches, options.epoch_batches, name)
-            try:
-                done = run_system(
-                    one,
-                    streams,
-                    home,
-                    master=master(options),
-                    parallelism=options.parallelism,
-                    queries=queries,
-                )
-            finally:
-                shutil.rmtree(home, ignore_errors=True)
+            done = run_once(options, one, streams, queries, home)
             runs[name].append(done)
             tell(f"round {number + 1}: {len(queries)} queries, {name}: {done.rate:,.0f} tuples/s")
     results = [one.results for done in runs.values() for one in done]
@@ -98,6 +88,27 @@ def _workload(
         "ratios": _ratios(runs),
         "runs": [one.to_json() for done in runs.values() for one in done],
     }
+
+
+def run_once(
+    options: argparse.Namespace,
+    configuration: Configuration,
+    streams: Sequence[RecordedStream],
+    queries: Sequence[DemoQuery],
+    home: Path,
+) -> SystemRun:
+    """A run in the folder ``home``, which is removed."""
+    try:
+        return run_system(
+            configuration,
+            streams,
+            home,
+            master=master(options),
+            parallelism=options.parallelism,
+            queries=queries,
+        )
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
