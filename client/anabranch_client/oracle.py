@@ -8,7 +8,8 @@ demo's streams have no event time, so there is no second condition on that.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +69,16 @@ def compare(
 
     A query that never was active (None) has to have no results.
     """
+    with recorded_tables(streams) as connection:
+        return {
+            query.name: _compare(connection, query, active, results / query.name)
+            for query, active in runs
+        }
+
+
+@contextmanager
+def recorded_tables(streams: Sequence[RecordedStream]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The streams as views, in which :func:`oracle_sql` can be asked."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -77,10 +88,7 @@ def compare(
                 f"SELECT *, file_row_number // {stream.rows_per_batch} AS {_BATCH} "
                 f"FROM read_parquet({_quoted(stream.path)}, file_row_number = true)"
             )
-        return {
-            query.name: _compare(connection, query, active, results / query.name)
-            for query, active in runs
-        }
+        yield connection
 
 
 def _compare(

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import duckdb
-
-from anabranch_client.oracle import Active, Comparison, compare
+from anabranch_client.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
 from anabranch_client.pipeline import Pipeline, PipelineSpec, running
 
 if TYPE_CHECKING:
@@ -170,25 +168,40 @@ class Session:
                 raise WrongResultError(
                     f"{name}: {progress.results.get(name)} rows reported, {one.results} written"
                 )
-        for query, _ in runs:
+        for query, active in runs:
             if query.name in self.counted:
-                rows, count = self._expected(query), progress.results.get(query.name, 0)
+                rows, count = self._expected(query, active), progress.results.get(query.name, 0)
                 if rows != count:
                     raise WrongResultError(f"{query.name}: {count} rows counted, {rows} expected")
                 found[query.name] = Comparison(count, rows, 0, 0)
         return found
 
-    def _expected(self, query: DemoQuery) -> int:
-        """How many results a query has that is active throughout."""
-        with self._tables() as connection:
-            return len(connection.sql(query.sql))
+    def _expected(self, query: DemoQuery, active: Active) -> int:
+        """How many results a query has that is active then."""
+        with recorded_tables(self.streams) as connection:
+            return len(connection.sql(oracle_sql(query, active)))
 
-    @contextmanager
-    def _tables(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with duckdb.connect() as connection:
-            for stream in self.streams:
-                connection.read_parquet(str(stream.path)).create_view(stream.name)
-            yield connection
+    def check_guests(self, guests: Sequence[DemoQuery]) -> None:
+        """Check the results of queries that came or went meanwhile, by when they were active.
+
+        Raises:
+            WrongResultError: they are not the oracle's.
+        """
+        progress, found = self.pipeline.channel.progress(), self.pipeline.channel.activations()
+        active = [
+            (
+                guest,
+                Active(
+                    one.activated_batch,
+                    one.expired_batch,
+                    {alias: seen.batch for alias, seen in one.visible_from.items()},
+                ),
+            )
+            for guest in guests
+            if (one := found.get(guest.name)) is not None and one.results
+        ]
+        if active and progress is not None:
+            self.check(active, progress)
 
     def _without_results(self, query: DemoQuery) -> None:
         """Live, a query that has found nothing has no file: give it one, for the comparison."""
@@ -196,7 +209,7 @@ class Session:
         if folder.exists() and any(folder.glob("*.parquet")):
             return
         folder.mkdir(parents=True, exist_ok=True)
-        with self._tables() as connection:
+        with recorded_tables(self.streams) as connection:
             nothing = connection.sql(f"SELECT * FROM ({query.sql}) LIMIT 0")
             nothing.write_parquet(str(folder / "none.parquet"))
 

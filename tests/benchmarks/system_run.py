@@ -31,7 +31,7 @@ PHASES = ("between", "enter", *TASK_PHASES, "spark", "commit")
 
 #: Seconds between samples of the processes: the one who measures shares the cores with what is
 #: measured.
-_SAMPLING = 0.5
+SAMPLING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,8 @@ def run_system(
     master: str,
     parallelism: int,
     queries: Sequence[DemoQuery] = QUERIES,
-    counted: Sequence[str] = (),
 ) -> SystemRun:
-    """Run ``queries`` over ``streams`` below the folder ``home``; of those named in
-    ``counted`` the results are not written.
+    """Run ``queries`` over ``streams`` below the folder ``home``.
 
     Raises:
         WrongResultError: the results are not the oracle's.
@@ -166,10 +164,9 @@ def run_system(
         optimizer=configuration.optimizer,
         parallelism=parallelism,
         epoch_batches=configuration.epoch_batches,
-        counted=counted,
     ) as system:
         system.start()
-        meter, busy, began = KindMeter(system.roots, _SAMPLING), _busy_seconds(), time.time()
+        meter, busy, began = KindMeter(system.roots, SAMPLING), _busy_seconds(), time.time()
         meter.start()
         try:
             system.gate(None)

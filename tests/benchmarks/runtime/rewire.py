@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from anabranch_client import tpch
-from anabranch_client.oracle import Active
 from anabranch_planner.exchange import Keys
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
@@ -137,29 +136,9 @@ def _run(
             changes.next()
             time.sleep(0.05)
         system.finish(tpch.QUERIES)
-        _check_guests(system, changes.guests)
+        system.check_guests(changes.guests)
         log, rules = system.log(), _Rules(system)
         return _rewires(log, rules, options.epoch_batches)
-
-
-def _check_guests(system: Session, guests: list[DemoQuery]) -> None:
-    progress = system.pipeline.channel.progress()
-    activations = system.pipeline.channel.activations()
-    assert progress is not None  # it has finished
-    active = [
-        (
-            guest,
-            Active(
-                found.activated_batch,
-                found.expired_batch,
-                {alias: seen.batch for alias, seen in found.visible_from.items()},
-            ),
-        )
-        for guest in guests
-        if (found := activations.get(guest.name)) is not None and found.results
-    ]
-    if active:
-        system.check(active, progress)
 
 
 class _Rules:
