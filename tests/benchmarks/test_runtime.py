@@ -36,6 +36,7 @@ from tests.benchmarks.runtime import (
     workload,
 )
 from tests.benchmarks.runtime.command import Benchmark, quantile, run
+from tests.benchmarks.runtime.newest import newest, runs_of
 from tests.benchmarks.runtime.pacing import Latency, Pacer
 from tests.benchmarks.session import BatchLog
 from tests.support.redis import redis_url
@@ -95,6 +96,30 @@ def test_other_results_than_the_oracles_leave_no_line(
     said = capsys.readouterr()
     assert said.out == ""
     assert "no figures for state_size" in said.err
+
+
+def _runs(part: str, *figures: dict[str, Any]) -> list[str]:
+    common = {"benchmark": "runtime", "part": part}
+    return [json.dumps({**common, "at": n, **one}) for n, one in enumerate(figures)]
+
+
+def test_what_a_run_left_out_is_an_earlier_ones() -> None:
+    small, large = {"scale": 0.1, "queries": 5, "x": 1}, {"scale": 1.0, "queries": 5, "x": 1}
+    again = {**large, "x": 2}
+    both, again_only = {"workloads": [small, large]}, {"workloads": [again]}
+    (found,) = newest(_runs("sharing", both, again_only)).values()
+    assert found["workloads"] == [small, again]
+    assert [run["at"] for run in runs_of(found)] == [0, 1]
+    (found,) = newest(_runs("sharing", again_only, both)).values()
+    assert found["workloads"] == [small, large]
+    assert [run["at"] for run in runs_of(found)] == [1]
+    growth, added = {"growth": {"a": 1}}, {"added": {"b": 2}}
+    (found,) = newest(_runs("queries", {**growth, "added": {}}, added)).values()
+    assert found["growth"] == {"a": 1}
+    assert found["added"] == {"b": 2}
+    (found,) = newest(_runs("latency", {"p50": 1}, {"p50": 2})).values()
+    assert found["p50"] == 2
+    assert [run["at"] for run in runs_of(found)] == [1]
 
 
 def test_a_report_needs_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,14 @@
 """``docs/benchmarks-runtime.md`` from saved figures.
 
 ``python -m tests.benchmarks.runtime.report [--docs docs]`` reads ``docs/benchmarks/runtime.jsonl``,
-one line per run of one benchmark, and shows the newest line of each. Equal lines give equal bytes.
+one line per run of one benchmark, and shows the newest of each (:mod:`newest`). Equal lines give
+equal bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from tests.benchmarks.figures import ROOT, tell
 from tests.benchmarks.provenance import provenance
 from tests.benchmarks.runtime import adaptation, pacing
 from tests.benchmarks.runtime.__main__ import BENCHMARKS
+from tests.benchmarks.runtime.newest import newest, runs_of
 from tests.benchmarks.runtime.targets import targets
 
 if TYPE_CHECKING:
@@ -28,15 +29,15 @@ _INTRODUCTION = """\
 # Benchmarks of the runtime
 
 Made by `make bench-runtime` (`python -m tests.benchmarks.runtime.report`) from the lines in
-[`benchmarks/runtime.jsonl`](benchmarks/runtime.jsonl), the newest of each benchmark. Change the
-benchmarks, not this file.
+[`benchmarks/runtime.jsonl`](benchmarks/runtime.jsonl), the newest of each benchmark, and
+of what that did not measure the newest that did. Change the benchmarks, not this file.
 
 Figures are medians over interleaved runs with their range in brackets. What shares a table was
-measured in one run, so compare within tables: absolutes say as much about the machine and about
-what else ran on it. Results are compared with the oracle's in every run; a run with other
-results reports nothing. Unless something else is said, everything runs as users run it: Redis,
-service and Spark as processes, each batch's results in files and its state durable before the next
-begins.
+measured in one run (a workload, where more than one run is named), so compare within tables:
+absolutes say as much about the machine and about what else ran on it. Results are compared with
+the oracle's in every run; a run with other results reports nothing. Unless something else is said,
+everything runs as users run it: Redis, service and Spark as processes, each batch's results in
+files and its state durable before the next begins.
 """
 _HEADINGS = {
     "sharing": "Joint, shared and individual plans",
@@ -55,42 +56,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="docs/benchmarks-runtime.md from saved figures")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
     docs = parser.parse_args(arguments).docs
-    newest = _newest(docs / "benchmarks" / "runtime.jsonl")
-    if not newest:
+    lines = docs / "benchmarks" / "runtime.jsonl"
+    found = newest(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else {}
+    if not found:
         tell(f"{docs / 'benchmarks'} has no figures: run make bench-runtime")
         return 1
-    write_report(docs, newest)
+    write_report(docs, found)
     return 0
 
 
-def write_report(docs: Path, newest: dict[str, dict[str, Any]]) -> None:
-    """Write ``benchmarks-runtime.md`` and its charts; ``newest``: part -> its newest line."""
+def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Write ``benchmarks-runtime.md`` and its charts; ``found``: benchmark -> its figures."""
     parts = [_INTRODUCTION]
-    wanted = targets(newest)
+    wanted = targets(found)
     if wanted.rows:
         parts += ["## Targets\n", wanted.markdown()]
     for benchmark in BENCHMARKS:
-        if benchmark.name not in newest:
+        if benchmark.name not in found:
             continue
-        entry = newest[benchmark.name]
+        entry = found[benchmark.name]
         about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
         parts += [f"## {_HEADINGS[benchmark.name]}\n", _markdown(about)]
         if benchmark.name == "latency":
             parts.append(_markdown(inspect.getdoc(pacing) or ""))
-        parts.append(provenance(entry))
+        parts += map(provenance, runs_of(entry))
         for name, chart in _charts(benchmark.name, entry).items():
             (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
             parts.append(f"![{name}](benchmarks/{name}.svg)\n")
         for grid in benchmark.tables(entry):
             parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
     (docs / "benchmarks-runtime.md").write_text("\n".join(parts), encoding="utf-8")
-
-
-def _newest(path: Path) -> dict[str, dict[str, Any]]:
-    if not path.is_file():
-        return {}
-    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {entry["part"]: entry for entry in entries if entry["benchmark"] == "runtime"}
 
 
 def _markdown(about: str) -> str:

@@ -1,0 +1,51 @@
+"""The newest figures of each benchmark, from the lines that its runs have left.
+
+A run need not measure all of its benchmark (``queries --parts added``, ``sharing --scale 1``). What
+it left out is taken from the newest run that did measure it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Names of what a run may leave out, beside single workloads.
+_PARTS = ("growth", "added")
+#: Where an entry keeps the earlier runs of which it shows something.
+_EARLIER = "earlier"
+
+
+def newest(lines: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Benchmark -> its newest line, completed from earlier ones; ``lines``: oldest first."""
+    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in map(json.loads, lines):
+        if entry["benchmark"] == "runtime":
+            runs[entry["part"]].append(entry)
+    return {part: _completed(found) for part, found in runs.items()}
+
+
+def runs_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs that an entry's figures are from, oldest first."""
+    return [*entry.get(_EARLIER, ()), entry]
+
+
+def _completed(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    last = runs[-1]
+    source = {key: run for run in runs for key in _sections(run)}
+    figures = {key: _sections(run)[key] for key, run in source.items()}
+    earlier = [r for r in runs[:-1] if any(run is r for run in source.values())]
+    found = {**last, _EARLIER: earlier}
+    if "workloads" in last:
+        return {**found, "workloads": [figures[key] for key in sorted(figures)]}
+    return {**found, **{str(key): value for key, value in figures.items()}}
+
+
+def _sections(entry: dict[str, Any]) -> dict[Any, Any]:
+    """What another run may have left out: all figures of a section are from one run."""
+    if "workloads" in entry:
+        return {(one["scale"], one["queries"]): one for one in entry["workloads"]}
+    return {part: entry[part] for part in _PARTS if part in entry}
