@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from anabranch_runtime.inspection import describe
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
@@ -162,7 +163,7 @@ def _added(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             name: {
                 "tuples_per_s": spread(r.rate for r in done),
                 "cpu_seconds": spread((r.cpu_seconds for r in done), 2),
-                "state_bytes": spread(r.state_bytes for r in done),
+                "stored_bytes": spread(r.stored_bytes for r in done),
                 "probes": spread(r.probes for r in done),
             }
             for name, done in runs.items()
@@ -171,7 +172,7 @@ def _added(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     for name in ("counted", "written"):
         pairs = list(zip(runs["without"], runs[name], strict=True))
         found[name] = {
-            "added_state_bytes": spread(b.state_bytes - a.state_bytes for a, b in pairs),
+            "added_state_bytes": spread(b.stored_bytes - a.stored_bytes for a, b in pairs),
             "throughput_lost": spread((1 - b.rate / a.rate for a, b in pairs), 4),
             "cpu_added": spread((b.cpu_seconds / a.cpu_seconds - 1 for a, b in pairs), 4),
             "probes_added": spread(b.probes - a.probes for a, b in pairs),
@@ -182,13 +183,14 @@ def _added(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class _Joined:
     """A run that a query may have joined halfway; ``rate`` and ``cpu_seconds`` are of the batches
-    after the first with it, ``state_bytes`` as at the end, ``probes`` of all batches, ``results``
-    the late query's.
+    after the first with it, ``probes`` of all batches, ``results`` the late query's.
+    ``stored_bytes`` are all that batches have stored. (Merges save a little, and how far they have
+    got at the end is up to chance.)
     """
 
     rate: float
     cpu_seconds: float
-    state_bytes: int
+    stored_bytes: int
     probes: int
     results: int
 
@@ -238,7 +240,7 @@ def _join_late(
     return _Joined(
         rate=sum(b.tuples for b in log[half + 1 :]) / (log[-1].committed_at - began),
         cpu_seconds=meter.cpu_seconds,
-        state_bytes=progress.state_bytes,
+        stored_bytes=describe(system.pipeline.spec.state)["inserted_bytes"],
         probes=sum(progress.probes.values()),
         results=sum(progress.results.get(q.name, 0) for q in late),
     )
