@@ -87,6 +87,56 @@ class EpochStatistics(Answer):
     distinct: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
+class Level(Answer):
+    """The segments of a store that have been merged ``level`` times."""
+
+    level: int
+    segments: int
+    rows: int
+    bytes: int
+
+
+class Store(Answer):
+    """What a store holds, and whom it serves; sizes are bytes on disk. ``probes`` and ``matches``
+    are of the last epoch that ended, None where they were not measured.
+    """
+
+    store: str
+    kind: str
+    mir: str
+    members: list[str] = Field(default_factory=list)
+    streams: list[str] = Field(default_factory=list)
+    filter: list[str] = Field(default_factory=list)
+    partition: str | None = None
+    partitions: int = 1
+    batches: list[tuple[int, int]] = Field(default_factory=list)
+    growing: bool = False
+    queries: list[str] = Field(default_factory=list)
+    rows: int
+    bytes: int
+    index_bytes: int = 0
+    segments: int
+    levels: list[Level] = Field(default_factory=list)
+    expired_below: list[int | None] = Field(default_factory=list)
+    backfill: bool = False
+    probes: int | None = None
+    matches: int | None = None
+
+
+class StoredState(Answer):
+    """All stores, and what keeping them has cost in written bytes."""
+
+    next_batch: int
+    epoch: int
+    ruleset_epoch: int
+    bytes: int
+    packs: int
+    inserted_bytes: int
+    merged_bytes: int
+    write_amplification: float | None = None
+    stores: list[Store] = Field(default_factory=list)
+
+
 class TopValue(Answer):
     """A value, and the share of a stream's tuples that have it."""
 

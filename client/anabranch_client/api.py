@@ -23,6 +23,7 @@ from anabranch_client.answers import (
     EpochSummary,
     PlanningSettings,
     QueryInfo,
+    StoredState,
     StreamInfo,
     StreamSample,
 )
@@ -183,6 +184,10 @@ class Client:
     def epoch_statistics(self, number: int) -> EpochStatistics:
         """What was measured in an epoch that has ended."""
         return self._send(calls.epoch_statistics(number))
+
+    def state(self) -> StoredState:
+        """What the stores hold, as of the newest batch that the runtime has told of."""
+        return self._send(calls.state())
 
     def stream_sample(self, name: str) -> StreamSample:
         """What a sample of a stream tells about its columns."""
@@ -420,6 +425,10 @@ class AsyncClient:
     async def epoch_statistics(self, number: int) -> EpochStatistics:
         """What was measured in an epoch that has ended."""
         return await self._send(calls.epoch_statistics(number))
+
+    async def state(self) -> StoredState:
+        """What the stores hold, as of the newest batch that the runtime has told of."""
+        return await self._send(calls.state())
 
     async def stream_sample(self, name: str) -> StreamSample:
         """What a sample of a stream tells about its columns."""

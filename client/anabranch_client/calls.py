@@ -22,6 +22,7 @@ from anabranch_client.answers import (
     EpochSummary,
     PlanningSettings,
     QueryInfo,
+    StoredState,
     StreamInfo,
     StreamSample,
 )
@@ -224,6 +225,11 @@ def get_epoch(epoch: int) -> Call[EpochInfo]:
 def epoch_statistics(epoch: int) -> Call[EpochStatistics]:
     """What was measured in an epoch that has ended."""
     return Call("GET", f"/v1/epochs/{epoch}/statistics", EpochStatistics.model_validate)
+
+
+def state() -> Call[StoredState]:
+    """What the stores hold."""
+    return Call("GET", "/v1/state", StoredState.model_validate)
 
 
 def stream_sample(name: str) -> Call[StreamSample]:

@@ -1,6 +1,7 @@
 """``anabranch state``: what a pipeline's state directory holds, and taking care of it.
 
 The runtime knows what is in there; its command is run as a process, and this shows its answers.
+Of a running pipeline the service knows what it has been told (``live``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anabranch_client import render_state
-from anabranch_client.cli_context import Json
+from anabranch_client.api import DEFAULT_URL
+from anabranch_client.cli_context import Json, Url, connect
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.render import print_json, print_table
 
@@ -30,6 +32,14 @@ Where = Annotated[
     typer.Option("--state", envvar="ANABRANCH_STORAGE", help="The pipeline's state directory."),
 ]
 DEFAULT = Path(".anabranch/state")
+
+
+@state.command("live")
+def state_live(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List the stores of the running pipeline, as the service knows them."""
+    with connect(url) as client:
+        found = client.state()
+    _show(found.document(), render_state.live_table, as_json)
 
 
 @state.command("ls")

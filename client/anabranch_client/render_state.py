@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 
 
 def stores_table(found: Mapping[str, Any]) -> RenderableType:
-    """All stores, a line each, under what they take together."""
+    """All stores, a line each, under what they take together on the disk."""
+    spare = f", and {size(found['spare_bytes'])} kept for going back"
+    facts = facts_table(
+        {
+            "state": found["state"],
+            **_standing(found),
+            "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs{spare}",
+        }
+    )
+    return Group(facts, _stores(found))
+
+
+def live_table(found: Mapping[str, Any]) -> RenderableType:
+    """All stores of a running pipeline, a line each."""
+    packs = f"{size(found['bytes'])} in {number(found['packs'])} packs"
+    return Group(facts_table({**_standing(found), "live": packs}), _stores(found))
+
+
+def _stores(found: Mapping[str, Any]) -> RenderableType:
     table = table_of("store", "of", "queries", "rows", "bytes", "indexes", "segments", "levels",
                    right=("rows", "bytes", "indexes", "segments"))  # fmt: skip
     for store in found["stores"]:
@@ -31,7 +49,7 @@ def stores_table(found: Mapping[str, Any]) -> RenderableType:
             number(store["segments"]),
             _levels(store),
         )
-    return Group(_facts(found), table)
+    return table
 
 
 def store_detail(store: Mapping[str, Any]) -> RenderableType:
@@ -81,22 +99,17 @@ def compacted(found: Mapping[str, Any]) -> RenderableType:
     return Text(f"{before} segments became {after}, {size(found['bytes'])}")
 
 
-def _facts(found: Mapping[str, Any]) -> RenderableType:
-    spare = f", and {size(found['spare_bytes'])} kept for going back"
-    return facts_table(
-        {
-            "state": found["state"],
-            "next batch": found["next_batch"],
-            "epoch": f"{found['epoch']} by ruleset {found['ruleset_epoch']}",
-            "live": size(found["bytes"]),
-            "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs{spare}",
-            "written": f"{number(found['write_amplification'])} times what was inserted",
-        }
-    )
+def _standing(found: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "next batch": str(found["next_batch"]),
+        "epoch": f"{found['epoch']} by ruleset {found['ruleset_epoch']}",
+        "live": size(found["bytes"]),
+        "written": f"{number(found['write_amplification'])} times what was inserted",
+    }
 
 
 def _of(store: Mapping[str, Any]) -> str:
-    if store["of"] == "stream":
+    if store["kind"] == "stream":
         return f"stream {', '.join(store['streams'])}"
     return f"join of {', '.join(store['members'])}"
 

@@ -116,6 +116,11 @@ class Keys:
         return self._key("runtime")
 
     @property
+    def state(self) -> str:
+        """String: JSON :class:`anabranch_planner.state_report.StateReport` (runtime)."""
+        return self._key("state")
+
+    @property
     def pipeline(self) -> str:
         """String: the id of the pipeline that the namespace belongs to; its state has the same
         (runtime).

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from anabranch_planner.ruleset import Ruleset
+    from anabranch_planner.state_report import StateReport
 
 #: Seconds between two looks at a key that is waited for.
 POLL = 0.01
@@ -171,6 +172,10 @@ class Control:
                 pipe.hset(self.keys.activations, mapping=documents)
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
+
+    def report_state(self, report: StateReport) -> None:
+        """Say what the stores hold."""
+        self._redis.set(self.keys.state, report.dumps())
 
     def limit(self) -> int | None:
         """Rows that a batch may bring of the sources that the runtime reads itself."""

@@ -47,6 +47,7 @@ from anabranch_runtime.state.retention import FANOUT, drop_unused, expire, water
 from anabranch_runtime.state.rulesets import Rulesets
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.state.verify import Verify
+from anabranch_runtime.state_teller import StateTeller
 from anabranch_runtime.statistics import Samples, bounds
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Driver:
     #: By itself it merges between batches; who can do better says so (``pipeline``).
     compactor: Compactor = field(init=False)
     _tails: Tails = field(init=False)
+    _teller: StateTeller = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
     _valve: Valve = field(init=False)
@@ -165,6 +167,7 @@ class Driver:
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(self.settings.state)
         self._tails = Tails(url, keys, results)
+        self._teller = StateTeller(self.control)
         live = self.settings.mode is Mode.LIVE
         self._valve = Valve(self.control, self.settings.target_latency if live else None)
 
@@ -232,6 +235,7 @@ class Driver:
         self.publisher.retry()
         if self.publisher.problems() != waiting:
             self.report("running")
+        self._teller.show(self.state, self.rulesets.get)
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
@@ -390,6 +394,7 @@ class Driver:
         if self._is_full() or self._epoch <= self._reported:
             self._end_epoch()
         self.report("running")
+        self._teller.show(self.state, self.rulesets.get, at_once=self.exhausted)
         _LOG.info(
             "batch committed",
             batch=batch,

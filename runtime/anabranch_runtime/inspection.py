@@ -17,30 +17,29 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anabranch_planner.errors import StructuredError
-from anabranch_planner.ruleset import StoreId
+from anabranch_planner.plain import plain
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.ownership import ownership
 from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
+from anabranch_runtime.state.report import state_report, store_report
 from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.state.verify import Verify, verify_packs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from anabranch_planner.ruleset import Ruleset
-    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_planner.state_report import StateReport, StoreReport
+    from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.segment import Segment
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """The state in ``root``: where it stands, what it takes, and its stores; sizes in bytes.
+    """The state in ``root``: a :class:`StateReport` and what it takes on the disk, in bytes.
 
     ``disk_bytes`` are those of the packs that the newest manifest names: more than ``bytes`` where
     a pack still holds segments that have been merged or dropped. ``spare_bytes`` are all others':
-    kept for going back to an older manifest, or left by whoever was killed. ``write_amplification``
-    is what has been written, by batches and by merges, over what batches have written;
+    kept for going back to an older manifest, or left by whoever was killed.
     ``space_amplification`` is ``disk_bytes`` over ``bytes``.
 
     Raises:
@@ -50,24 +49,13 @@ def describe(root: Path) -> dict[str, Any]:
     ruleset = kept_ruleset(root, state.ruleset_epoch)
     named = packs_of(state)
     sizes = {f"segments/{p.name}": _size(p) for p in (root / "segments").glob("*")}
-    inserted, merged = state.written
     disk = sum(size for path, size in sizes.items() if path in named)
     return {
         "state": str(root),
-        "next_batch": state.next_batch,
-        "epoch": state.epoch,
-        "ruleset_epoch": state.ruleset_epoch,
-        "bytes": state.bytes,
-        "packs": len(named),
         "disk_bytes": disk,
         "spare_bytes": sum(sizes.values()) - disk,
-        "inserted_bytes": inserted,
-        "merged_bytes": merged,
-        "write_amplification": (inserted + merged) / inserted if inserted else None,
         "space_amplification": disk / state.bytes if state.bytes else None,
-        "stores": [
-            _store(name, store, state, ruleset) for name, store in sorted(state.stores.items())
-        ],
+        **_document(state_report(state, ruleset)),
     }
 
 
@@ -86,8 +74,8 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
             field="store",
             remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
         )
-    found = _store(name, store, state, kept_ruleset(root, state.ruleset_epoch))
-    return {**found, "parts": [_segment(s) for s in store.segments]}
+    found = store_report(name, store, state, kept_ruleset(root, state.ruleset_epoch))
+    return {**_document(found), "parts": [_segment(s) for s in store.segments]}
 
 
 def verify(root: Path) -> dict[str, Any]:
@@ -199,43 +187,9 @@ def _told(error: StructuredError) -> dict[str, str]:
     }
 
 
-def _store(name: str, store: StoreState, state: State, ruleset: Ruleset | None) -> dict[str, Any]:
-    spec = store.spec
-    current = {s.id: s for s in ruleset.stores} if ruleset is not None else {}
-    users = ownership(ruleset).of_store(StoreId(name)) if ruleset is not None else ()
-    return {
-        "store": name,
-        "of": "stream" if store.is_base else "intermediate result",
-        "mir": spec["mir"],
-        "members": list(spec["members"]),
-        "streams": list(store.streams),
-        "filter": list(store.filter),
-        "partition": spec["partition"],
-        "partitions": spec["partitions"],
-        "batches": [list(span) for span in store.covers(state.next_batch - 1)],
-        "growing": name in current and store.open_since is not None,
-        "queries": sorted(users),
-        "rows": sum(s.rows for s in store.segments),
-        "bytes": sum(s.bytes for s in store.segments),
-        "index_bytes": sum(s.bytes - s.data[1] for s in store.segments),
-        "segments": len(store.segments),
-        "levels": list(_levels(store.segments)),
-        "expired_below": list(store.expired_below),
-        "backfill": store.backfill is not None,
-    }
-
-
-def _levels(segments: Iterable[Segment]) -> Iterator[dict[str, int]]:
-    levels: dict[int, list[Segment]] = defaultdict(list)
-    for segment in segments:
-        levels[segment.level].append(segment)
-    for level, found in sorted(levels.items()):
-        yield {
-            "level": level,
-            "segments": len(found),
-            "rows": sum(s.rows for s in found),
-            "bytes": sum(s.bytes for s in found),
-        }
+def _document(report: StateReport | StoreReport) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(report, default=plain))
+    return found
 
 
 def _segment(segment: Segment) -> dict[str, Any]:

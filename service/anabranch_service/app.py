@@ -20,7 +20,16 @@ from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
 from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
-from anabranch_service.routes import epochs, plans, queries, results, settings, streams, system
+from anabranch_service.routes import (
+    epochs,
+    plans,
+    queries,
+    results,
+    settings,
+    state,
+    streams,
+    system,
+)
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store
 from anabranch_service.tail import Tails
@@ -66,7 +75,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     )
     app.state.context = Context(config, store, loop, metrics, clock, Tails(store))
     problems.install(app)
-    for module in (streams, queries, results, epochs, plans, settings, system):
+    for module in (streams, queries, results, epochs, state, plans, settings, system):
         app.include_router(module.router)
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
     app.add_middleware(Observe, metrics=metrics)

@@ -17,6 +17,7 @@ from redis.exceptions import WatchError
 
 from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot
 from anabranch_planner.sampling import StreamSample
+from anabranch_planner.state_report import StateReport
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
 
@@ -30,6 +31,7 @@ _ACTIVATION = TypeAdapter(Activation)
 _BOUNDARY = TypeAdapter(Boundary)
 _SNAPSHOT = TypeAdapter(Snapshot)
 _SAMPLE = TypeAdapter(StreamSample)
+_STATE = TypeAdapter(StateReport)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -307,6 +309,11 @@ class Store:
         """The runtime's heartbeat, or None if it never started (or can't be read)."""
         text = await _text(self.redis.get(self.keys.runtime))
         return None if text is None else _lenient(_PROGRESS, "runtime", text)
+
+    async def state(self) -> StateReport | None:
+        """What the stores hold, or None if the runtime has not said (or it can't be read)."""
+        text = await _text(self.redis.get(self.keys.state))
+        return None if text is None else _lenient(_STATE, "state", text)
 
     async def activations(self) -> dict[str, Activation]:
         """What the runtime says of each query that it activated."""

@@ -419,6 +419,63 @@ class StatisticsOut(BaseModel):
     distinct: dict[str, dict[str, float]]
 
 
+class LevelOut(BaseModel):
+    """The segments of a store that have been merged ``level`` times; ``bytes`` on disk."""
+
+    level: int
+    segments: int
+    rows: int
+    bytes: int
+
+
+class StoreOut(BaseModel):
+    """One store as of the newest batch that the runtime has told of; sizes are bytes on disk.
+
+    ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
+    running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
+    which rows may be gone; ``backfill``: its past is being computed. ``probes`` are tuples sent to
+    it in the last epoch that ended and ``matches`` what they found; null where that was not
+    measured.
+    """
+
+    store: str
+    kind: str
+    mir: str
+    members: list[str]
+    streams: list[str]
+    filter: list[str]
+    partition: str | None
+    partitions: int
+    batches: list[tuple[int, int]]
+    growing: bool
+    queries: list[str]
+    rows: int
+    bytes: int
+    index_bytes: int
+    segments: int
+    levels: list[LevelOut]
+    expired_below: list[int | None]
+    backfill: bool
+    probes: int | None
+    matches: int | None
+
+
+class StateOut(BaseModel):
+    """What the stores hold. ``write_amplification`` is all that batches and merges have ever
+    written over what batches have.
+    """
+
+    next_batch: int
+    epoch: int
+    ruleset_epoch: int
+    bytes: int
+    packs: int
+    inserted_bytes: int
+    merged_bytes: int
+    write_amplification: float | None
+    stores: list[StoreOut]
+
+
 class TopValueOut(BaseModel):
     """A value that occurs more than once in a sample, and the share of tuples that have it."""
 

@@ -20,6 +20,7 @@ from anabranch_planner.exchange import (
     StreamStatistics,
 )
 from anabranch_planner.sampling import StreamSample
+from anabranch_planner.state_report import StateReport
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 
 if TYPE_CHECKING:
@@ -196,3 +197,12 @@ def test_statistics_and_samples_are_read(shop: Client, service: Service) -> None
     service.redis.hset(service.keys.samples, "orders", sample.dumps())
     column = shop.stream_sample("orders").columns["customer_id"]
     assert [(t.value, t.share) for t in column.top] == [(7, 1.0)]
+
+
+def test_stored_state_is_read(shop: Client, service: Service) -> None:
+    with pytest.raises(ApiError, match="has not told"):
+        shop.state()
+    told = StateReport(3, 0, 0, 2048, 1, 2048, 0, 1.0, ())
+    service.redis.set(service.keys.state, told.dumps())
+    found = shop.state()
+    assert (found.next_batch, found.bytes, found.stores) == (3, 2048, [])

@@ -21,6 +21,7 @@ from anabranch_planner.exchange import (
 )
 from anabranch_planner.sampling import StreamSample
 from tests.client.conftest import JOIN
+from tests.service.test_state import report, store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,6 +110,16 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
     plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
                   "individual", "--statistic", "orders=500", url=url)  # fmt: skip
     assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
+
+
+def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Client) -> None:
+    one_line(run("state", "live", url=url), 1, "has not told")
+    told = report(store("orders/1", 12_345), epoch=3)
+    service.redis.set(service.keys.state, told.dumps())
+    assert answer("state", "live", url=url)["stores"][0]["rows"] == 12_345
+    text = run("state", "live", url=url).stdout
+    assert "12,345" in text
+    assert "3 by ruleset 0" in text
 
 
 def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Client) -> None:

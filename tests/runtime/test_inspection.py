@@ -40,7 +40,7 @@ def run(url: str, home: Path, batches: Sequence[int]) -> None:
 def test_stores_are_described(root: Path) -> None:
     found = describe(root)
     assert (found["next_batch"], found["epoch"]) == (BATCHES, 2)
-    assert {s["mir"]: (s["of"], s["rows"], s["segments"]) for s in found["stores"]} == {
+    assert {s["mir"]: (s["kind"], s["rows"], s["segments"]) for s in found["stores"]} == {
         "R": ("stream", BATCHES, BATCHES),
         "S": ("stream", BATCHES, BATCHES),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from anabranch_planner.exchange import (
 )
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
+from tests.service.test_state import report, store
 from tests.support.deliveries import sink, staged
 from tests.support.service import eventually
 
@@ -140,6 +142,26 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         expect(shares).to_have_count(1)
         page.get_by_role("button", name="Follow the current epoch").click()
         expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
+        assert complaints == []
+
+
+def test_stored_state(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#state")).to_contain_text("Nothing is stored yet.")
+        small = replace(store("small", 20), bytes=500, levels=(), queries=())
+        shop.redis.set(shop.keys.state, report(small, store("large", 12_345)).dumps())
+        rows = page.locator("#state tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("12,345")
+        expect(rows.first).to_contain_text("2 by orders.customer_id")
+        expect(rows.first).to_contain_text("0–3, 6–9")
+        expect(rows.first).to_contain_text("40 %")
+        expect(rows.nth(1)).to_contain_text("nobody")
+        picture = page.get_by_role("img", name="level 0: 2, level 1: 1")
+        parts = picture.locator("span").evaluate_all("x => x.map(e => e.offsetWidth)")
+        assert parts[1] > 2 * parts[0] > 0
+        expect(page.locator("#state-facts")).to_contain_text("1.50")
+        expect(page.locator("#state-note")).to_have_text("before batch 10")
         assert complaints == []
 
 

@@ -2,6 +2,7 @@
 
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { edges, span, stores, streams } from "./measured.js";
+import { stores as stored, totals } from "./state.js";
 import { Tail } from "./tail.js";
 import { changes, shares } from "./what-if.js";
 
@@ -443,6 +444,49 @@ function showMeasured(found) {
   );
 }
 
+function levels(store) {
+  const text = store.levels.map((l) => `level ${l.level}: ${l.segments}`).join(", ");
+  const picture = make("span", { className: "levels", role: "img", "aria-label": text || "none" });
+  for (const level of store.levels) {
+    const made = make("span", {
+      className: `level-${Math.min(level.level, 4)}`,
+      title: `level ${level.level}: ${level.segments} segments, ${level.rows.toLocaleString("en")} rows, ${bytes(level.bytes)}`,
+      text: level.segments,
+    });
+    made.style.flexGrow = String(Math.max(level.part, 0.02));
+    picture.append(made);
+  }
+  return picture;
+}
+
+function showState(state) {
+  facts(at("state-facts"), totals(state, bytes));
+  const { rows, omitted } = stored(state);
+  at("state-note").textContent = state
+    ? `before batch ${state.next_batch}${omitted ? `; ${omitted} smaller stores not shown` : ""}`
+    : "";
+  const none = make("td", { className: "empty", text: "Nothing is stored yet." });
+  none.colSpan = 11;
+  const lines = rows.map((s) =>
+    make(
+      "tr",
+      {},
+      make("td", { className: s.kind === "stream" ? "name" : "name mir", text: s.store, title: s.mir }),
+      make("td", { text: s.of, title: s.where }),
+      make("td", { className: "number", text: s.rows.toLocaleString("en") }),
+      make("td", { className: "number", text: bytes(s.bytes) }),
+      make("td", { className: "number", text: s.bytes ? `${((100 * s.index_bytes) / s.bytes).toFixed(0)} %` : "–" }),
+      make("td", {}, levels(s)),
+      make("td", { text: s.parts }),
+      make("td", { text: `${s.span || "–"}${s.growing ? "" : ", ended"}${s.backfill ? ", being completed" : ""}` }),
+      make("td", { className: "number", text: s.probes === null ? "–" : s.probes.toLocaleString("en") }),
+      make("td", { className: "number", text: s.found === null ? "–" : short(s.found) }),
+      make("td", { text: s.queries.join(", ") || "nobody" }),
+    ),
+  );
+  at("state").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
+}
+
 function showHistory(epochs, shown) {
   const most = Math.max(1e-9, ...epochs.map((e) => Math.max(e.cost, e.individual_cost ?? 0)));
   at("history").replaceChildren(
@@ -475,10 +519,11 @@ function showHistory(epochs, shown) {
 
 async function refresh() {
   try {
-    const [current, queries, epochs] = await Promise.all([
+    const [current, queries, epochs, state] = await Promise.all([
       read("/v1/epochs/current"),
       readQueries(),
       read("/v1/epochs?limit=200"),
+      read("/v1/state"),
     ]);
     const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
     const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
@@ -493,6 +538,7 @@ async function refresh() {
     showChanges(epoch);
     showPlan(epoch);
     showMeasured(await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1));
+    showState(state);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
     showHistory(epochs.items, epoch?.epoch);

@@ -1,0 +1,86 @@
+"""What the stores hold, as a document (:mod:`anabranch_planner.state_report`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_planner.ruleset import StoreId
+from anabranch_planner.state_report import LevelReport, StateReport, StoreReport
+from anabranch_runtime.ownership import ownership
+from anabranch_runtime.state.manifest import packs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from anabranch_planner.ruleset import Ruleset
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.state.segment import Segment
+
+
+def state_report(state: State, ruleset: Ruleset | None) -> StateReport:
+    """All stores of ``state``; without its ruleset nobody knows who uses them."""
+    inserted, merged = state.written
+    return StateReport(
+        next_batch=state.next_batch,
+        epoch=state.epoch,
+        ruleset_epoch=state.ruleset_epoch,
+        bytes=state.bytes,
+        packs=len(packs_of(state)),
+        inserted_bytes=inserted,
+        merged_bytes=merged,
+        write_amplification=(inserted + merged) / inserted if inserted else None,
+        stores=tuple(
+            store_report(name, store, state, ruleset)
+            for name, store in sorted(state.stores.items())
+        ),
+    )
+
+
+def store_report(
+    name: str, store: StoreState, state: State, ruleset: Ruleset | None
+) -> StoreReport:
+    """One store of ``state``."""
+    spec = store.spec
+    current: Collection[str] = [s.id for s in ruleset.stores] if ruleset is not None else ()
+    users = ownership(ruleset).of_store(StoreId(name)) if ruleset is not None else ()
+    return StoreReport(
+        store=name,
+        kind="stream" if store.is_base else "intermediate result",
+        mir=spec["mir"],
+        members=() if store.is_base else tuple(spec["members"]),
+        streams=tuple(store.streams),
+        filter=tuple(store.filter),
+        partition=_attribute(spec["partition"]),
+        partitions=spec["partitions"],
+        batches=store.covers(state.next_batch - 1),
+        growing=name in current and store.open_since is not None,
+        queries=tuple(sorted(users)),
+        rows=sum(s.rows for s in store.segments),
+        bytes=sum(s.bytes for s in store.segments),
+        index_bytes=sum(s.bytes - s.data[1] for s in store.segments),
+        segments=len(store.segments),
+        levels=tuple(_levels(store.segments)),
+        expired_below=tuple(store.expired_below),
+        backfill=store.backfill is not None,
+    )
+
+
+def _attribute(partition: list[list[str]] | None) -> str | None:
+    if partition is None:
+        return None
+    (label, attribute), _ = partition
+    return f"{label}.{attribute}"
+
+
+def _levels(segments: Iterable[Segment]) -> Iterator[LevelReport]:
+    levels: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        levels[segment.level].append(segment)
+    for level, found in sorted(levels.items()):
+        yield LevelReport(
+            level=level,
+            segments=len(found),
+            rows=sum(s.rows for s in found),
+            bytes=sum(s.bytes for s in found),
+        )

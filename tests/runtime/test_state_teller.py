@@ -1,0 +1,76 @@
+"""What the driver tells of its stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+
+from anabranch_planner.exchange import Mode
+from anabranch_planner.state_report import StateReport
+from anabranch_runtime import state_teller
+from anabranch_runtime.state.report import state_report
+from tests.support.driven import KEYS, driver, job, publish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def told(url: str) -> StateReport | None:
+    text = redis.Redis.from_url(url).get(KEYS.state)
+    return None if text is None else StateReport.loads(text)
+
+
+def test_every_state_is_told_of_when_there_is_time(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_teller, "INTERVAL", 0.0)
+    publish(url, 0)
+    one = driver(url, tmp_path, every=10)
+    assert told(url) is None
+    for batch in range(3):
+        one.run(batch, job(batch))
+        found = told(url)
+        assert found == state_report(one.state, one.rulesets.get(0))
+        assert found is not None
+        assert found.next_batch == batch + 1
+        assert {s.mir: (s.rows, s.queries) for s in found.stores} == {
+            "R": (batch + 1, ("q",)),
+            "S": (batch + 1, ("q",)),
+        }
+        assert found.write_amplification == 1
+
+
+def test_what_came_too_soon_is_told_of_later(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_teller, "INTERVAL", 3600.0)
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10, seconds=3600.0)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    one.tick()
+    found = told(url)
+    assert found is not None
+    assert found.next_batch == 1
+    monkeypatch.setattr(state_teller, "INTERVAL", 0.0)
+    one.tick()
+    found = told(url)
+    assert found is not None
+    assert found.next_batch == 2
+
+
+def test_the_end_of_a_replay_is_told_of_at_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_teller, "INTERVAL", 3600.0)
+    publish(url, 0)
+    one = driver(url, tmp_path, every=10)
+    one.total_batches = 2
+    one.run(0, job(0))
+    one.run(1, job(1))
+    found = told(url)
+    assert found is not None
+    assert found.next_batch == 2
