@@ -20,7 +20,6 @@ import os
 import threading
 import time
 import uuid
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ import structlog
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.layout import Layout, layouts
-from anabranch_runtime.state.retention import LARGEST, merges, small
+from anabranch_runtime.state.merging import LARGEST, backlog, merges
 from anabranch_runtime.state.segment import Merge
 from anabranch_runtime.task.compact import Compaction, compact
 
@@ -106,7 +105,7 @@ class Compactor:
         unless compaction is far behind.
         """
         if self._thread is not None and self._thread.is_alive():
-            if _most(state, ruleset, fanout) < STALL * fanout:
+            if backlog(state, ruleset, fanout) < STALL * fanout:
                 return
             started = time.perf_counter()
             self._thread.join()
@@ -183,14 +182,3 @@ def _replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[S
     parts = set(merge.segments)
     at = min(i for i, s in enumerate(segments) if s in parts)
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
-
-
-def _most(state: State, ruleset: Ruleset, fanout: int) -> int:
-    """Segments to merge of the level of a store partition that has most of one."""
-    counts = Counter(
-        (spec.id, s.partition, s.level)
-        for spec in ruleset.stores
-        for s in state.stores[spec.id].segments
-        if small(s, fanout)
-    )
-    return max(counts.values(), default=0)

@@ -42,8 +42,9 @@ from anabranch_runtime.state.layout import layouts
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
+from anabranch_runtime.state.merging import FANOUT
 from anabranch_runtime.state.recovery import recover
-from anabranch_runtime.state.retention import FANOUT, drop_unused, expire, watermarks
+from anabranch_runtime.state.retention import drop_unused, expire, watermarks
 from anabranch_runtime.state.rulesets import Rulesets
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.state.verify import Verify

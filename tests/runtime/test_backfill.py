@@ -22,7 +22,8 @@ from anabranch_runtime.state.backfill import advance, begin, gaps, next_slice, p
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import Manifests, State
-from anabranch_runtime.state.retention import FANOUT, drop_unused, expire
+from anabranch_runtime.state.merging import FANOUT
+from anabranch_runtime.state.retention import drop_unused, expire
 from anabranch_runtime.state.slices import Source, Throttle, cut
 from anabranch_runtime.task.worker import TaskReport
 from tests.support.random_plans import random_plan

@@ -12,7 +12,7 @@ from anabranch_runtime.compactor import STALL, Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.retention import LARGEST
+from anabranch_runtime.state.merging import LARGEST
 from tests.support.states import RS, rules, segment
 
 if TYPE_CHECKING:

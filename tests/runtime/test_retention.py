@@ -1,4 +1,4 @@
-"""What is dropped, what is remembered of it, what is merged."""
+"""What is dropped, and what is remembered of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from anabranch_runtime.state.access import accesses
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.retention import (
-    FANOUT,
-    LARGEST,
     drop_unused,
     expire,
     horizons,
-    merges,
     watermarks,
 )
 from tests.support.states import (
@@ -140,37 +137,6 @@ def test_unused_generations_are_dropped_and_needed_ones_kept() -> None:
     none = rules(2, {})
     empty = drop_unused(enter_epoch(state, none, 2), none, {})
     assert empty.stores == {}
-
-
-def test_full_levels_are_merged_smallest_first_and_by_partition() -> None:
-    known = rules(0, {"q": RS})
-    state = replace(enter_epoch(State(), known, 0), next_batch=50)
-    many = [segment("R/1", (i, i)) for i in range(FANOUT + 2)]
-    few = [segment("S/1", (i, i), partition=i % 2) for i in range(2 * FANOUT - 1)]
-    high = [segment("S/1", (i, i), level=1, name="h") for i in range(FANOUT - 1)]
-    stores = {
-        **state.stores,
-        "R/1": replace(state.stores["R/1"], segments=tuple(many)),
-        "S/1": replace(state.stores["S/1"], segments=(*few, *high)),
-    }
-    found = merges(replace(state, stores=stores), known)
-
-    assert {tuple(s.first_batch for s in m.segments) for m in found} == {
-        tuple(range(FANOUT)),
-        tuple(range(0, 2 * FANOUT, 2)),
-    }
-    assert all(len({(s.store, s.partition, s.level) for s in m.segments}) == 1 for m in found)
-
-
-def test_large_segments_are_left_as_they_are() -> None:
-    known = rules(0, {"q": RS})
-    state = replace(enter_epoch(State(), known, 0), next_batch=50)
-    large = [replace(segment("R/1", (i, i)), rows=LARGEST // 2) for i in range(FANOUT)]
-    some = [replace(segment("R/1", (i, i)), rows=LARGEST // 3) for i in range(10, 13)]
-    stores = {**state.stores, "R/1": replace(state.stores["R/1"], segments=(*large, *some))}
-    assert merges(replace(state, stores=stores), known, FANOUT) == ()
-    (found,) = merges(replace(state, stores=stores), known, 3)
-    assert found.segments == tuple(some)
 
 
 def test_two_queries_read_two_streams_each() -> None:

@@ -25,7 +25,7 @@ from anabranch_planner.model import RelationId
 from anabranch_planner.ruleset import backfill_from_json, backfill_to_json
 from anabranch_runtime.state.access import containers, first_batch, relation_tiles
 from anabranch_runtime.state.coverage import tile
-from anabranch_runtime.state.retention import merge_groups
+from anabranch_runtime.state.merging import merge_groups
 from anabranch_runtime.state.segment import Segment
 from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cut
 

@@ -1,4 +1,4 @@
-"""What may be dropped, and what is worth merging. Pure functions over the state.
+"""What may be dropped. Pure functions over the state.
 
 A stored tuple of alias ``i`` is of no more use to a query once every alias ``j`` whose tuples may
 still arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``D`` is the
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch_runtime.state.access import relation_tiles
 from anabranch_runtime.state.lifecycle import serves
-from anabranch_runtime.state.segment import Merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import Ruleset
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.state.segment import Segment
 
-#: Segments of one level that become one of the next.
-FANOUT = 6
-#: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
-#: row), and one more segment of that size costs a probe little.
-LARGEST = 1 << 24
+#: Per member of a store, a time in microseconds; None: no limit.
+Limits: TypeAlias = "tuple[int | None, ...]"
 
 
 def watermarks(state: State) -> dict[str, int]:
@@ -57,16 +53,24 @@ def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str]
 
 def expire(state: State, ruleset: Ruleset) -> State:
     """``state`` less the segments that no active query can use any more."""
-    limits = horizons(ruleset, watermarks(state))
-    if all(t is None for t in limits.values()):
+    needed = needed_from(state, ruleset)
+    if needed is None:
         return state
-    readers = _readers(ruleset, limits)
-    stores = {name: _expire_store(store, readers) for name, store in state.stores.items()}
+    stores = {name: _expire_store(store, needed(store)) for name, store in state.stores.items()}
     return replace(state, stores=stores)
 
 
-def _expire_store(store: StoreState, readers: _Readers) -> StoreState:
-    thresholds = readers.thresholds(store)
+def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
+    """Store -> per member, the event time below which nobody needs its rows. None: all are needed
+    for ever.
+    """
+    limits = horizons(ruleset, watermarks(state))
+    if all(t is None for t in limits.values()):
+        return None
+    return _readers(ruleset, limits).thresholds
+
+
+def _expire_store(store: StoreState, thresholds: Limits) -> StoreState:
 
     def dead(segment: Segment) -> bool:
         return any(
@@ -107,15 +111,15 @@ class _Readers:
     relations: tuple[tuple[Relation, tuple[int | None, ...]], ...]
     queries: dict[frozenset[str], dict[str, list[int | None]]]
 
-    def thresholds(self, store: StoreState) -> list[int | None]:
+    def thresholds(self, store: StoreState) -> Limits:
         """Per member of ``store``, the event time below which nobody needs rows."""
         if store.is_base:
             served = (limits for r, limits in self.relations if serves(store, r))
-            return [_least(itertools.chain.from_iterable(served))]
+            return (_least(itertools.chain.from_iterable(served)),)
         members = store.spec["members"]
         wanted = frozenset(members)
         users = [needs for labels, needs in self.queries.items() if wanted <= labels]
-        return [_least(itertools.chain.from_iterable(n[m] for n in users)) for m in members]
+        return tuple(_least(itertools.chain.from_iterable(n[m] for n in users)) for m in members)
 
 
 def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> _Readers:
@@ -154,29 +158,3 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
         for source in store.backfill.sources
     }
     return replace(state, stores={n: s for n, s in state.stores.items() if n in used})
-
-
-def small(segment: Segment, fanout: int) -> bool:
-    """Whether ``fanout`` segments of its size may become one."""
-    return segment.rows * fanout <= LARGEST
-
-
-def merges(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> tuple[Merge, ...]:
-    """Groups of ``fanout`` segments of one level, oldest first, smallest levels first."""
-    found: list[Merge] = []
-    for spec in ruleset.stores:
-        found += merge_groups(state.stores[spec.id].segments, fanout)
-    return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
-
-
-def merge_groups(segments: Iterable[Segment], fanout: int = FANOUT) -> tuple[Merge, ...]:
-    """The oldest ``fanout`` of ``segments``, which are one store's, per level and partition that
-    has as many that are small enough (:func:`small`).
-    """
-    groups: dict[tuple[int, int], list[Segment]] = {}
-    for segment in segments:
-        if small(segment, fanout):
-            groups.setdefault((segment.level, segment.partition), []).append(segment)
-    return tuple(
-        Merge(tuple(group[:fanout])) for _, group in sorted(groups.items()) if len(group) >= fanout
-    )
