@@ -235,15 +235,15 @@ def _join_late(
             progress, _ = system.finish(base)
             system.check_guests(late)
             log = system.log()
+            return _Joined(
+                rate=sum(b.tuples for b in log[half + 1 :]) / (log[-1].committed_at - began),
+                cpu_seconds=meter.cpu_seconds,
+                stored_bytes=describe(system.pipeline.spec.state)["inserted_bytes"],
+                probes=sum(progress.probes.values()),
+                results=sum(progress.results.get(q.name, 0) for q in late),
+            )
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    return _Joined(
-        rate=sum(b.tuples for b in log[half + 1 :]) / (log[-1].committed_at - began),
-        cpu_seconds=meter.cpu_seconds,
-        stored_bytes=describe(system.pipeline.spec.state)["inserted_bytes"],
-        probes=sum(progress.probes.values()),
-        results=sum(progress.results.get(q.name, 0) for q in late),
-    )
 
 
 def _run(
