@@ -28,7 +28,7 @@ from anabranch_runtime.state.measures import (
     unpack,
 )
 from anabranch_runtime.vectors.arrays import plain
-from anabranch_runtime.vectors.index import distinct_sketch
+from anabranch_runtime.vectors.index import distinct, distinct_sketch
 from anabranch_runtime.vectors.keys import mix
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Collector:
 
     def _delays(self, stream: str, times: pa.Array, newest: int) -> None:
         step = max(len(times) // DELAYS, 1)
-        micros = times.cast(pa.int64())
+        micros = times.view(pa.int64())
         if micros.null_count:
             micros = micros.fill_null(newest)
         tau = micros.to_numpy()[::step]
@@ -169,7 +169,7 @@ def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
         hashes = hashes[_unfamiliar(hashes, unpack(bound.known))]
     if len(hashes) <= _MANY:
         return distinct_sketch(hashes, SIZE)
-    head = np.unique(hashes[:_HEAD])
+    head = distinct(hashes[:_HEAD])
     rest = hashes[_HEAD:]
     if len(head) >= SIZE:
         rest = rest[rest < head[SIZE - 1]]

@@ -114,17 +114,25 @@ def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
     candidates = 8 * k
     while candidates < len(hashes):
         bound = np.partition(hashes, candidates)[candidates]
-        least = np.unique(hashes[hashes <= bound])
+        least = distinct(hashes[hashes <= bound])
         if len(least) >= k:
             return least[:k]
         candidates *= 16
-    return np.unique(hashes)[:k]
+    return distinct(hashes)[:k]
+
+
+def distinct(hashes: U64) -> U64:
+    """The different hashes, ascending. (``np.unique`` builds a table first, and sorts then.)"""
+    ordered = np.sort(hashes)
+    if len(ordered) < 2:
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
 def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
     """The sketch of the union of what ``sketches`` (made with at least this ``k``) describe."""
     parts = [np.empty(0, dtype=np.uint64), *sketches]
-    return np.unique(np.concatenate(parts))[:k]
+    return distinct(np.concatenate(parts))[:k]
 
 
 def estimate_distinct(sketch: U64, k: int = 256) -> float:
