@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_runtime.vectors import filters
 from anabranch_runtime.vectors.gather import address
 from anabranch_runtime.vectors.index import build_index
 from anabranch_runtime.vectors.keys import KeyVector, mix
@@ -32,7 +36,8 @@ def test_pairs_are_those_of_a_nested_loop(data: st.DataObject) -> None:
     asked = [[data.draw(st.booleans()) for _ in stored] for _ in bounds]
     counting = data.draw(st.integers(0, len(bounds)))
 
-    indexes = [build_index(KeyVector(_hashes(keys), None, exact=True)) for keys in stored]
+    with patch.object(filters, "LEAST", data.draw(st.sampled_from([1, filters.LEAST]))):
+        indexes = [build_index(KeyVector(_hashes(keys), None, exact=True)) for keys in stored]
     constraints = [
         Constraint(
             np.array(
@@ -73,3 +78,32 @@ def test_many_partners_of_few_probes() -> None:
     assert len(found.positions) == 10_000
     assert sorted(set(found.positions.tolist())) == [0, 2]
     assert np.array_equal(np.sort(found.rows), np.repeat(np.arange(5_000), 2))
+
+
+@pytest.mark.parametrize("hits", [0.0, 0.01, 0.5, 0.74, 0.76, 1.0])
+@pytest.mark.parametrize("probing", [1, 127, 128, 129, 5_000])
+def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
+    """Whether its filter is asked (few hits) or passed by (many)."""
+    draw = np.random.default_rng(int(1000 * hits) + probing)
+    stored = draw.integers(0, 20_000, 10_000)
+    present = draw.random(probing) < hits
+    asked = np.where(present, draw.choice(stored, probing), draw.integers(20_000, 10**9, probing))
+    probes = in_order(mix(asked.astype(np.uint64)))
+    keys = KeyVector(mix(stored.astype(np.uint64)), None, exact=True)
+    filtered = build_index(keys)
+    with patch.object(filters, "LEAST", 1 << 30):
+        plain = build_index(keys)
+    assert (len(filtered.filter), len(plain.filter)) == (1563, 0)
+    for indexes in ([filtered], [plain, filtered], [filtered, plain, filtered]):
+        found = match(probes, described(indexes))
+        other = match(probes, described([plain] * len(indexes)))
+        assert found.found.tolist() == other.found.tolist()
+        assert found.counted.tolist() == other.counted.tolist()
+        pairs = np.stack([found.positions, found.rows])
+        others = np.stack([other.positions, other.rows])
+        for ours, theirs in zip(
+            np.split(pairs, np.cumsum(found.found)[:-1], axis=1),
+            np.split(others, np.cumsum(other.found)[:-1], axis=1),
+            strict=True,
+        ):
+            assert np.array_equal(ours[:, np.lexsort(ours)], theirs[:, np.lexsort(theirs)])

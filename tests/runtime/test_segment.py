@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,12 @@ from anabranch_runtime.state.segment import (
     ALIGNMENT,
     MAGIC,
     OFFSET_BITS,
+    VERSION,
     IndexKey,
     PackWriter,
     Segment,
 )
+from anabranch_runtime.vectors import filters
 from anabranch_runtime.vectors.gather import gather_words, places
 from anabranch_runtime.vectors.index import build_index
 from anabranch_runtime.vectors.keys import key_vector
@@ -94,7 +97,7 @@ def test_the_file_is_laid_out_as_documented(tmp_path: Path) -> None:
     assert content[:8] == content[-8:] == MAGIC
     length = int.from_bytes(content[-20:-12], "little")
     footer = json.loads(content[-20 - length : -20])
-    assert footer["version"] == 1
+    assert footer["version"] == 2
     assert [Segment.from_json(s) for s in footer["segments"]] == segments
     blobs = [segments[0].data, *segments[0].indexes[0][2], segments[1].data]
     assert all(offset % ALIGNMENT == 0 for offset, _, _ in blobs)
@@ -142,10 +145,11 @@ def test_a_pack_without_segments_is_not_kept(tmp_path: Path) -> None:
     assert list((tmp_path / "segments").iterdir()) == []
 
 
-@pytest.mark.parametrize("blob", ["data", "hashes", "rows", "starts"])
+@pytest.mark.parametrize("blob", ["data", "hashes", "rows", "starts", "filter"])
 def test_a_flipped_byte_is_found(blob: str, tmp_path: Path) -> None:
-    base = write(tmp_path)[0]
-    blobs = dict(zip(("hashes", "rows", "starts"), base.indexes[0][2], strict=True))
+    with patch.object(filters, "LEAST", 1):
+        base = write(tmp_path)[0]
+    blobs = dict(zip(("hashes", "rows", "starts", "filter"), base.indexes[0][2], strict=True))
     blobs["data"] = base.data
     open_segment(str(tmp_path), base).verify()
     shutil.copytree(tmp_path / "segments", tmp_path / "damaged" / "segments")
@@ -176,19 +180,23 @@ def test_an_index_built_later_equals_the_stored_one(tmp_path: Path) -> None:
     assert asked == ["columns"]
     for index in (kept, built):
         index.validate()
+    assert np.array_equal(kept.filter, built.filter)
     assert np.array_equal(kept.hashes, built.hashes)
     assert np.array_equal(kept.rows, built.rows)
     assert np.array_equal(kept.starts, built.starts)
     assert kept.unique is built.unique is False
 
 
-def test_packs_of_version_1_stay_readable() -> None:
-    """``golden/version-1.pack`` was written by :func:`write` when version 1 was new."""
-    content = (GOLDEN / "version-1.pack").read_bytes()
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_packs_of_every_version_stay_readable(version: int) -> None:
+    """``golden/version-<n>.pack`` was written by :func:`write` when version ``n`` was new (the
+    second with a filter for its few rows too).
+    """
+    content = (GOLDEN / f"version-{version}.pack").read_bytes()
     length = int.from_bytes(content[-20:-12], "little")
     footer = json.loads(content[-20 - length : -20])
     base, joined = (Segment.from_json(s) for s in footer["segments"])
-    assert footer["version"] == 1
+    assert footer["version"] == version
 
     for segment in (base, joined):
         open_segment(str(GOLDEN), segment).verify()
@@ -196,6 +204,7 @@ def test_packs_of_version_1_stay_readable() -> None:
     assert open_segment(str(GOLDEN), joined).batch.to_pydict() == combinations().to_pydict()
     reader = open_segment(str(GOLDEN), base)
     index = reader.index(KEY, lambda: pytest.fail("the index is in the file"))
+    assert len(index.filter) == version - 1
     probes = key_vector([pa.array([3, 2, 1])], KEY.types).hashes
     found = match(in_order(probes), described([index]))
     pairs = sorted(zip(found.positions.tolist(), found.rows.tolist(), strict=True))

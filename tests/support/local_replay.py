@@ -34,6 +34,7 @@ from anabranch_runtime.state.opened import close_all
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.worker import TaskReport, run_task
+from anabranch_runtime.vectors import filters
 from tests.support.invariants import Watch
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
 from tests.support.scenario_file import read_document, read_scenario
@@ -140,8 +141,12 @@ class _Run:
             fanout = self.script.fanout[min(batch, len(self.script.fanout) - 1)]
             driver.settings = replace(self.settings, fanout=fanout)
             try:
-                # Scenarios are small: in every other batch probes go by partitions all the same.
-                with patch.object(probe, "FEW", probe.FEW if batch % 2 else 0):
+                # Scenarios are small: in every other batch probes go by partitions all the same,
+                # and what is stored gets filters.
+                with (
+                    patch.object(probe, "FEW", probe.FEW if batch % 2 else 0),
+                    patch.object(filters, "LEAST", filters.LEAST if batch % 2 else 1),
+                ):
                     driver.run(batch, self._job)
             except (CrashError, FaultError) as error:
                 why = str(error) if isinstance(error, CrashError) else "out of attempts"

@@ -1,17 +1,18 @@
 """Segments: immutable runs of a store's rows, in pack files that every worker memory-maps.
 
-On-disk format, version 1. A *pack* is what one task of one batch wrote at one level:
+On-disk format, version 2. A *pack* is what one task of one batch wrote at one level:
 
     8 bytes   magic ``ANBPACK1``
     blobs     each aligned to 64 bytes
-    footer    JSON: {"version": 1, "segments": [descriptor, ...]}
+    footer    JSON: {"version": 2, "segments": [descriptor, ...]}
     8 bytes   little-endian length of the footer
     4 bytes   little-endian CRC-32 of the footer
     8 bytes   magic ``ANBPACK1``
 
 A file without the closing magic was never finished and is garbage. A segment is a range of blobs:
 one Arrow IPC stream with a single uncompressed record batch (so columns are read in place), and
-per index three raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32). Every blob's
+per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32, ``filter`` uint64;
+version 1 has no ``filter``). Every blob's
 CRC-32 is in the descriptor and is checked at the pipeline's start (``state.verify``) and whenever
 the segment is merged; probes trust it, but for the file's length.
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"ANBPACK1"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64
 #: Bits of a sigma that hold the offset within its batch: the reading task, then a counter.
 OFFSET_BITS = 36
@@ -73,7 +74,8 @@ class Segment:
         tau_min, tau_max: per member (microseconds); empty without event times.
         level: how often its rows have been merged.
         data: blob of the record batch.
-        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts).
+        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and, since
+            version 2, the filter).
     """
 
     store: str
@@ -86,7 +88,7 @@ class Segment:
     tau_max: tuple[int | None, ...]
     level: int
     data: Blob
-    indexes: tuple[tuple[str, bool, tuple[Blob, Blob, Blob]], ...]
+    indexes: tuple[tuple[str, bool, tuple[Blob, ...]], ...]
 
     @property
     def bytes(self) -> int:
@@ -216,6 +218,7 @@ class PackWriter:
                         self._blob(index.hashes),
                         self._blob(index.rows),
                         self._blob(index.starts),
+                        self._blob(index.filter),
                     ),
                 )
                 for key, index in indexes
@@ -295,12 +298,13 @@ class SegmentReader:
                 found = build_index(key_vector(columns(), key.types))
             else:
                 _, unique, blobs = stored
-                hashes, rows, starts = (self._buffer.slice(o, n) for o, n, _ in blobs)
+                hashes, rows, starts, *screen = (self._buffer.slice(o, n) for o, n, _ in blobs)
                 found = HashIndex(
                     np.frombuffer(hashes, np.uint64),
                     np.frombuffer(rows, np.uint32),
                     np.frombuffer(starts, np.uint32),
                     unique,
+                    np.frombuffer(screen[0] if screen else b"", np.uint64),
                 )
             self._indexes[key] = found
         return found

@@ -81,10 +81,11 @@ def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify
     if zlib.crc32(footer) != int.from_bytes(view[-len(MAGIC) - 4 : -len(MAGIC)], "little"):
         raise _damaged(path, "its footer does not match its checksum")
     document = json.loads(footer)
-    if document["version"] != VERSION:
+    if document["version"] not in range(1, VERSION + 1):
         raise StateError(
             "unknown-version",
-            f"{path} has version {document['version']}; this release reads version {VERSION}",
+            f"{path} has version {document['version']}; this release reads versions "
+            f"up to {VERSION}",
             remedy="start the release that wrote the state, or a later one",
         )
     written = {Segment.from_json(s) for s in document["segments"]}

@@ -2,9 +2,9 @@
 
 The index is the sorted array of hashes with their row numbers, and a directory: bucket ``b``
 holds the hashes whose top ``k`` bits are ``b``, and ``starts[b]`` is where it begins. With about
-as many buckets as entries a probe finds its lower bound after half a step on average. All three
-arrays are plain and position independent, so a segment maps them from its file; ``matching`` probes
-them.
+as many buckets as entries a probe finds its lower bound after half a step on average. A filter
+beside it (:mod:`filters`) holds up most probes that would find nothing. All arrays are plain and
+position independent, so a segment maps them from its file; ``matching`` probes them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from anabranch_runtime.vectors.filters import build_filter, may_have
 from anabranch_runtime.vectors.gather import address
 from anabranch_runtime.vectors.keys import U64, KeyVector
 from anabranch_runtime.vectors.sorting import sort_entries
@@ -35,22 +36,25 @@ class HashIndex:
         rows: the row of each hash; ascending among equal hashes.
         starts: ``2**k + 1`` positions: where each bucket (top ``k`` bits) begins, and the end.
         unique: no hash occurs twice.
+        filter: of the hashes; empty where there is none.
     """
 
     hashes: U64
     rows: U32
     starts: U32
     unique: bool
+    filter: U64
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     @cached_property
-    def words(self) -> tuple[int, int, int, int, int]:
+    def words(self) -> tuple[int, ...]:
         """The index as a row of the kernel's table of segments; no longer valid than the index."""
         shift = 65 - (len(self.starts) - 1).bit_length()
         hashes, rows, starts = (address(a) for a in (self.hashes, self.rows, self.starts))
-        return hashes, rows, starts, shift, len(self)
+        screen = address(self.filter) if len(self.filter) else 0
+        return hashes, rows, starts, shift, len(self), screen, len(self.filter)
 
     def validate(self) -> None:
         """Check the invariants that probes rely on."""
@@ -66,6 +70,7 @@ class HashIndex:
         assert int(self.starts[-1]) == n
         buckets = self.hashes >> np.uint64(64 - k)
         assert np.array_equal(np.searchsorted(buckets, np.arange(2**k)), self.starts[:-1])
+        assert bool(may_have(self.filter, self.hashes).all())
 
 
 def build_index(keys: KeyVector) -> HashIndex:
@@ -96,7 +101,7 @@ def _indexed(hashes: U64, rows: U32) -> HashIndex:
         order = np.argsort(hashes, kind="stable")
         ordered, numbers = hashes[order], rows[order]
         unique = not bool((ordered[1:] == ordered[:-1]).any())
-    return HashIndex(ordered, numbers, starts, unique)
+    return HashIndex(ordered, numbers, starts, unique, build_filter(ordered))
 
 
 def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from anabranch_runtime.vectors import sorting
+from anabranch_runtime.vectors import filters, sorting
+from anabranch_runtime.vectors.filters import bits_of, word_of
 from anabranch_runtime.vectors.words import load8, load16, load32, load64, store32
 
 if TYPE_CHECKING:
@@ -32,9 +33,35 @@ if TYPE_CHECKING:
     U64 = NDArray[np.uint64]
 
 #: Columns of the table of segments that :func:`match` reads.
-HASHES, ROWS, STARTS, SHIFT, ENTRIES = range(5)
+HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)
 #: Steps along a bucket before a probe goes on by bisection.
 _STEPS = 8
+#: Probes of which a segment's filter is asked first: it is of no use where most of them pass.
+_TRIED = 128
+
+
+@njit(cache=True, nogil=True)
+def _passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
+    """Write down the probes that a filter lets pass, in order; how many. Where too few of those
+    tried are held up, -1: all shall go on.
+    """
+    step = np.int64(probes // _TRIED) + 1
+    tried = np.int64(0)
+    passed = np.int64(0)
+    for k in range(0, probes, step):
+        wanted = load64(hashes_at, np.int64(k))
+        bits = bits_of(wanted)
+        tried += 1
+        passed += np.int64(load64(table, word_of(wanted, words)) & bits == bits)
+    if 4 * passed > 3 * tried:
+        return np.int64(-1)
+    left = np.int64(0)
+    for k in range(probes):
+        wanted = load64(hashes_at, np.int64(k))
+        bits = bits_of(wanted)
+        store32(out_at, left, np.uint32(k))
+        left += np.int64(load64(table, word_of(wanted, words)) & bits == bits)
+    return left
 
 
 @njit(cache=True, nogil=True)
@@ -61,7 +88,8 @@ def match(
         hashes: of the probes, ascending (nearly: it only costs time where they are not).
         order: the position of each in the partial result.
         segments: per segment the addresses of its index (``HASHES``, ``ROWS``, ``STARTS``), the
-            number of bits by which a hash is shifted to give its bucket, and its entries.
+            number of bits by which a hash is shifted to give its bucket, its entries, and address
+            and length of its filter, 0 where it has none.
         columns: (constraints, segments): the address of an int64 column, 0 where the constraint
             does not apply.
         lows, highs: (constraints, positions): the least and greatest value that a partner of the
@@ -98,12 +126,17 @@ def match(
         # Round by round a step along the bucket for all probes that have not come far enough,
         # sorted into hits and the next round without a branch that could be mispredicted.
         hits = np.int64(0)
-        walking = np.int64(probes)
+        passing = np.int64(-1)
+        if segments[s, FILTER] != 0:
+            passing = _passing(
+                wanted_at, probes, segments[s, FILTER], segments[s, WORDS], walker_at
+            )
+        walking = np.int64(probes) if passing < 0 else passing
         for step in range(_STEPS):
             left = np.int64(0)
             for k in range(walking):
                 if step == 0:
-                    i = np.int64(k)
+                    i = np.int64(k) if passing < 0 else np.int64(load32(walker_at, k))
                     wanted = load64(wanted_at, i)
                     at = np.int64(load32(starts, np.int64(wanted >> shift)))
                 else:
@@ -309,7 +342,8 @@ def warm() -> None:
     words = np.zeros(2, np.uint64)
     small = np.zeros(3, np.uint32)
     one = words.ctypes.data
-    segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1]], np.int64)
+    filters.warm()
+    segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)
     match(words[:1], order, segments, none, none, none, 0)

@@ -95,7 +95,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
 
 def described(indexes: Sequence[HashIndex]) -> Ints:
     """The indexes as :func:`match` wants them; they must outlive what is returned."""
-    return np.array([index.words for index in indexes], np.int64).reshape(-1, 5)
+    return np.array([index.words for index in indexes], np.int64).reshape(-1, kernels.WORDS + 1)
 
 
 def match(

@@ -1,0 +1,40 @@
+"""Filters let pass what is there, and little else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch_runtime.vectors.filters import BITS, LEAST, build_filter, may_have
+from anabranch_runtime.vectors.keys import mix, partition_of
+
+_WORDS = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(_WORDS, min_size=1, max_size=50), st.integers(0, 2**32))
+def test_what_is_there_passes(some: list[int], seed: int) -> None:
+    """Hashes of any shape, those of the lowest and highest word among them."""
+    more = np.random.default_rng(seed).integers(0, 2**64, LEAST, np.uint64)
+    hashes = np.concatenate([np.array(some, np.uint64), more, more[:3]])
+    found = build_filter(hashes)
+    assert len(found) == -(-len(hashes) * BITS // 64)
+    assert bool(may_have(found, hashes).all())
+
+
+def test_few_hashes_have_no_filter() -> None:
+    hashes = mix(np.arange(LEAST - 1, dtype=np.uint64))
+    found = build_filter(hashes)
+    assert len(found) == 0
+    assert bool(may_have(found, mix(np.arange(10**6, 10**6 + 9, dtype=np.uint64))).all())
+
+
+@pytest.mark.parametrize("rows", [LEAST, 50_000, 1_000_000])
+@pytest.mark.parametrize("partitions", [1, 3, 64])
+def test_what_is_not_there_seldom_passes(rows: int, partitions: int) -> None:
+    """Hashes of one partition have low bits in common."""
+    hashes = mix(np.arange(2 * rows * partitions, dtype=np.uint64))
+    own = hashes[partition_of(hashes, partitions) == 0]
+    found = build_filter(own[:rows])
+    assert may_have(found, own[rows:]).mean() < 0.03
