@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,3 +164,23 @@ def test_a_manifest_that_goes_away_meanwhile(root: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(inspection, "read_manifest", gone_at_first)
     monkeypatch.setattr(Path, "exists", lambda p: p not in reads[:1])
     assert inspection.newest(root).next_batch == BATCHES
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_flipped_bit_is_found(root: Path, seed: int) -> None:
+    """A hundred bits, one at a time, anywhere in the packs and the newest manifest."""
+    draw = random.Random(seed)
+    files = sorted((root / "segments").iterdir()) + sorted((root / "manifest").iterdir())[-1:]
+    whole = {path: path.read_bytes() for path in files}
+    places = [(path, at) for path, content in whole.items() for at in range(8 * len(content))]
+    for path, at in draw.sample(places, 100):
+        content = bytearray(whole[path])
+        content[at // 8] ^= 1 << at % 8
+        path.write_bytes(content)
+        try:
+            found = [p["pack"] for p in verify(root)["problems"]]
+        except StateError as error:
+            found = [str(path.relative_to(root))] if str(path) in error.message else []
+        assert found == [str(path.relative_to(root))], f"bit {at} of {path.name}"
+        path.write_bytes(whole[path])
+    assert verify(root)["problems"] == []

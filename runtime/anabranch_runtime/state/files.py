@@ -1,7 +1,8 @@
 """Documents on disk that are whole or noticed not to be, and appear at once or not at all.
 
 A document is one JSON object, ``{"version": v, "crc": c, "<key>": body}``; ``c`` is the CRC-32 of
-the body in its canonical spelling (sorted keys, no blanks). It is written beside its place,
+the body in its canonical spelling (sorted keys, no blanks), continued from that of the version in
+kinds and versions that are sealed. It is written beside its place,
 synced, renamed into place, and its directory is synced, so that after a loss of power the name
 leads to the old document or to the new one.
 """
@@ -29,18 +30,28 @@ class Kind:
         noun: what it is called in messages and error codes.
         key: the body's key.
         version: the version that is written; it and earlier ones are read.
+        sealed: the first version whose number is in the checksum (one flipped bit makes a 2 of a
+            3); None: not yet.
     """
 
     noun: str
     key: str
     version: int
+    sealed: int | None = None
+
+    def spelled(self, version: int, body: Any) -> str:
+        """The whole text of a document."""
+        text = canonical(body)
+        start = 0
+        if self.sealed is not None and version >= self.sealed:
+            start = zlib.crc32(str(version).encode())
+        crc = zlib.crc32(text.encode(), start)
+        return f'{{"version":{version},"crc":{crc},"{self.key}":{text}}}'
 
 
 def write_document(path: Path, kind: Kind, body: Any) -> None:
     """Put a document in the place of ``path``; returns once it is durable."""
-    text = canonical(body)
-    crc = zlib.crc32(text.encode())
-    write_durably(path, f'{{"version":{kind.version},"crc":{crc},"{kind.key}":{text}}}')
+    write_durably(path, kind.spelled(kind.version, body))
 
 
 def read_document(path: Path, kind: Kind) -> Any:
@@ -50,8 +61,9 @@ def read_document(path: Path, kind: Kind) -> Any:
         StateError: ``damaged-<noun>``, or ``unknown-version`` for a document of a later release.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        written, crc, body = document["version"], document["crc"], document[kind.key]
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+        written, body = document["version"], document[kind.key]
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StateError(
             f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {_said(cause)}"
@@ -63,7 +75,7 @@ def read_document(path: Path, kind: Kind) -> Any:
             f"version {kind.version}",
             remedy="start the release that wrote the state, or a later one",
         )
-    if zlib.crc32(canonical(body).encode()) != crc:
+    if text != kind.spelled(written, body):
         raise StateError(f"damaged-{kind.noun}", f"{path} does not match its checksum")
     return body
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases.
-KIND = Kind("manifest", "state", 3)
+KIND = Kind("manifest", "state", 3, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 

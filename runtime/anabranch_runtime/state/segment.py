@@ -91,9 +91,14 @@ class Segment:
     indexes: tuple[tuple[str, bool, tuple[Blob, ...]], ...]
 
     @property
+    def blobs(self) -> tuple[Blob, ...]:
+        """All of its blobs, in the order in which they lie in the pack."""
+        return (self.data, *(b for _, _, blobs in self.indexes for b in blobs))
+
+    @property
     def bytes(self) -> int:
         """Bytes on disk, indexes included."""
-        return self.data[1] + sum(b[1] for _, _, blobs in self.indexes for b in blobs)
+        return sum(length for _, length, _ in self.blobs)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document; :meth:`from_json` is its inverse."""
@@ -256,8 +261,7 @@ class SegmentReader:
         Raises:
             StateError: the pack is too short.
         """
-        blobs = (segment.data, *(b for _, _, x in segment.indexes for b in x))
-        end = max(offset + length for offset, length, _ in blobs)
+        end = max(offset + length for offset, length, _ in segment.blobs)
         if buffer.size < end:
             raise StateError(
                 "damaged-pack",
@@ -315,8 +319,7 @@ class SegmentReader:
         Raises:
             StateError: the file is damaged.
         """
-        blobs = [self.segment.data, *(b for _, _, x in self.segment.indexes for b in x)]
-        for offset, length, crc in blobs:
+        for offset, length, crc in self.segment.blobs:
             if zlib.crc32(memoryview(self._buffer.slice(offset, length))) != crc:
                 raise StateError(
                     "damaged-segment",

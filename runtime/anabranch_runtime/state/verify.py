@@ -89,13 +89,26 @@ def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify
             remedy="start the release that wrote the state, or a later one",
         )
     written = {Segment.from_json(s) for s in document["segments"]}
+    if depth is Verify.FULL:
+        _check_gaps(path, view, written, size - TAIL - length)
     for segment in segments:
         if segment not in written:
             raise _damaged(path, "the manifest tells something else of it than its footer")
-        blobs = [segment.data, *(b for _, _, x in segment.indexes for b in x)]
-        for offset, count, crc in blobs if depth is Verify.FULL else ():
+        for offset, count, crc in segment.blobs if depth is Verify.FULL else ():
             if zlib.crc32(view[offset : offset + count]) != crc:
                 raise _damaged(path, f"what begins at byte {offset} does not match its checksum")
+
+
+def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
+    """Nothing but zeros lies between blobs, and before the footer at ``end``: what is flipped there
+    does no harm, but says that the disk does.
+    """
+    at = len(MAGIC)
+    blobs = sorted(blob for segment in segments for blob in segment.blobs)
+    for offset, count, _ in (*blobs, (end, 0, 0)):
+        if bytes(view[at:offset]).strip(b"\0"):
+            raise _damaged(path, f"there is something in the gap before byte {offset}")
+        at = offset + count
 
 
 def _damaged(path: str, why: str) -> StateError:
