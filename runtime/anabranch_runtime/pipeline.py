@@ -39,6 +39,7 @@ from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.sources.spark_stream import spark_blocks
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
+from anabranch_runtime.storage import diagnosed
 from anabranch_runtime.task.compact import compact
 
 if TYPE_CHECKING:
@@ -180,17 +181,27 @@ class Pipeline:
         The Spark query is restarted from its checkpoint whenever the set of streams changes: named
         sources keep their offsets, a new one starts from its own beginning.
         """
-        self.settings.state.mkdir(parents=True, exist_ok=True)
-        (self.settings.state / "recordings").mkdir(exist_ok=True)
-        with exclusive(self.settings.state):
-            try:
+        try:
+            self.settings.state.mkdir(parents=True, exist_ok=True)
+            (self.settings.state / "recordings").mkdir(exist_ok=True)
+            with exclusive(self.settings.state):
                 self._run()
-            except (Py4JError, ConnectionError) as error:
-                raise PipelineError(
-                    "spark-lost",
-                    f"Spark's JVM does not answer any more: {error}",
-                    remedy="see the log above for why; start the runtime again, nothing is lost",
-                ) from error
+        except Exception as error:
+            found = self._told(error)
+            if found is error:
+                raise
+            raise found from error
+
+    def _told(self, error: Exception) -> Exception:
+        """What an error comes from, where that is known."""
+        found = diagnosed(error, (self.settings.state, self.settings.results))
+        if isinstance(found, (Py4JError, ConnectionError)):
+            return PipelineError(
+                "spark-lost",
+                f"Spark's JVM does not answer any more: {error}",
+                remedy="see the log above for why; start the runtime again, nothing is lost",
+            )
+        return found
 
     def _run(self) -> None:
         driver = Driver(self.settings, self.control)
@@ -213,7 +224,7 @@ class Pipeline:
             driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
-                driver.report("failed", str(error))
+                driver.report("failed", str(self._told(error)))
             raise
         finally:
             driver.compactor.close()

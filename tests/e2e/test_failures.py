@@ -6,6 +6,7 @@ The scenario is played as ``anabranch replay`` does it; what strikes is hooked i
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from anabranch_client.pipeline import running
 from anabranch_client.player import Watcher
 from anabranch_client.replay import run_to_report
 from anabranch_client.scenario import load_scenario
+from tests.support.disks import small_disk
 from tests.support.processes import kill, spec_of, wait_until
 from tests.support.redis import StoppableRedis
 from tests.support.replay_check import check
@@ -78,6 +80,30 @@ def kill_service(pipeline: Pipeline) -> None:
     pipeline.start_service().close()
 
 
+def fill_the_disk(pipeline: Pipeline) -> None:
+    """Leave the state no room until the runtime has given up; then make room and start it."""
+    filler = pipeline.spec.state / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+    def gave_up() -> bool:
+        progress = pipeline.channel.progress()
+        return progress is not None and progress.state == "failed"
+
+    wait_until("the runtime's end", gave_up)
+    progress = pipeline.channel.progress()
+    assert progress is not None
+    assert "there is no space left for" in (progress.error or "")
+    assert "make room" in (progress.error or "")
+    runtime = next(c for c in pipeline.children if c.name == "runtime")
+    assert runtime.process.wait(60) == 1
+    pipeline.children.remove(runtime)
+    filler.unlink()
+    pipeline.start_runtime()
+    wait_until("the runtime's start", lambda: not gave_up())
+
+
 def play_with(
     strikes: Mapping[int, Strike], folder: Path, seed: int, redis_url: str | None = None
 ) -> Verdict:
@@ -98,6 +124,16 @@ def play_with(
     assert len(watcher.struck) == len(strikes), watcher.struck
     assert watcher.struck[0] < scenario.batches - 1, "nothing was left to do after the strike"
     return check(generated.path, out, generated.queries)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_disk_is_full_for_a_while(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "out" / "state", "256m"):
+        verdict = play_with({3: fill_the_disk}, tmp_path, SEED)
+
+    assert not verdict.problems, str(verdict)
+    assert verdict.results > 0
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ leads to the old document or to the new one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -88,11 +89,17 @@ def canonical(body: Any) -> str:
 def write_durably(path: Path, text: str) -> None:
     """Replace the file at ``path`` atomically; returns once file and name are durable."""
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError:
+        # What has no room must not take any.
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
     sync_directory(path.parent)
 
 

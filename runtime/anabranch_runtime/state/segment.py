@@ -22,6 +22,7 @@ time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -162,23 +163,29 @@ class PackWriter:
         return self
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
-        if kind is None and self.segments:
-            footer = json.dumps(
-                {"version": VERSION, "segments": [s.to_json() for s in self.segments]}
-            ).encode()
-            self._file.write(footer)
-            self._file.write(len(footer).to_bytes(8, "little"))
-            self._file.write(zlib.crc32(footer).to_bytes(4, "little"))
-            self._file.write(MAGIC)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            faults.reach(faults.Point.STORING)
-            self._partial.rename(self._final)
-            sync_directory(self._final.parent)
-        else:
-            self._file.close()
-            self._partial.unlink(missing_ok=True)
+        try:
+            if kind is None and self.segments:
+                self._complete()
+        finally:
+            # On a full disk closing fails as writing did, on a read-only one there is nothing.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            with contextlib.suppress(OSError):
+                self._partial.unlink(missing_ok=True)
+
+    def _complete(self) -> None:
+        footer = json.dumps(
+            {"version": VERSION, "segments": [s.to_json() for s in self.segments]}
+        ).encode()
+        self._file.write(footer)
+        self._file.write(len(footer).to_bytes(8, "little"))
+        self._file.write(zlib.crc32(footer).to_bytes(4, "little"))
+        self._file.write(MAGIC)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        faults.reach(faults.Point.STORING)
+        self._partial.rename(self._final)
+        sync_directory(self._final.parent)
 
     def add(
         self,

@@ -1,0 +1,80 @@
+"""What a disk says that can't be written, told as what it is: with the folder and the remedy.
+
+A write fails wherever it is made: in the driver, in a task (of which Spark passes on a traceback),
+in the JVM. They all quote the operating system, so that is what is looked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import PipelineError, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+#: Of the pipeline's own errors, those that quote somebody else's.
+_QUOTING = ("query-failed",)
+
+
+def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
+    """``error``, or what is behind it where that is a disk of one of ``folders``: ``disk-full`` or
+    ``not-writable``.
+    """
+    if isinstance(error, StateError) or (
+        isinstance(error, PipelineError) and error.code not in _QUOTING
+    ):
+        return error
+    if _says(error, _FULL):
+        fullest = min(folders, key=lambda folder: shutil.disk_usage(_existing(folder)).free)
+        free = shutil.disk_usage(_existing(fullest)).free
+        return StateError(
+            "disk-full",
+            f"there is no space left for {fullest} ({free:,} bytes are free)",
+            remedy="make room, or mount something larger there; then start the runtime again, "
+            "nothing is lost",
+        )
+    if _says(error, _REFUSED):
+        for folder in folders:
+            why = _refusal(_existing(folder))
+            if why is not None:
+                return StateError(
+                    "not-writable",
+                    f"{folder} can't be written to: {why}",
+                    remedy="make it writable for the user that runs the runtime, and start it "
+                    "again; nothing is lost",
+                )
+    return error
+
+
+def _says(error: BaseException | None, numbers: Sequence[int]) -> bool:
+    texts = [os.strerror(number) for number in numbers]
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in numbers:
+            return True
+        if any(text in str(error) for text in texts):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _existing(folder: Path) -> Path:
+    """``folder``, or the nearest above it that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def _refusal(folder: Path) -> str | None:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as cause:
+        return os.strerror(cause.errno or 0)

@@ -1,0 +1,31 @@
+"""Small file systems in memory, to be filled or made read-only. Mounting takes privileges."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def mount(folder: Path, options: str) -> bool:
+    """Mount a file system at ``folder``, or change how it is mounted. Returns whether it worked."""
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of ``size`` at ``folder``; the test is skipped where that is not allowed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not mount(folder, f"size={size}"):
+        pytest.skip("mounting takes privileges")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
