@@ -22,7 +22,7 @@ from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
-from anabranch_runtime.state.report import state_report, store_report
+from anabranch_runtime.state.report import readers, state_report, store_report
 from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.state.verify import Verify, verify_packs
 
@@ -74,7 +74,8 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
             field="store",
             remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
         )
-    found = store_report(name, store, state, kept_ruleset(root, state.ruleset_epoch))
+    ruleset = kept_ruleset(root, state.ruleset_epoch)
+    found = store_report(name, store, state, ruleset, readers(state, ruleset))
     return {**_document(found), "parts": [_segment(s) for s in store.segments]}
 
 

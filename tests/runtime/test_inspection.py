@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
+from anabranch_planner import ruleset as rulesets
 from anabranch_runtime import inspection
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.inspection import compact, describe, describe_store, main, verify
 from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import read_manifest
 from anabranch_runtime.state.opened import close_all
-from tests.support.driven import driver, expected, job, publish, results
+from tests.support.driven import KEYS, driver, expected, job, publish, results
+from tests.support.states import RS, rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +63,25 @@ def test_stores_are_described(root: Path) -> None:
     assert (found["inserted_bytes"], found["merged_bytes"]) == (found["bytes"], 0)
     assert found["write_amplification"] == 1
     assert 1 < found["space_amplification"] < 3
+
+
+def test_a_store_of_an_earlier_layout_has_readers_too(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    document = json.dumps(rulesets.to_json(rules(1, {"q": RS}, parallelism=2)))
+    connection = redis.Redis.from_url(url)
+    connection.set(KEYS.ruleset(1), document)
+    connection.zadd(KEYS.published, {"1": 1})
+    one = driver(url, tmp_path)
+    for batch in range(3):
+        one.run(batch, job(batch))
+    found = {s["store"]: s for s in describe(tmp_path / "state")["stores"]}
+    assert {name: (s["partitions"], s["growing"]) for name, s in found.items()} == {
+        "R/1": (1, False),
+        "S/1": (1, False),
+        "R[a:bigint]/2": (2, True),
+        "S[a:bigint]/2": (2, True),
+    }
+    assert all(s["queries"] == ["q"] for s in found.values())
 
 
 def test_a_store_is_described_with_its_segments(root: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from anabranch_planner.ruleset import StoreId
+from anabranch_planner.ruleset import Edge
 from anabranch_planner.state_report import LevelReport, StateReport, StoreReport
 from anabranch_runtime.ownership import ownership
+from anabranch_runtime.state.access import accesses
 from anabranch_runtime.state.manifest import packs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State, StoreState
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 def state_report(state: State, ruleset: Ruleset | None) -> StateReport:
     """All stores of ``state``; without its ruleset nobody knows who uses them."""
     inserted, merged = state.written
+    users = readers(state, ruleset)
     return StateReport(
         next_batch=state.next_batch,
         epoch=state.epoch,
@@ -31,19 +34,35 @@ def state_report(state: State, ruleset: Ruleset | None) -> StateReport:
         merged_bytes=merged,
         write_amplification=(inserted + merged) / inserted if inserted else None,
         stores=tuple(
-            store_report(name, store, state, ruleset)
+            store_report(name, store, state, ruleset, users)
             for name, store in sorted(state.stores.items())
         ),
     )
 
 
+def readers(state: State, ruleset: Ruleset | None) -> dict[str, set[str]]:
+    """Store -> the queries whose probes read it: those of earlier layouts too, of which a probe by
+    the running rules needs what only they have.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    if ruleset is not None:
+        owners = ownership(ruleset)
+        for edge, access in accesses(state, ruleset).items():
+            for tile in itertools.chain(access.tiles, *access.fill):
+                found[tile.store] |= owners.of_edge(Edge(edge))
+    return found
+
+
 def store_report(
-    name: str, store: StoreState, state: State, ruleset: Ruleset | None
+    name: str,
+    store: StoreState,
+    state: State,
+    ruleset: Ruleset | None,
+    users: Mapping[str, Collection[str]],
 ) -> StoreReport:
-    """One store of ``state``."""
+    """One store of ``state``, which ``users`` (:func:`readers`) read."""
     spec = store.spec
     current: Collection[str] = [s.id for s in ruleset.stores] if ruleset is not None else ()
-    users = ownership(ruleset).of_store(StoreId(name)) if ruleset is not None else ()
     return StoreReport(
         store=name,
         kind="stream" if store.is_base else "intermediate result",
@@ -55,7 +74,7 @@ def store_report(
         partitions=spec["partitions"],
         batches=store.covers(state.next_batch - 1),
         growing=name in current and store.open_since is not None,
-        queries=tuple(sorted(users)),
+        queries=tuple(sorted(users.get(name, ()))),
         rows=sum(s.rows for s in store.segments),
         bytes=sum(s.bytes for s in store.segments),
         index_bytes=sum(s.bytes - s.data[1] for s in store.segments),
