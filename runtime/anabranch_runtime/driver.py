@@ -236,7 +236,7 @@ class Driver:
         self.publisher.retry()
         if self.publisher.problems() != waiting:
             self.report("running")
-        self._teller.show(self.state, self.rulesets.get)
+        self._teller.show(self.state, self._rules)
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
@@ -395,7 +395,7 @@ class Driver:
         if self._is_full() or self._epoch <= self._reported:
             self._end_epoch()
         self.report("running")
-        self._teller.show(self.state, self.rulesets.get, at_once=self.exhausted)
+        self._teller.show(self.state, self._rules, at_once=self.exhausted)
         _LOG.info(
             "batch committed",
             batch=batch,
@@ -466,16 +466,22 @@ class Driver:
     def _steps(self) -> tuple[JoinSample, ...]:
         """What has been seen of steps, the current epoch's edges included.
 
-        Without the epoch's ruleset (a Redis that has lost it) nothing can be said of its edges.
+        Without the epoch's ruleset nothing can be said of its edges.
+        """
+        ruleset = self._rules()
+        return self.state.steps if ruleset is None else steps_seen(self.state, ruleset)
+
+    def _rules(self) -> Ruleset | None:
+        """The ruleset that the state goes by; None before the first, and where neither the state
+        folder nor Redis has them any more.
         """
         if self.state.ruleset_epoch < 0:
-            return ()
+            return None
         try:
-            ruleset = self.rulesets.get(self.state.ruleset_epoch)
+            return self.rulesets.get(self.state.ruleset_epoch)
         except PipelineError as error:
-            _LOG.warning("edges of the last epoch not evaluated", error=str(error))
-            return self.state.steps
-        return steps_seen(self.state, ruleset)
+            _LOG.warning("ruleset of the epoch not found", error=str(error))
+            return None
 
     def _published(self, epoch: int) -> int:
         """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""

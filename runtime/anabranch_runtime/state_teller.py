@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.failed_queries import failed
+from anabranch_runtime.ownership import without
 from anabranch_runtime.state.report import state_report
 
 if TYPE_CHECKING:
@@ -30,12 +32,15 @@ class StateTeller:
     _at: float = float("-inf")
 
     def show(
-        self, state: State, ruleset: Callable[[int], Ruleset], *, at_once: bool = False
+        self, state: State, ruleset: Callable[[], Ruleset | None], *, at_once: bool = False
     ) -> None:
-        """``ruleset`` gives the rules that have a number."""
+        """``ruleset`` gives what ``state`` goes by, if anybody knows."""
         now = time.monotonic()
         if state is self._told or (not at_once and now - self._at < INTERVAL):
             return
-        rules = ruleset(state.ruleset_epoch) if state.ruleset_epoch >= 0 else None
+        rules = ruleset()
+        if rules is not None:
+            # The stores of failed queries are gone.
+            rules = without(rules, failed(state))
         self.control.report_state(state_report(state, rules))
         self._told, self._at = state, now

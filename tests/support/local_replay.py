@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import redis
 
+from anabranch_runtime import state_teller
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -142,10 +143,11 @@ class _Run:
             driver.settings = replace(self.settings, fanout=fanout)
             try:
                 # Scenarios are small: in every other batch probes go by partitions all the same,
-                # and what is stored gets filters.
+                # and what is stored gets filters. Every state is told of.
                 with (
                     patch.object(probe, "FEW", probe.FEW if batch % 2 else 0),
                     patch.object(filters, "LEAST", filters.LEAST if batch % 2 else 1),
+                    patch.object(state_teller, "INTERVAL", 0.0),
                 ):
                     driver.run(batch, self._job)
             except (CrashError, FaultError) as error:
