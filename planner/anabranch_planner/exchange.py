@@ -504,6 +504,9 @@ class Progress:
             can't be read; none in documents of the release before.
         row_limit: rows that the next batch may bring of such streams; None: any number, and in
             documents of the release before.
+        private_bytes: private memory that the last batch's tasks took together, at most;
+            memory_limit: what it should be less than, None: any number; neither in documents of the
+            release before.
         sinks: query -> why its sink does not take its results; none in documents of the release
             before.
         backfill: store whose past is being computed -> the part that is done; none in documents
@@ -526,6 +529,8 @@ class Progress:
     sinks: dict[str, str] = field(default_factory=dict)
     intake: dict[str, StreamIntake] = field(default_factory=dict)
     row_limit: int | None = None
+    private_bytes: int = 0
+    memory_limit: int | None = None
     backfill: dict[str, float] = field(default_factory=dict)
 
     def dumps(self) -> str:

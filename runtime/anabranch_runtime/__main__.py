@@ -16,6 +16,7 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.driver import Settings
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.state.verify import Verify
+from anabranch_runtime.task.memory import byte_size
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,6 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
         default=float(environ.get("ANABRANCH_TARGET_LATENCY", "1")),
         help="seconds that a batch should take at most, where there is more input; 0: any time",
     )
+    parser.add_argument(
+        "--memory-limit",
+        type=_bytes,
+        default=environ.get("ANABRANCH_MEMORY_LIMIT"),
+        metavar="BYTES",
+        help="private memory that the workers of a host may take together, such as 2GB; JVMs are "
+        "not counted, nor is state, which is mapped; left out: any",
+    )
     options = parser.parse_args(arguments)
     if not options.redis_url:
         parser.error("--redis-url (or ANABRANCH_REDIS_URL) is missing")
@@ -58,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         mode=options.mode,
         verify=options.verify,
         target_latency=options.target_latency if options.target_latency > 0 else None,
+        memory_limit=options.memory_limit,
     )
     structlog.configure(
         processors=[
@@ -77,6 +87,13 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"anabranch_runtime: Redis at {options.redis_url}: {error}\n")
         return 1
     return 0
+
+
+def _bytes(text: str) -> int:
+    try:
+        return byte_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -100,12 +100,12 @@ class Compactor:
         del self._done[: self._seen]
         self._seen = 0
 
-    def begin(self, state: State, ruleset: Ruleset, fanout: int) -> None:
-        """Merge what there is to merge of ``state``, unless that is going on; returns at once,
-        unless compaction is far behind.
+    def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
+        """Merge what there is to merge of ``state`` into segments of at most ``most`` bytes (None:
+        any number), unless that is going on; returns at once, unless compaction is far behind.
         """
         if self._thread is not None and self._thread.is_alive():
-            if backlog(state, ruleset, fanout) < STALL * fanout:
+            if backlog(state, ruleset, fanout, most) < STALL * fanout:
                 return
             started = time.perf_counter()
             self._thread.join()
@@ -113,7 +113,7 @@ class Compactor:
             _LOG.warning("a batch waited for compaction", seconds=waited)
         if self._done:
             return
-        found = merges(state, ruleset, fanout)
+        found = merges(state, ruleset, fanout, most)
         if not found:
             return
         layout = Layout(ruleset, layouts(state))

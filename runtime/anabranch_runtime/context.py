@@ -50,6 +50,7 @@ class BatchContext:
         failed: active queries of the ruleset that have failed in an earlier batch.
         backfill: background work on an MIR's past, if there is any.
         bounds: what has been measured so far, as far as tasks need to know it.
+        memory_limit: bytes of private memory that the workers of a host may take together.
     """
 
     batch: int
@@ -70,6 +71,7 @@ class BatchContext:
     clock: int | None = None
     failed: frozenset[str] = frozenset()
     backfill: Slice | None = None
+    memory_limit: int | None = None
 
 
 def exchange_directory(context: BatchContext) -> Path:

@@ -25,7 +25,7 @@ from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.failed_queries import failed, take_out, withdraw
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.fold import fold, snapshot, steps_seen, stream_counts
+from anabranch_runtime.fold import fold, fullness, snapshot, steps_seen, stream_counts
 from anabranch_runtime.ownership import without
 from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.sinks.late import publish_late
@@ -50,6 +50,7 @@ from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.state.verify import Verify
 from anabranch_runtime.state_teller import StateTeller
 from anabranch_runtime.statistics import Samples, bounds
+from anabranch_runtime.task.memory import largest_merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,6 +92,8 @@ class Settings:
         target_latency: seconds that a batch should take, from its planning to its commit: the
             sources that the runtime reads itself bring as many rows; None: whatever there is.
             Not in step mode, where batches don't depend on how fast they run.
+        memory_limit: bytes of private memory that the workers of a host may take together; None:
+            any number. See ``task.memory``.
     """
 
     state: Path
@@ -104,6 +107,7 @@ class Settings:
     fanout: int = FANOUT
     throttle: Throttle = field(default_factory=Throttle)
     target_latency: float | None = 1.0
+    memory_limit: int | None = None
 
 
 @dataclass(slots=True)
@@ -136,6 +140,8 @@ class Driver:
     _teller: StateTeller = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
+    #: Private memory of the last batch's tasks.
+    _private: int = field(init=False, default=0)
     _valve: Valve = field(init=False)
     #: The epoch that the next batch belongs to, and since when it has been.
     _epoch: int = field(init=False, default=0)
@@ -170,7 +176,11 @@ class Driver:
         self._tails = Tails(url, keys, results)
         self._teller = StateTeller(self.control)
         live = self.settings.mode is Mode.LIVE
-        self._valve = Valve(self.control, self.settings.target_latency if live else None)
+        self._valve = Valve(
+            self.control,
+            self.settings.target_latency if live else None,
+            frugal=live and self.settings.memory_limit is not None,
+        )
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -296,6 +306,8 @@ class Driver:
                 sinks=self.publisher.problems(),
                 intake=self._valve.tell(self.left_out),
                 row_limit=self._valve.limit,
+                private_bytes=self._private,
+                memory_limit=self.settings.memory_limit,
                 backfill=backfill.progress(current),
             ),
             current.queries,
@@ -383,11 +395,13 @@ class Driver:
         self._forget(reports)
         self._last_seconds = time.perf_counter() - started
         tuples = sum(m["input"] for r in reports for m in r.streams.values())
-        self._valve.done(tuples, self._last_seconds)
+        self._private = sum(r.memory for r in reports)
+        self._valve.done(tuples, self._last_seconds, fullness(reports))
         self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
         self.publisher.retry()
         clear_staging(self.settings.results)
-        self.compactor.begin(state, ruleset, self.settings.fanout)
+        most = largest_merge(self.settings.memory_limit, len(reports))
+        self.compactor.begin(state, ruleset, self.settings.fanout, most)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
             # Planned without it at the end of this epoch, active after the next.
@@ -512,6 +526,7 @@ class Driver:
             stores=layouts(state),
             bounds=bounds(state, self._samples),
             backfill=backfill.next_slice(state, ruleset),
+            memory_limit=self.settings.memory_limit,
         )
 
     def _running(self) -> int | None:

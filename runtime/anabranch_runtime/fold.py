@@ -152,6 +152,11 @@ def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeCounts]
     return edges
 
 
+def fullness(reports: Sequence[TaskReport]) -> float:
+    """The part of its share of memory that the fullest task took; 0 where there is no limit."""
+    return max((r.memory / r.memory_share for r in reports if r.memory_share), default=0.0)
+
+
 def _sum(counts: Sequence[dict[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for one in counts:

@@ -91,7 +91,8 @@ def _task(context: BatchContext, shares: Sequence[Sequence[Piece]], blocks: Iter
     from pyspark import BarrierTaskContext
 
     here = BarrierTaskContext.get()
-    task, tasks = here.partitionId(), len(here.getTaskInfos())
+    hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
+    task, tasks = here.partitionId(), len(hosts)
     report = run_task(
         context,
         task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
@@ -99,6 +100,7 @@ def _task(context: BatchContext, shares: Sequence[Sequence[Piece]], blocks: Iter
         task=task,
         tasks=tasks,
         exchange=Rendezvous(exchange_directory(context), task, tasks),
+        sharing=hosts.count(hosts[task]),
     )
     return json.dumps(report, default=plain)
 

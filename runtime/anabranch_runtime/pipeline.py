@@ -41,6 +41,7 @@ from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
 from anabranch_runtime.storage import diagnosed
 from anabranch_runtime.task.compact import compact
+from anabranch_runtime.task.memory import check_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -207,9 +208,13 @@ class Pipeline:
         driver = Driver(self.settings, self.control)
         driver.announce()
         session = spark_session(self.master)
+        local = self.master.startswith("local")
+        # How many tasks a host of a cluster gets is known to each task only.
+        tasks = session.sparkContext.defaultParallelism if local else 1
+        check_limit(self.settings.memory_limit, tasks)
         warm_up(session)
         self._add_writers(session, driver)
-        work = compact if self.master.startswith("local") else on_cluster(session.sparkContext)
+        work = compact if local else on_cluster(session.sparkContext)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
         try:
             while not self.control.stop_requested():

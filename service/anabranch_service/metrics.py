@@ -119,6 +119,16 @@ class Metrics:
             "Rows that the next batch may bring; 0: any number.",
             registry=self.registry,
         )
+        self.private = Gauge(
+            "anabranch_batch_private_bytes",
+            "Private memory that the last batch's tasks took together, at most.",
+            registry=self.registry,
+        )
+        self.memory_limit = Gauge(
+            "anabranch_batch_memory_limit_bytes",
+            "What that should stay below on each host; 0: any number.",
+            registry=self.registry,
+        )
         self.loop_errors = Counter(
             "anabranch_epoch_loop_errors",
             "Times the epoch loop failed and tried again.",
@@ -159,3 +169,5 @@ class Metrics:
             self.waiting_seconds.labels(stream).set(intake.seconds)
             self.unreadable.labels(stream).set(intake.error is not None)
         self.row_limit.set(progress.row_limit or 0)
+        self.private.set(progress.private_bytes)
+        self.memory_limit.set(progress.memory_limit or 0)

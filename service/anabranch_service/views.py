@@ -128,5 +128,7 @@ def runtime_out(progress: Progress | None) -> RuntimeOut | None:
         backfill=progress.backfill,
         waiting_tuples=sum(i.waiting for i in progress.intake.values()),
         row_limit=progress.row_limit,
+        private_bytes=progress.private_bytes,
+        memory_limit=progress.memory_limit,
         source_errors={n: i.error for n, i in sorted(progress.intake.items()) if i.error},
     )

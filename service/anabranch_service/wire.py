@@ -537,8 +537,10 @@ class RuntimeOut(BaseModel):
 
     ``backfill`` maps stores whose past is being computed to the part that is done.
     ``waiting_tuples`` (about) have arrived and were not read yet, of streams that the runtime reads
-    itself; of these the next batch brings ``row_limit`` (null: any number). ``source_errors`` maps
-    streams that can't be read at present to the reason.
+    itself; of these the next batch brings ``row_limit`` (null: any number). ``private_bytes`` is
+    what the last batch's tasks took of memory for themselves, ``memory_limit`` what that should
+    stay below (null: any number). ``source_errors`` maps streams that can't be read at present to
+    the reason.
     """
 
     state: str
@@ -554,6 +556,8 @@ class RuntimeOut(BaseModel):
     backfill: dict[str, float]
     waiting_tuples: int
     row_limit: int | None
+    private_bytes: int
+    memory_limit: int | None
     source_errors: dict[str, str]
 
 

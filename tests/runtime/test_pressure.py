@@ -104,3 +104,33 @@ def test_what_waits_is_shared_in_proportion() -> None:
     assert shares(None, {"a": 5, "b": 0}) == {"a": 5}
     assert shares(10, {"a": 5, "b": 4}) == {"a": 5, "b": 4}
     assert shares(1_000, {"a": 10**9, "b": 1}) == {"a": 999, "b": 1}
+
+
+@pytest.mark.parametrize("base", [0.0, 0.3, 0.6])
+def test_a_batch_takes_its_share_of_memory(base: float) -> None:
+    """A row takes a 100,000th of the share, and next to no time."""
+    pressure, full = Pressure(), 0.0
+    for _ in range(41):
+        full = base + pressure.limit / 100_000
+        pressure = observe(pressure, pressure.limit, 0.1 + pressure.limit / 10**7, None, full)
+    assert full <= 1.05
+    assert pressure.full == pytest.approx((1 - base) * 100_000, rel=0.15)
+
+
+def test_the_scarcer_of_time_and_memory_decides() -> None:
+    def settled(target: float, per_row: float) -> int:
+        pressure = Pressure()
+        for _ in range(41):
+            seconds, full = 0.1 + pressure.limit / 50_000, 0.2 + pressure.limit * per_row
+            pressure = observe(pressure, pressure.limit, seconds, target, full)
+        return pressure.full
+
+    assert settled(1.0, 1e-6) == pytest.approx(45_000, rel=0.15)
+    assert settled(1.0, 1e-4) == pytest.approx(8_000, rel=0.15)
+
+
+def test_without_room_there_are_still_rows() -> None:
+    pressure = Pressure()
+    for _ in range(40):
+        pressure = observe(pressure, pressure.limit, 0.1, 1.0, 1.5)
+    assert pressure.limit == LEAST_ROWS

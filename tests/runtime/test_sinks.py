@@ -29,7 +29,7 @@ def stage(
 ) -> tuple[str, int, Path]:
     path = results / STAGING / attempt / query / f"{task}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = ResultWriter(path, SCHEMA)
+    writer = ResultWriter(path, SCHEMA, page=1 << 20)
     for value in values:
         writer.add(pa.record_batch({"x": [value]}, schema=SCHEMA))
     writer.close()

@@ -24,7 +24,7 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     streams = {"s": StreamIntake(500, 2.0)}
     server.set(keys.intake, Intake(streams, time.time() + 1e-3).dumps())
     time.sleep(0.3)
-    valve.done(FIRST_ROWS, 0.05)
+    valve.done(FIRST_ROWS, 0.05, 0.0)
     slow = control.limit()
     assert slow is not None
     assert FIRST_ROWS < slow <= 2 * FIRST_ROWS
@@ -33,7 +33,7 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     again.open()
     assert again.limit == slow
     server.set(keys.intake, Intake(streams, time.time() - 3600).dumps())
-    again.done(slow, 0.5)
+    again.done(slow, 0.5, 0.0)
     assert again.limit is not None
     assert again.limit >= slow
     assert again.intake({"bad": "no such format"}) == {
@@ -42,8 +42,18 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     }
     off = Valve(control, None)
     off.open()
-    off.done(10**9, 100.0)
+    off.done(10**9, 100.0, 2.0)
     assert (off.limit, control.limit()) == (None, None)
+
+
+def test_memory_alone_holds_batches_too(url: str) -> None:
+    valve = Valve(Control(url, "test"), None, frugal=True)
+    valve.open()
+    assert valve.limit == FIRST_ROWS
+    valve.done(FIRST_ROWS, 100.0, 0.1)
+    assert valve.limit == 2 * FIRST_ROWS
+    valve.done(2 * FIRST_ROWS, 100.0, 3.0)
+    assert valve.limit == FIRST_ROWS
 
 
 def test_invalid_messages_are_counted_through_blocks() -> None:

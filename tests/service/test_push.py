@@ -144,7 +144,11 @@ def test_sources_that_mean_nothing_are_refused(service: Service) -> None:
 def test_how_sources_stand_is_shown(service: Service) -> None:
     add(service)
     progress = Progress(
-        "running", intake={"s": StreamIntake(70, 1.5, 2, "it is gone")}, row_limit=900
+        "running",
+        intake={"s": StreamIntake(70, 1.5, 2, "it is gone")},
+        row_limit=900,
+        private_bytes=200,
+        memory_limit=300,
     )
     service.progress(progress)
     assert Progress.loads(progress.dumps()) == progress
@@ -155,3 +159,5 @@ def test_how_sources_stand_is_shown(service: Service) -> None:
     text = service.http.get("/metrics").text
     assert 'anabranch_stream_waiting_tuples{stream="s"} 70.0' in text
     assert "anabranch_batch_row_limit 900.0" in text
+    assert "anabranch_batch_private_bytes 200.0" in text
+    assert "anabranch_batch_memory_limit_bytes 300.0" in text

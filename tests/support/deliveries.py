@@ -27,7 +27,7 @@ def staged(folder: Path, query: str, to: SinkSpec, batch: int, *parts: pa.Record
     for task, rows in enumerate(parts):
         path = folder / f"{query}-{batch}" / f"{task}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        writer = ResultWriter(path, rows.schema)
+        writer = ResultWriter(path, rows.schema, page=1 << 20)
         writer.add(rows)
         writer.close()
         files.append(path)

@@ -61,14 +61,16 @@ def driver(
     return found
 
 
-def job(batch: int, seen: list[tuple[int, int]] | None = None) -> Job:
-    """The tasks of ``batch``; (epoch, ruleset) is added to ``seen``."""
-    moment = pa.array([batch], pa.timestamp("us", tz="UTC"))
+def job(batch: int, seen: list[tuple[int, int]] | None = None, *, copies: int = 1) -> Job:
+    """The tasks of ``batch``; (epoch, ruleset) is added to ``seen``. There are so many ``copies``
+    of each tuple.
+    """
+    moment = pa.array([batch] * copies, pa.timestamp("us", tz="UTC"))
 
     def run(context: BatchContext) -> list[TaskReport]:
         if seen is not None:
             seen.append((context.epoch, context.ruleset))
-        one, value = pa.array([0], pa.int64()), pa.array([batch], pa.int64())
+        one, value = (pa.array([x] * copies, pa.int64()) for x in (0, batch))
         blocks = [
             Block("R", pa.record_batch({"a": one, "ts": moment})),
             Block("S", pa.record_batch({"a": one, "b": value, "ts": moment})),

@@ -34,6 +34,7 @@ from anabranch_runtime.sources.recording import Recording, convert, read_rows
 from anabranch_runtime.state.opened import close_all
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.task import probe
+from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import TaskReport, run_task
 from anabranch_runtime.vectors import filters
 from tests.support.invariants import Watch
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import State
     from tests.support.plain_service import Planner
     from tests.support.scenario_file import Scenario
+
+
+def _short(limit: int | None, tasks: int) -> Budget:
+    """Less memory than a scenario needs: nearly everything is done in pieces."""
+    return Budget(pairs=7, combinations=5, page=300)
 
 
 class CrashError(BaseException):
@@ -143,10 +149,12 @@ class _Run:
             driver.settings = replace(self.settings, fanout=fanout)
             try:
                 # Scenarios are small: in every other batch probes go by partitions all the same,
-                # and what is stored gets filters. Every state is told of.
+                # and what is stored gets filters. In every third memory is short. Every state is
+                # told of.
                 with (
                     patch.object(probe, "FEW", probe.FEW if batch % 2 else 0),
                     patch.object(filters, "LEAST", filters.LEAST if batch % 2 else 1),
+                    patch("anabranch_runtime.task.worker.budget", budget if batch % 3 else _short),
                     patch.object(state_teller, "INTERVAL", 0.0),
                 ):
                     driver.run(batch, self._job)

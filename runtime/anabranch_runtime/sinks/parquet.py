@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 STAGING = ".staging"
 #: Rows per row group at most.
 GROUP_ROWS = 1 << 17
+#: Rows of which the width of a query's results is learned.
+_FIRST_ROWS = 1 << 8
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
@@ -48,19 +50,30 @@ def project(query: QuerySpec, partial: Partial, schema: pa.Schema) -> pa.RecordB
 class ResultWriter:
     """Writes one task's results of one batch for one query, below a folder that is there."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
+        """``page``: bytes of rows that may wait for their row group."""
         # Opened here: to find out what kind of file system a path is on takes longer than to open.
         self._file = pa.OSFile(str(path), "wb")
         self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
         self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
+        self._page, self._width = page, 0.0
         self.schema = schema
+
+    @property
+    def room(self) -> int:
+        """How many rows to add at once."""
+        if not self._width:
+            return _FIRST_ROWS
+        return max(1, min(GROUP_ROWS, int(self._page / self._width)))
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows; small batches are gathered into row groups."""
         self._pending.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= GROUP_ROWS:
+        self._bytes += batch.nbytes
+        self._width = self._bytes / max(self._rows, 1)
+        if self._rows >= GROUP_ROWS or self._bytes >= self._page:
             self._flush()
 
     def close(self) -> None:
@@ -72,7 +85,7 @@ class ResultWriter:
     def _flush(self) -> None:
         if self._pending:
             self._writer.write_table(pa.Table.from_batches(self._pending, self.schema))
-        self._pending, self._rows = [], 0
+        self._pending, self._rows, self._bytes = [], 0, 0
 
 
 class ParquetSink:

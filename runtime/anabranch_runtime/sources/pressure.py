@@ -1,4 +1,5 @@
-"""How many rows the next batch may bring, so that a batch takes about as long as it should.
+"""How many rows the next batch may bring, so that a batch takes about as long as it should, and no
+more memory than there is.
 
 Design. A batch costs ``fixed + rows / rate`` seconds. Both are fitted to the last batches by least
 squares, later ones weighing more. The next batch gets the rows that fill what ``target`` leaves
@@ -6,6 +7,8 @@ beside ``fixed``, and never less than what takes as long as ``fixed`` itself: wi
 the target, or above it, a batch that only minded the target would spend its time on nothing but
 the fixed cost, ever more input would wait, and latency would be worse in the end. So throughput is
 never below half of what unlimited batches have, and a batch takes at most ``max(target, 2 fixed)``.
+
+Memory is fitted in the same way, as the part of its share that the fullest task of a batch took.
 
 Batches of equal size can't tell what is fixed. So what was fitted is remembered while they are
 alike, and every ``PROBE``-th full batch is smaller than it could be, which shows the difference.
@@ -46,6 +49,8 @@ class Pressure:
         limit: rows that the next batch may bring.
         batches: (rows, seconds) of the last ones, oldest first.
         fixed: fixed seconds of a batch; None: nothing has been told yet.
+        fullness: (rows, part of its share of memory that a task took) of the last ones.
+        base: what of that is fixed; None: nothing has been told yet.
         seen: batches seen so far.
         full: what the limit would be without the probe that it may be.
     """
@@ -53,18 +58,23 @@ class Pressure:
     limit: int = FIRST_ROWS
     batches: tuple[tuple[int, float], ...] = ()
     fixed: float | None = None
+    fullness: tuple[tuple[int, float], ...] = ()
+    base: float | None = None
     seen: int = 0
     full: int = FIRST_ROWS
 
 
-def observe(pressure: Pressure, rows: int, seconds: float, target: float) -> Pressure:
+def observe(
+    pressure: Pressure, rows: int, seconds: float, target: float | None, full: float = 0.0
+) -> Pressure:
     """The pressure after a batch of ``rows`` rows that took ``seconds``.
 
     Args:
         pressure: before the batch.
         rows: what it brought.
         seconds: from its planning to its commit.
-        target: seconds that a batch should take.
+        target: seconds that a batch should take; None: any number.
+        full: the part of its share of memory that the fullest task took; 0: there is no limit.
 
     >>> p = Pressure()
     >>> for _ in range(30):
@@ -76,15 +86,21 @@ def observe(pressure: Pressure, rows: int, seconds: float, target: float) -> Pre
         return pressure
     batches = (*pressure.batches, (rows, seconds))[-MEMORY:]
     fixed, per_row = fit(batches, pressure.fixed)
-    wanted = max(target - fixed, fixed) / per_row
+    wanted = MOST_ROWS if target is None else max(target - fixed, fixed) / per_row
+    fullness, base = pressure.fullness, pressure.base
+    if full > 0:
+        fullness = (*fullness, (rows, full))[-MEMORY:]
+        base, per_row = fit(fullness, base)
+        wanted = min(wanted, max(1.0 - base, 0.0) / per_row)
     low, high = pressure.full / STEP, pressure.full * STEP
     if rows < pressure.limit / 2:
         # Nothing is known of batches as large as the limit.
-        high = pressure.full if seconds <= target else max(rows, low)
-    full = min(max(round(min(max(wanted, low), high)), LEAST_ROWS), MOST_ROWS)
+        slow = target is not None and seconds > target
+        high = max(rows, low) if slow or full > 1.0 else pressure.full
+    best = min(max(round(min(max(wanted, low), high)), LEAST_ROWS), MOST_ROWS)
     seen = pressure.seen + 1
-    limit = full if seen % PROBE else max(round(full * PROBE_PART), LEAST_ROWS)
-    return Pressure(limit, batches, fixed, seen, full)
+    limit = best if seen % PROBE else max(round(best * PROBE_PART), LEAST_ROWS)
+    return Pressure(limit, batches, fixed, fullness, base, seen, best)
 
 
 def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> tuple[float, float]:

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Valve:
-    """Holds batches to ``target`` seconds (None: lets everything through)."""
+    """Holds batches to ``target`` seconds (None: any number), and to their share of memory where
+    there is a limit (``frugal``); without either it lets everything through.
+    """
 
     control: Control
     target: float | None
+    frugal: bool = False
     #: What was reported last.
     told: dict[str, StreamIntake] = field(default_factory=dict)
     _pressure: Pressure = field(default_factory=Pressure)
@@ -33,7 +36,7 @@ class Valve:
 
     def open(self) -> None:
         """Before the first batch: go by the limit that an earlier run found, if there is one."""
-        if self.target is not None:
+        if self._holds:
             known = self.control.limit()
             if known is not None:
                 self._pressure = Pressure(limit=known, full=known)
@@ -42,18 +45,25 @@ class Valve:
     @property
     def limit(self) -> int | None:
         """Rows that the next batch may bring; None: any number."""
-        return None if self.target is None else self._pressure.limit
+        return self._pressure.limit if self._holds else None
 
-    def done(self, rows: int, seconds: float) -> None:
-        """A batch of ``rows`` rows is committed, of which the driver's part took ``seconds``."""
+    @property
+    def _holds(self) -> bool:
+        return self.target is not None or self.frugal
+
+    def done(self, rows: int, seconds: float, full: float) -> None:
+        """A batch of ``rows`` rows is committed, of which the driver's part took ``seconds``.
+
+        ``full``: the part of its share of memory that its fullest task took; 0: no limit.
+        """
         now, planned = time.time(), self.control.intake().planned
         if planned > self._done:
             # From its planning: what Spark does around the driver's part takes time as well.
             seconds = max(now - planned, seconds)
         self._done = now
-        if self.target is None:
+        if not self._holds:
             return
-        self._pressure = observe(self._pressure, rows, seconds, self.target)
+        self._pressure = observe(self._pressure, rows, seconds, self.target, full)
         self.control.set_limit(self.limit)
 
     def tell(self, left_out: Mapping[str, str]) -> dict[str, StreamIntake]:

@@ -32,31 +32,37 @@ LARGEST = 1 << 24
 SPANS = 4
 
 
-def merges(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> tuple[Merge, ...]:
-    """What to merge of the stores of ``ruleset``, smallest levels first."""
-    found = [merge for _, merge in _groups(state, ruleset, fanout)]
+def merges(
+    state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None
+) -> tuple[Merge, ...]:
+    """What to merge of the stores of ``ruleset``, smallest levels first; into segments of about
+    ``most`` bytes at most.
+    """
+    found = [merge for _, merge in _groups(state, ruleset, fanout, most)]
     return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
 
 
-def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> int:
+def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None) -> int:
     """Of the levels of store partitions that have something to merge, the most segments of one."""
-    return max((len(group) for group, _ in _groups(state, ruleset, fanout)), default=0)
+    return max((len(group) for group, _ in _groups(state, ruleset, fanout, most)), default=0)
 
 
 def merge_groups(segments: Iterable[Segment], fanout: int = FANOUT) -> tuple[Merge, ...]:
     """What to merge of ``segments``, which are one store's and never expire."""
-    found = (_merge(group, (), fanout) for group in _levels(segments))
+    found = (_merge(group, (), fanout, None) for group in _levels(segments))
     return tuple(merge for merge in found if merge is not None)
 
 
-def _groups(state: State, ruleset: Ruleset, fanout: int) -> Iterator[tuple[list[Segment], Merge]]:
+def _groups(
+    state: State, ruleset: Ruleset, fanout: int, most: int | None
+) -> Iterator[tuple[list[Segment], Merge]]:
     """Each level of a store partition that has something to merge, and what."""
     needed = needed_from(state, ruleset)
     for spec in ruleset.stores:
         store = state.stores[spec.id]
         durations = () if needed is None else _durations(store.segments, needed(store))
         for group in _levels(store.segments):
-            merge = _merge(group, durations, fanout)
+            merge = _merge(group, durations, fanout, most)
             if merge is not None:
                 yield group, merge
 
@@ -77,9 +83,15 @@ def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
     return tuple(found)
 
 
-def _merge(group: Sequence[Segment], durations: Limits, fanout: int) -> Merge | None:
+def _merge(
+    group: Sequence[Segment], durations: Limits, fanout: int, most: int | None
+) -> Merge | None:
     """The oldest ``fanout`` neighbours of ``group`` that may be merged."""
-    usable = [s for s in group if s.rows * fanout <= LARGEST]
+    usable = [
+        s
+        for s in group
+        if s.rows * fanout <= LARGEST and (most is None or s.bytes * fanout <= most)
+    ]
     for first in range(len(usable) - fanout + 1):
         parts = tuple(usable[first : first + fanout])
         if go_together(parts, durations):

@@ -13,6 +13,7 @@ from anabranch_runtime.state.opened import open_segment
 from anabranch_runtime.state.slices import cut
 from anabranch_runtime.state.stores import combination_rows, insert, merge
 from anabranch_runtime.task.partial import Partial, RowSet, Tables
+from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.vectors.expressions import filter_mask
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def fill_slice(
     layout = prober.layout
     spec = layout.specs[StoreId(work.store)]
     rule, access = _as_probe(spec, work)
+    pieces = Pieces(prober)
     for start in _starts(layout, root, work, task, tasks):
-        found = prober.probe(start, rule, access)
-        if found is not None:
+        for found in pieces.probe(start, rule, access):
             cache: KeyCache = {}
             insert(writer, layout, spec, combination_rows(layout, spec, found), cache)
             collector.stored(spec, cache)

@@ -78,6 +78,11 @@ class RowSet:
         which = None if self.which is None else pick(self.which, positions)
         return RowSet(self.tables, which, pick(self.rows, positions))
 
+    def cut(self, first: int, last: int) -> RowSet:
+        """The rows from ``first`` up to ``last``, without a copy."""
+        which = None if self.which is None else self.which[first:last]
+        return RowSet(self.tables, which, self.rows[first:last])
+
     def column(self, name: str) -> pa.Array:
         """Gather a column."""
         return gather(self.tables.places(name), self.which, self.rows)
@@ -161,6 +166,13 @@ class Partial:
         """The tuples at ``positions``."""
         return Partial(
             len(positions), tuple(s.take(positions) for s in self.sets), self.place, self.start
+        )
+
+    def cut(self, first: int, last: int) -> Partial:
+        """The tuples from ``first`` up to ``last`` (or the end), without a copy."""
+        last = min(last, self.length)
+        return Partial(
+            last - first, tuple(s.cut(first, last) for s in self.sets), self.place, self.start
         )
 
     def where(self, mask: NDArray[np.bool_] | None) -> Partial:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ from anabranch_runtime.vectors.arrays import plain
 from anabranch_runtime.vectors.expressions import evaluate, filter_mask
 from anabranch_runtime.vectors.gather import gather, pick, place_of, places
 from anabranch_runtime.vectors.keys import key_vector, partition_of, values_equal
-from anabranch_runtime.vectors.matching import Constraint, in_order, match
+from anabranch_runtime.vectors.matching import ANY, Constraint, TooManyPairs, in_order, match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,26 +86,50 @@ class Target:
 
 @dataclass(slots=True)
 class Prober:
-    """Executes probe rules of one batch in one task."""
+    """Executes probe rules of one batch in one task.
+
+    Attributes:
+        most: tuples that a probe, or a step of one, may make.
+    """
 
     layout: Layout
     segments: LiveSegments
     batch: int
+    most: int = ANY
     meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
-        """The partial result on ``rule.out``; None where it is empty."""
+        """The partial result on ``rule.out``; None where it is empty.
+
+        Raises:
+            TooManyPairs: it has more than ``most`` tuples, or a step on the way to it would have,
+                and ``partial`` has more than one: it is to be sent in smaller pieces (``pieces``).
+        """
         started = time.process_time()
         meter = self.meters[rule.out]
+        known = replace(meter)
+        try:
+            return self._probe(partial, rule, access, meter)
+        except TooManyPairs:
+            # As if it had not been tried, but for the time.
+            meter = self.meters[rule.out] = known
+            raise
+        finally:
+            meter.seconds += time.process_time() - started
+
+    def _probe(
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
+    ) -> Partial | None:
+        most = self.most if partial.length > 1 else ANY
         target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
         early = not access.gaps and not any(
             self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles
         )
         bounds = rule.bounds if early else ()
-        found = self.join(partial, access.tiles, target, bounds=bounds, meter=meter)
+        found = self._join(partial, access.tiles, target, bounds, meter, most)
         parts = [found] if found is not None else []
         if access.gaps:
-            filled = self._fill(partial, rule, access)
+            filled = self._fill(partial, rule, access, most)
             if filled is not None:
                 parts.append(filled)
                 meter.matches += filled.length
@@ -113,15 +137,14 @@ class Prober:
         meter.probes += partial.length
         if joined is not None:
             joined = check(self.layout, joined, rule.bounds, rule.residuals)
-        meter.seconds += time.process_time() - started
         return joined if joined is not None and joined.length else None
 
-    def _fill(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
+    def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
         """Probe the MIR's parts one by one; keep combinations that belong to a gap."""
         current = partial
         for step, tiles in zip(rule.fill, access.fill, strict=True):
             target = Target(step.relation, step.key, (step.label,), step.inclusive)
-            found = self.join(current, tiles, target)
+            found = self._join(current, tiles, target, (), None, most)
             if found is None:
                 return None
             current = check(self.layout, found, step.bounds, ())
@@ -135,14 +158,14 @@ class Prober:
             inside |= (last >= low) & (last <= high)
         return current.where(inside)
 
-    def join(
+    def _join(
         self,
         partial: Partial,
         tiles: Sequence[Tile],
         target: Target,
-        *,
-        bounds: Sequence[TimeBound] = (),
-        meter: EdgeMeter | None = None,
+        bounds: Sequence[TimeBound],
+        meter: EdgeMeter | None,
+        most: int,
     ) -> Partial | None:
         """``partial`` with the rows of ``tiles`` that have its keys and arrived before it.
 
@@ -153,14 +176,20 @@ class Prober:
             meter: counts the matches (of key and arrival order). Pairs and hits are counted over
                 the segments of which every row may match: those of earlier batches, wholly
                 inside their tile, without a filter to make up for.
+            most: tuples that may be found.
+
+        Raises:
+            TooManyPairs: there are more.
         """
         lookup = _Lookup(self, partial, target, bounds)
         found: list[tuple[I32, RowSet]] = []
+        left = most
         for tile in tiles:
             for group, probes in lookup.routed(tile):
-                pairs = lookup.match(tile, group, probes, meter)
+                pairs = lookup.match(tile, group, probes, meter, left)
                 if pairs is not None:
                     found.append(pairs)
+                    left -= len(pairs[0])
         if not found:
             return None
         base = self.layout.is_base(target.name)
@@ -238,9 +267,13 @@ class _Lookup:
             yield from ((group, routes[group.partition]) for group in groups)
 
     def match(
-        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None
+        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None, most: int
     ) -> tuple[I32, RowSet] | None:
-        """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``)."""
+        """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
+
+        Raises:
+            TooManyPairs: there are more than ``most``.
+        """
         group = self._in_time(group)
         layout, target = self.prober.layout, self._target
         weaker = layout.missing_filter(target.name, tile.store)
@@ -256,7 +289,9 @@ class _Lookup:
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []
-        found = match(probes, indexes, [*arrival, *timing], len(arrival))
+        found = match(probes, indexes, [*arrival, *timing], len(arrival), most)
+        if len(found.positions) > most:
+            raise TooManyPairs
         positions, counted = found.positions, found.counted
         tables, hit = group.having(found.found, len(positions))
         which: NDArray[np.integer[Any]] | None = None

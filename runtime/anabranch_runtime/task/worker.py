@@ -35,8 +35,10 @@ from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import fill_slice
 from anabranch_runtime.task.failures import EVALUATION, FailureNote, Failures
 from anabranch_runtime.task.groups import LiveSegments
+from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.partial import Partial, RowSet, Tables, concat_partials
+from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.task.probe import Prober, check
 from anabranch_runtime.vectors.keys import key_vector
 
@@ -85,6 +87,10 @@ class TaskReport:
     backfill_merged: list[int] = field(default_factory=list)
     #: Why the backfill has to be given up.
     backfill_failed: str = ""
+    #: The most private memory that was seen, and what it should have stayed below (None: any
+    #: number); bytes.
+    memory: int = 0
+    memory_share: int | None = None
     #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
     #: projections and result pages), ``write`` (closing result files), ``backfill``.
     phases: dict[str, float] = field(default_factory=dict)
@@ -99,6 +105,7 @@ def run_task(
     tasks: int,
     exchange: Exchange,
     collect: bool = True,
+    sharing: int | None = None,
 ) -> TaskReport:
     """Apply ``ruleset`` to a task's share of a batch.
 
@@ -109,8 +116,10 @@ def run_task(
         task: this task's number among ``tasks``.
         exchange: gives every task's message; called equally often by all.
         collect: False leaves out delays, sketches and samples, to see what they cost.
+        sharing: of these tasks, those that share a host's memory with this one; None: all.
     """
-    return _Task(context, ruleset, task, tasks, exchange, collect).run(blocks)
+    sharing = tasks if sharing is None else sharing
+    return _Task(context, ruleset, task, tasks, exchange, collect, sharing).run(blocks)
 
 
 class _Task:
@@ -124,6 +133,7 @@ class _Task:
         tasks: int,
         exchange: Exchange,
         collect: bool,
+        sharing: int,
     ) -> None:
         self.context = context
         self.ruleset = without(ruleset, context.failed)
@@ -133,11 +143,21 @@ class _Task:
         self.exchange = exchange
         keep_open(context.root, itertools.chain(*context.segments.values()))
         self.live = LiveSegments(context.root, context.batch, context.segments)
-        self.prober = Prober(self.layout, self.live, context.batch)
+        self.budget = budget(context.memory_limit, sharing)
+        self.memory = PrivateMemory()
+        self.prober = Prober(self.layout, self.live, context.batch, self.budget.pairs)
+        self.pieces = Pieces(self.prober)
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.combinations: dict[StoreId, list[Partial]] = defaultdict(list)
+        #: Their tuples.
+        self.waiting = 0
+        #: What the level has written of them so far.
+        self.written: list[Segment] = []
+        self.packs = 0
+        #: Seconds of phases within the one that runs.
+        self.inner = 0.0
         self.writers: dict[str, ResultWriter] = {}
         self.failures = Failures(self.report.failures)
 
@@ -153,6 +173,7 @@ class _Task:
                 self.collector,
                 self._filter_failed,
             )
+        self.memory.look()
         with self._phase("store"):
             written = self._store_arrivals(arrivals)
         reach(Point.STORED)
@@ -165,7 +186,8 @@ class _Task:
                 for partial, rule in self.pending.pop(level, ()):
                     self._probe(partial, rule, level)
             with self._phase("store"):
-                written = self._store_combinations(level)
+                self._store_combinations()
+            written, self.written = self.written, []
             if level + 1 < levels:
                 self._share(written)
         with self._phase("write"):
@@ -177,15 +199,18 @@ class _Task:
             with self._phase("backfill"):
                 self._backfill(context.backfill)
         self._account(arrivals)
+        self.memory.give_back(self.budget)
         return self.report
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Add the time that the block takes to the report."""
-        started = time.perf_counter()
+        """Add the time that the block takes, less that of phases in it, to the report."""
+        started, outer, self.inner = time.perf_counter(), self.inner, 0.0
         yield
+        spent = time.perf_counter() - started
         known = self.report.phases.get(name, 0.0)
-        self.report.phases[name] = known + time.perf_counter() - started
+        self.report.phases[name] = known + spent - self.inner
+        self.inner = outer + spent
 
     # --- storing -------------------------------------------------------------------------------
 
@@ -201,10 +226,13 @@ class _Task:
         self.report.segments += [s.to_json() for s in writer.segments]
         return writer.segments
 
-    def _store_combinations(self, level: int) -> list[Segment]:
+    def _store_combinations(self) -> None:
+        """Write the intermediate results' rows that wait, as one pack."""
         if not self.combinations:
-            return []
-        with self._pack(str(level)) as writer:
+            return
+        self.memory.glance()
+        self.packs += 1
+        with self._pack(str(self.packs)) as writer:
             for store in sorted(self.combinations):
                 spec = self.layout.specs[store]
                 partial = concat_partials(self.combinations[store])
@@ -213,12 +241,13 @@ class _Task:
                 insert(writer, self.layout, spec, rows, cache, self._index_failed)
                 self.collector.stored(spec, cache)
         self.combinations.clear()
+        self.waiting = 0
         self.report.segments += [s.to_json() for s in writer.segments]
-        return writer.segments
+        self.written += writer.segments
 
     def _backfill(self, work: Slice) -> None:
         # Not on the edges' meters: what is sent here is no part of what the plan costs.
-        prober = Prober(self.layout, self.live, self.context.batch)
+        prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
         try:
             with self._pack("backfill") as writer:
                 self.report.backfill_merged = fill_slice(
@@ -235,8 +264,8 @@ class _Task:
         else:
             self.report.backfilled = [s.to_json() for s in writer.segments]
 
-    def _pack(self, level: str) -> PackWriter:
-        name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{level}.pack"
+    def _pack(self, part: str) -> PackWriter:
+        name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{part}.pack"
         return PackWriter(Path(self.context.root), name)
 
     def _share(self, written: list[Segment]) -> None:
@@ -273,15 +302,26 @@ class _Task:
         if rule.level > level:
             self.pending[rule.level].append((partial, rule))
             return
-        try:
-            joined = self.prober.probe(partial, rule, self.context.access[rule.out])
-        except EVALUATION as error:
-            self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
-            return
-        if joined is None:
-            return
+        pieces = self.pieces.probe(partial, rule, self.context.access[rule.out])
+        while True:
+            try:
+                joined = next(pieces, None)
+            except EVALUATION as error:
+                self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
+                return
+            if joined is None:
+                return
+            self.memory.glance()
+            self._pass_on(joined, rule, level)
+
+    def _pass_on(self, joined: Partial, rule: ProbeRule, level: int) -> None:
+        """Send what a probe has made to stores, outputs and the next probes."""
         for spec in self.layout.inserts.get(rule.out, ()):
             self.combinations[spec.id].append(joined)
+            self.waiting += joined.length
+        if self.waiting > self.budget.combinations:
+            with self._phase("store"):
+                self._store_combinations()
         for output in self.layout.outputs.get(rule.out, ()):
             self._output(joined, output)
         for child in self.layout.probes.get(rule.out, ()):
@@ -311,9 +351,17 @@ class _Task:
                 Path(self.context.staging).mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             path = Path(self.context.staging) / f"{query.id}.{self.task}.parquet"
-            writer = self.writers[query.id] = ResultWriter(path, output_schema(query))
+            schema = output_schema(query)
+            writer = self.writers[query.id] = ResultWriter(path, schema, self.budget.page)
             self.report.files[query.id] = str(path)
-        writer.add(project(query, partial, writer.schema))
+        done = 0
+        while done < partial.length:
+            size = writer.room
+            whole = done == 0 and size >= partial.length
+            piece = partial if whole else partial.cut(done, done + size)
+            writer.add(project(query, piece, writer.schema))
+            done += piece.length
+        self.memory.glance()
 
     def _visible(self, query: str, partial: Partial) -> NDArray[np.bool_] | None:
         """Which results have visible members only (``semantics.md``, promise 4)."""
@@ -373,6 +421,8 @@ class _Task:
         self.report.sketches = self.collector.sketches
         self.report.delays = self.collector.delays
         self.report.samples = self.collector.sampled()
+        self.report.memory = self.memory.peak
+        self.report.memory_share = self.budget.total
         self.report.edges = {
             edge: (m.probes, m.matches, m.seconds, m.pairs, m.hits)
             for edge, m in sorted(self.prober.meters.items())

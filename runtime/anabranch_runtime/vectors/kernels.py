@@ -81,7 +81,8 @@ def match(
     lows: Ints,
     highs: Ints,
     arrival: int,
-) -> tuple[I32, I32, Ints, Ints]:
+    most: int,
+) -> tuple[I32, I32, Ints, Ints, bool]:
     """Every pair (probe, stored row) of equal hashes that satisfies all constraints.
 
     Args:
@@ -95,10 +96,13 @@ def match(
         lows, highs: (constraints, positions): the least and greatest value that a partner of the
             position may have.
         arrival: how many constraints, from the first on, decide whether a pair is counted.
+        most: where there would be more pairs at any moment, and more than there are probes, the
+            call comes to nothing.
 
     Returns:
-        position and row of each pair, in the order of the segments; pairs per segment; and per
-        segment the pairs that satisfy the first ``arrival`` constraints.
+        position and row of each pair, in the order of the segments; pairs per segment; per
+        segment the pairs that satisfy the first ``arrival`` constraints; and whether it came to
+        nothing.
     """
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
@@ -171,6 +175,8 @@ def match(
         # Each hit's run of equal hashes.
         first = used
         if used + hits > room:
+            if used + hits > most:
+                return positions[:0].copy(), rows[:0].copy(), found, counted, True
             room = 2 * (used + hits)
             positions, rows = _wider(positions, used, room), _wider(rows, used, room)
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
@@ -185,6 +191,8 @@ def match(
             at += 1
             while at <= last and load64(stored, at) == wanted:
                 if used + hits - k > room:
+                    if used + hits - k > most:
+                        return positions[:0].copy(), rows[:0].copy(), found, counted, True
                     room = 2 * (used + hits)
                     positions, rows = _wider(positions, used, room), _wider(rows, used, room)
                     positions_at = np.int64(positions.ctypes.data)
@@ -214,7 +222,7 @@ def match(
             if c < arrival:
                 counted[s] = used - first
         found[s] = used - first
-    return positions[:used].copy(), rows[:used].copy(), found, counted
+    return positions[:used].copy(), rows[:used].copy(), found, counted, False
 
 
 @njit(cache=True, nogil=True)
@@ -346,7 +354,7 @@ def warm() -> None:
     segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)
-    match(words[:1], order, segments, none, none, none, 0)
+    match(words[:1], order, segments, none, none, none, 0, 1)
     for kind in (np.int16, np.int32, np.int64, np.uint64):
         pick(np.zeros(1, kind), order, np.empty(1, kind))
     mix(words, np.empty(2, np.uint64))

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]
 
+#: As many pairs as there may ever be.
+ANY = (1 << 63) - 1
 _NO_COLUMNS = np.zeros((0, 1), np.int64)
+
+
+class TooManyPairs(Exception):
+    """There are more pairs than the caller can do with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +109,13 @@ def match(
     indexes: Ints,
     constraints: Sequence[Constraint] = (),
     counting: int | None = None,
+    most: int = ANY,
 ) -> Matches:
     """All pairs of equal hashes that satisfy ``constraints``; the first ``counting`` of these
     (None: all) decide which pairs are counted.
+
+    Raises:
+        TooManyPairs: at some moment there were more than ``most``, and more than probes.
     """
     columns = lows = highs = _NO_COLUMNS
     if len(constraints) == 1:
@@ -116,6 +126,9 @@ def match(
         lows = np.stack([c.low for c in constraints])
         highs = np.stack([c.high for c in constraints])
     arrival = len(constraints) if counting is None else counting
-    return Matches(
-        *kernels.match(probes.hashes, probes.order, indexes, columns, lows, highs, arrival)
+    positions, rows, found, counted, stopped = kernels.match(
+        probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most
     )
+    if stopped:
+        raise TooManyPairs
+    return Matches(positions, rows, found, counted)

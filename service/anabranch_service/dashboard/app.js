@@ -105,6 +105,12 @@ function showRuntime(current) {
     ["input tuples", runtime.input_tuples.toLocaleString("en")],
     ["late", runtime.late_tuples.toLocaleString("en")],
     ["state", bytes(runtime.state_bytes)],
+    [
+      "private memory",
+      runtime.memory_limit
+        ? `${bytes(runtime.private_bytes)} of ${bytes(runtime.memory_limit)}`
+        : bytes(runtime.private_bytes),
+    ],
     ...(runtime.row_limit
       ? [
           ["waiting", runtime.waiting_tuples.toLocaleString("en")],

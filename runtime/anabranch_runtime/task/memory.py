@@ -1,0 +1,176 @@
+"""How much private memory a task may take, and how much it takes.
+
+State lies in files that workers map: its pages are the kernel's, shared, and given back under
+pressure. What a worker has for itself alone (anonymous memory) grows with the rows of a batch, with
+the partial results on their way, with combinations that wait to be stored, and with results that
+wait to be written. The first is bounded by back-pressure (``sources.pressure``), the others by a
+:class:`Budget`: whoever comes to its end goes on in smaller pieces.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MIB = 1 << 20
+#: Anonymous memory of a worker that has done nothing yet: interpreter, libraries, kernels (70 MiB
+#: measured; forks share a part of it, which is counted for each).
+BASE = 96 * _MIB
+#: The least that a task, and merges, can work with.
+_LEAST = 32 * _MIB
+#: Seconds between two glances.
+_GLANCE = 0.005
+#: Bytes that a pair takes while it is found, joined to the partial result and checked: two row
+#: numbers, twice where arrays grow, a row number per label, some gathered columns of eight bytes.
+_PAIR = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a task may hold at once.
+
+    Attributes:
+        pairs: tuples of a partial result that one probe may make; more are made piece by piece.
+        combinations: rows of intermediate results that wait to be stored.
+        page: bytes of results, per query, that wait to be written.
+        total: bytes of private memory that the task should stay below; None: any number.
+    """
+
+    pairs: int = 1 << 22
+    combinations: int = 1 << 22
+    page: int = 64 * _MIB
+    total: int | None = None
+
+
+def budget(limit: int | None, tasks: int) -> Budget:
+    """The share of each of ``tasks`` tasks in ``limit`` bytes of a host.
+
+    One share more is left to merges (:func:`largest_merge`). Probes get half of a task's share,
+    which is taken once per step of a probe order, and pages and combinations an eighth each.
+
+    >>> budget(1 << 30, 2).pairs
+    378652
+    """
+    if limit is None:
+        return Budget()
+    share = _share(limit, tasks)
+    return Budget(
+        pairs=share // (8 * _PAIR),
+        combinations=share // (8 * _PAIR),
+        page=share // 8,
+        total=BASE + share,
+    )
+
+
+def largest_merge(limit: int | None, tasks: int) -> int | None:
+    """Bytes of the largest segment that a merge may make: its rows are copied twice, and its
+    indexes are sorted beside them.
+    """
+    return None if limit is None else _share(limit, tasks) // 3
+
+
+def least_limit(tasks: int) -> int:
+    """The least limit that leaves ``tasks`` tasks something to work with."""
+    return tasks * (BASE + _LEAST) + _LEAST
+
+
+def check_limit(limit: int | None, tasks: int) -> None:
+    """Refuse a limit that is too small for so many tasks on one host.
+
+    Raises:
+        PipelineError: ``memory-limit``.
+    """
+    least = least_limit(tasks)
+    if limit is not None and limit < least:
+        raise PipelineError(
+            "memory-limit",
+            f"a memory limit of {limit / _MIB:.0f} MiB is not enough for {tasks} tasks",
+            remedy=f"give --memory-limit at least {least // _MIB} MiB, leave it out, or run fewer "
+            "tasks (--master)",
+        )
+
+
+def byte_size(text: str) -> int:
+    """A number of bytes as people write it.
+
+    >>> byte_size("2 GiB"), byte_size("1.5GB"), byte_size("300000000")
+    (2147483648, 1500000000, 300000000)
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if found is None or (found[3] and not found[2]):
+        raise ValueError(f"{text!r} is no number of bytes, such as 2GB or 512MiB")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
+
+
+def _share(limit: int, tasks: int) -> int:
+    return max((limit - tasks * BASE) // (tasks + 1), _LEAST // 2)
+
+
+@dataclass(slots=True)
+class PrivateMemory:
+    """This process's private memory, as it is looked at now and then.
+
+    Attributes:
+        peak: the most that was seen.
+        read: gives it in bytes; 0 where the system doesn't say.
+    """
+
+    read: Callable[[], int] = field(default_factory=lambda: private_bytes)
+    peak: int = 0
+    _next: float = 0.0
+
+    def glance(self) -> None:
+        """Look, if that was not done just now: to ask the system takes as long as a small probe."""
+        if time.perf_counter() >= self._next:
+            self.look()
+            self._next = time.perf_counter() + _GLANCE
+
+    def look(self) -> int:
+        """How much it is now."""
+        now = self.read()
+        self.peak = max(self.peak, now)
+        return now
+
+    def give_back(self, budget: Budget) -> None:
+        """At the end of a task: what allocators keep for later goes back to the system, where the
+        task was above its budget. Else the next batch would seem to need it.
+        """
+        if budget.total is not None and self.look() > budget.total // 2:
+            pa.default_memory_pool().release_unused()
+            trim = _trim()
+            if trim is not None:
+                trim(0)
+
+
+def private_bytes() -> int:
+    """Anonymous memory of this process: resident, less what files (and shared memory) back."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared = file.read().split()[:3]
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    """The C library's ``malloc_trim``, where it has one."""
+    found = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if found is not None:
+        found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int
+    return found

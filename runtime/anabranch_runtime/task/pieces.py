@@ -1,0 +1,51 @@
+"""Probes whose result would be too large, piece by piece.
+
+How many partners a tuple has is known once they have been found. So a probe is tried with what
+there is; where it stops because it finds too much, with half of that, and so on, and the size that
+went well is kept for what comes next on the same edge. What has been found in vain costs no more
+than what is found in the end; where fan-out is moderate nothing is tried twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.vectors.matching import TooManyPairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_planner.ruleset import ProbeRule
+    from anabranch_runtime.context import Access
+    from anabranch_runtime.task.partial import Partial
+    from anabranch_runtime.task.probe import Prober
+
+
+@dataclass(slots=True)
+class Pieces:
+    """Probes that make at most ``prober.most`` tuples at a time."""
+
+    prober: Prober
+    #: Edge -> tuples to send at once, where all that there are were too many.
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:
+        """The partial result on ``rule.out``, in pieces; they are made as they are asked for."""
+        done = 0
+        while done < partial.length:
+            size = self._sizes.get(rule.out, partial.length)
+            # What is sent whole shares what probes find out about its keys.
+            whole = done == 0 and size >= partial.length
+            piece = partial if whole else partial.cut(done, done + size)
+            try:
+                found = self.prober.probe(piece, rule, access)
+            except TooManyPairs:
+                self._sizes[rule.out] = max(piece.length // 2, 1)
+                continue
+            done += piece.length
+            made = 0 if found is None else found.length
+            if piece.length == self._sizes.get(rule.out) and 4 * made < self.prober.most:
+                self._sizes[rule.out] *= 2
+            if found is not None:
+                yield found
