@@ -131,6 +131,8 @@ class StoredState(Answer):
     ruleset_epoch: int
     bytes: int
     packs: int
+    disk_bytes: int
+    space_amplification: float | None = None
     inserted_bytes: int
     merged_bytes: int
     write_amplification: float | None = None

@@ -18,21 +18,14 @@ if TYPE_CHECKING:
 
 def stores_table(found: Mapping[str, Any]) -> RenderableType:
     """All stores, a line each, under what they take together on the disk."""
-    spare = f", and {size(found['spare_bytes'])} kept for going back"
-    facts = facts_table(
-        {
-            "state": found["state"],
-            **_standing(found),
-            "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs{spare}",
-        }
-    )
-    return Group(facts, _stores(found))
+    spare = size(found["spare_bytes"])
+    facts = {"state": found["state"], **_standing(found), "kept for going back": spare}
+    return Group(facts_table(facts), _stores(found))
 
 
 def live_table(found: Mapping[str, Any]) -> RenderableType:
     """All stores of a running pipeline, a line each."""
-    packs = f"{size(found['bytes'])} in {number(found['packs'])} packs"
-    return Group(facts_table({**_standing(found), "live": packs}), _stores(found))
+    return Group(facts_table(_standing(found)), _stores(found))
 
 
 def _stores(found: Mapping[str, Any]) -> RenderableType:
@@ -104,6 +97,7 @@ def _standing(found: Mapping[str, Any]) -> dict[str, str]:
         "next batch": str(found["next_batch"]),
         "epoch": f"{found['epoch']} by ruleset {found['ruleset_epoch']}",
         "live": size(found["bytes"]),
+        "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs",
         "written": f"{number(found['write_amplification'])} times what was inserted",
     }
 

@@ -75,7 +75,9 @@ class StateReport:
     Attributes:
         next_batch, epoch, ruleset_epoch: where the pipeline stands.
         bytes: of all segments of the newest state.
-        packs: files that it names.
+        packs: files that it names. ``disk_bytes``: of these files, which may still hold segments
+            that have been merged or dropped.
+        space_amplification: ``disk_bytes`` over ``bytes``; None where nothing is stored.
         inserted_bytes, merged_bytes: what batches, and merges, have ever written.
         write_amplification: both over ``inserted_bytes``; None before the first.
     """
@@ -85,6 +87,8 @@ class StateReport:
     ruleset_epoch: int
     bytes: int
     packs: int
+    disk_bytes: int
+    space_amplification: float | None
     inserted_bytes: int
     merged_bytes: int
     write_amplification: float | None

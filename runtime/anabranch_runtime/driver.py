@@ -174,7 +174,7 @@ class Driver:
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(self.settings.state)
         self._tails = Tails(url, keys, results)
-        self._teller = StateTeller(self.control)
+        self._teller = StateTeller(self.settings.state, self.control)
         live = self.settings.mode is Mode.LIVE
         self._valve = Valve(
             self.control,

@@ -22,7 +22,7 @@ from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
-from anabranch_runtime.state.report import readers, state_report, store_report
+from anabranch_runtime.state.report import pack_bytes, readers, state_report, store_report
 from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.state.verify import Verify, verify_packs
 
@@ -35,12 +35,8 @@ if TYPE_CHECKING:
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """The state in ``root``: a :class:`StateReport` and what it takes on the disk, in bytes.
-
-    ``disk_bytes`` are those of the packs that the newest manifest names: more than ``bytes`` where
-    a pack still holds segments that have been merged or dropped. ``spare_bytes`` are all others':
-    kept for going back to an older manifest, or left by whoever was killed.
-    ``space_amplification`` is ``disk_bytes`` over ``bytes``.
+    """The state in ``root``: a :class:`StateReport`, and ``spare_bytes``: of files that the newest
+    manifest does not name, kept for going back to an older one, or left by whoever was killed.
 
     Raises:
         StateError: there is no state, or its manifest can't be read.
@@ -48,14 +44,11 @@ def describe(root: Path) -> dict[str, Any]:
     state = newest(root)
     ruleset = kept_ruleset(root, state.ruleset_epoch)
     named = packs_of(state)
-    sizes = {f"segments/{p.name}": _size(p) for p in (root / "segments").glob("*")}
-    disk = sum(size for path, size in sizes.items() if path in named)
+    spare = (p for p in (root / "segments").glob("*") if f"segments/{p.name}" not in named)
     return {
         "state": str(root),
-        "disk_bytes": disk,
-        "spare_bytes": sum(sizes.values()) - disk,
-        "space_amplification": disk / state.bytes if state.bytes else None,
-        **_document(state_report(state, ruleset)),
+        "spare_bytes": sum(pack_bytes(p) for p in spare),
+        **_document(state_report(root, state, ruleset)),
     }
 
 
@@ -208,13 +201,6 @@ def _segment(segment: Segment) -> dict[str, Any]:
 
 def _segments(state: State) -> int:
     return sum(len(s.segments) for s in state.stores.values())
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from anabranch_runtime.state.report import state_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.control import Control
@@ -27,6 +28,7 @@ class StateTeller:
     now: then whoever shows it again later reports it.
     """
 
+    root: Path
     control: Control
     _told: State | None = None
     _at: float = float("-inf")
@@ -42,5 +44,5 @@ class StateTeller:
         if rules is not None:
             # The stores of failed queries are gone.
             rules = without(rules, failed(state))
-        self.control.report_state(state_report(state, rules))
+        self.control.report_state(state_report(self.root, state, rules))
         self._told, self._at = state, now

@@ -462,7 +462,7 @@ class StoreOut(BaseModel):
 
 class StateOut(BaseModel):
     """What the stores hold. ``write_amplification`` is all that batches and merges have ever
-    written over what batches have.
+    written over what batches have, ``space_amplification`` what files take over what lives in them.
     """
 
     next_batch: int
@@ -470,6 +470,8 @@ class StateOut(BaseModel):
     ruleset_epoch: int
     bytes: int
     packs: int
+    disk_bytes: int
+    space_amplification: float | None
     inserted_bytes: int
     merged_bytes: int
     write_amplification: float | None

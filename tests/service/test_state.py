@@ -46,6 +46,8 @@ def report(*stores: StoreReport, epoch: int = 0) -> StateReport:
         ruleset_epoch=0,
         bytes=sum(s.bytes for s in stores),
         packs=7,
+        disk_bytes=2600,
+        space_amplification=1.3,
         inserted_bytes=2000,
         merged_bytes=1000,
         write_amplification=1.5,
@@ -66,7 +68,7 @@ def test_state_before_and_after_the_runtime_has_told_of_it(shop: Service) -> Non
     shop.redis.set(shop.keys.state, told.dumps())
     found = shop.get("/v1/state")
     assert [s["store"] for s in found["stores"]] == ["a", "b"]
-    assert found["write_amplification"] == 1.5
+    assert (found["write_amplification"], found["space_amplification"]) == (1.5, 1.3)
     one = found["stores"][0]
     assert one["batches"] == [[0, 3], [6, 9]]
     assert one["levels"][1] == {"level": 1, "segments": 1, "rows": 90, "bytes": 900}

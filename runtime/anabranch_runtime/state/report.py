@@ -14,22 +14,29 @@ from anabranch_runtime.state.manifest import packs_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.state.segment import Segment
 
 
-def state_report(state: State, ruleset: Ruleset | None) -> StateReport:
-    """All stores of ``state``; without its ruleset nobody knows who uses them."""
+def state_report(root: Path, state: State, ruleset: Ruleset | None) -> StateReport:
+    """All stores of ``state``, which is kept in ``root``; without its ruleset nobody knows who uses
+    them.
+    """
     inserted, merged = state.written
+    packs = packs_of(state)
+    disk = sum(pack_bytes(root / pack) for pack in packs)
     users = readers(state, ruleset)
     return StateReport(
         next_batch=state.next_batch,
         epoch=state.epoch,
         ruleset_epoch=state.ruleset_epoch,
         bytes=state.bytes,
-        packs=len(packs_of(state)),
+        packs=len(packs),
+        disk_bytes=disk,
+        space_amplification=disk / state.bytes if state.bytes else None,
         inserted_bytes=inserted,
         merged_bytes=merged,
         write_amplification=(inserted + merged) / inserted if inserted else None,
@@ -38,6 +45,14 @@ def state_report(state: State, ruleset: Ruleset | None) -> StateReport:
             for name, store in sorted(state.stores.items())
         ),
     )
+
+
+def pack_bytes(pack: Path) -> int:
+    """The size of a file; 0 where it has just been deleted."""
+    try:
+        return pack.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def readers(state: State, ruleset: Ruleset | None) -> dict[str, set[str]]:

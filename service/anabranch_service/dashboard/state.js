@@ -12,6 +12,7 @@ export function totals(state, bytes) {
     ["segments", segments],
     ["bytes", bytes(state.bytes)],
     ["of them indexes", bytes(indexes)],
+    ["space amplification", state.space_amplification?.toFixed(2) ?? "–"],
     ["written by batches", bytes(state.inserted_bytes)],
     ["by merges", bytes(state.merged_bytes)],
     ["write amplification", state.write_amplification?.toFixed(2) ?? "–"],
