@@ -74,11 +74,14 @@ class Client:
         source: JsonObject | None = None,
         idle_timeout: str | None = None,
         keep_late: bool | None = None,
+        ttl: str | None = None,
     ) -> StreamInfo:
-        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``."""
+        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
+        is a window on every alias over it.
+        """
         return self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late
+                name, columns, event_time, lateness, source, idle_timeout, keep_late, ttl
             )
         )
 
@@ -91,7 +94,9 @@ class Client:
         return self._send(calls.get_stream(name))
 
     def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle) or ``keep_late``."""
+        """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
+        (``{"ttl": "7 days"}``; None: none).
+        """
         return self._send(calls.patch_stream(name, changes))
 
     def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -312,11 +317,14 @@ class AsyncClient:
         source: JsonObject | None = None,
         idle_timeout: str | None = None,
         keep_late: bool | None = None,
+        ttl: str | None = None,
     ) -> StreamInfo:
-        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``."""
+        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
+        is a window on every alias over it.
+        """
         return await self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late
+                name, columns, event_time, lateness, source, idle_timeout, keep_late, ttl
             )
         )
 
@@ -329,7 +337,9 @@ class AsyncClient:
         return await self._send(calls.get_stream(name))
 
     async def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle) or ``keep_late``."""
+        """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
+        (``{"ttl": "7 days"}``; None: none).
+        """
         return await self._send(calls.patch_stream(name, changes))
 
     async def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:

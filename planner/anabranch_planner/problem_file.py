@@ -251,16 +251,15 @@ def _stream(name: str, entry: Mapping[str, Any], columns: _Columns) -> Stream:
     if event_time is None and columns.open:
         event_time = EVENT_TIME
     at = f"streams.{name}"
-    retention = mapping(entry.get("retention"), f"{at}.retention", _RETENTION, "write {ttl: 7 days}")
-    ttl = None
-    if retention.get("ttl") is not None:
-        ttl = duration(retention["ttl"], f"{at}.retention.ttl")
+    where = f"{at}.retention"
+    ttl = mapping(entry.get("retention"), where, _RETENTION, "write {ttl: 7 days}").get("ttl")
+    micros = None if ttl is None else duration(ttl, f"{where}.ttl")
     with within(at):
         return Stream(
             StreamName(name),
             tuple(columns.types.values()),
             event_time,
-            ttl=ttl,
+            ttl=micros,
         )
 
 
