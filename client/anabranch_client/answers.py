@@ -126,6 +126,7 @@ class Store(Answer):
     segments: int
     levels: list[Level] = Field(default_factory=list)
     expired_below: list[int | None] = Field(default_factory=list)
+    ttl: list[int | None] = Field(default_factory=list)
     backfill: bool = False
     probes: int | None = None
     matches: int | None = None

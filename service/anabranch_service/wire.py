@@ -475,9 +475,9 @@ class StoreOut(BaseModel):
 
     ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
     running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
-    which rows may be gone; ``backfill``: its past is being computed. ``probes`` are tuples sent to
-    it in the last epoch that ended and ``matches`` what they found; null where that was not
-    measured.
+    which rows may be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its
+    past is being computed. ``probes`` are tuples sent to it in the last epoch that ended and
+    ``matches`` what they found; null where that was not measured.
     """
 
     store: str
@@ -497,6 +497,7 @@ class StoreOut(BaseModel):
     segments: int
     levels: list[LevelOut]
     expired_below: list[int | None]
+    ttl: list[int | None]
     backfill: bool
     probes: int | None
     matches: int | None

@@ -11,6 +11,7 @@ from anabranch_planner.exchange import Failure, Visibility
 from anabranch_runtime.state import lifecycle
 from anabranch_runtime.state.lifecycle import enter_epoch, serves
 from anabranch_runtime.state.manifest import UNPLANNED, State
+from anabranch_runtime.state.report import state_report
 from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 
 if TYPE_CHECKING:
@@ -256,6 +257,8 @@ def test_a_changed_ttl_ends_one_activation_and_begins_the_next() -> None:
     assert query.earlier[0].visible_from["R"] == Visibility(0, None)
     # It does not read R.
     assert found.queries["p"] == state.queries["p"]
+    reported = {s.store: s.ttl for s in state_report(found, None).stores}
+    assert reported == {"R/1": (5 * MINUTE,), "S/1": (None,), "T/1": (None,)}
     # What is stored of the stream goes on.
     assert found.streams["R"].input == state.streams["R"].input
     assert found.stores["R/1"].covers(3) == ((0, 3),)
