@@ -214,6 +214,7 @@ class Client:
         distinct: Mapping[str, float] | None = None,
         selectivity: Mapping[str, float] | None = None,
         widths: Mapping[str, float] | None = None,
+        retention: Mapping[str, JsonObject | None] | None = None,
         formulation: str | None = None,
         solver: str | None = None,
         deadline: float | None = None,
@@ -222,7 +223,8 @@ class Client:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
         ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        what was measured; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        what was measured, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of what
+        streams have; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
         """
         return self._send(
             calls.dry_run(
@@ -235,6 +237,7 @@ class Client:
                 distinct=distinct,
                 selectivity=selectivity,
                 widths=widths,
+                retention=retention,
                 formulation=formulation,
                 solver=solver,
                 deadline=deadline,
@@ -460,6 +463,7 @@ class AsyncClient:
         distinct: Mapping[str, float] | None = None,
         selectivity: Mapping[str, float] | None = None,
         widths: Mapping[str, float] | None = None,
+        retention: Mapping[str, JsonObject | None] | None = None,
         formulation: str | None = None,
         solver: str | None = None,
         deadline: float | None = None,
@@ -468,7 +472,8 @@ class AsyncClient:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
         ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        what was measured; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        what was measured, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of what
+        streams have; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
         """
         return await self._send(
             calls.dry_run(
@@ -481,6 +486,7 @@ class AsyncClient:
                 distinct=distinct,
                 selectivity=selectivity,
                 widths=widths,
+                retention=retention,
                 formulation=formulation,
                 solver=solver,
                 deadline=deadline,

@@ -20,7 +20,7 @@ from anabranch_client.errors import UsageError
 from anabranch_client.push import rows_of
 from anabranch_client.render_statistics import sample_detail, statistics_detail
 from anabranch_client.scenario import parquet_columns
-from anabranch_client.what_if import assumptions, dry_run_detail, named_number
+from anabranch_client.what_if import assumptions, dry_run_detail, named_number, retentions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -435,6 +435,9 @@ def plan_dry_run(
     width: Annotated[
         list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeat).")
     ] = None,
+    ttl: Annotated[
+        list[str] | None, typer.Option(help="stream=a duration, or stream=none (repeat).")
+    ] = None,
     optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
     objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
     parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
@@ -470,6 +473,7 @@ def plan_dry_run(
             distinct=assumed.distincts or None,
             selectivity=assumed.selectivities or None,
             widths=dict(named_number(text, "--width") for text in width or ()) or None,
+            retention=retentions(ttl or ()) or None,
             formulation=formulation,
             solver=solver,
             deadline=deadline,

@@ -249,6 +249,11 @@ class DryRunIn(Body):
         default_factory=dict,
         description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
     )
+    retention: dict[StreamName, RetentionIn | None] = Field(
+        default_factory=dict,
+        description="Streams whose ttl is to be assumed; null: they have none.",
+        examples=[{"orders": {"ttl": "7 days"}}],
+    )
     switching: Switching | None = None
     memory: Memory | None = Field(default=None, description="Null: any amount.")
     copies: Copies | None = Field(default=None, description="Null: any number.")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Visibility
+from anabranch_planner.exchange import Activation, Snapshot, Visibility
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
     from tests.support.service import Service
 
 DAY = 86_400_000_000
+NAMED = ("orders", "items", "customers")
 JOIN = "SELECT o.order_id, i.part FROM orders o JOIN items i ON i.order_id = o.order_id"
 
 
@@ -165,3 +166,51 @@ def test_earlier_activations_are_shown(shop: Service) -> None:
         "complete": "from",
         "results": 7,
     }
+
+
+def test_dry_runs_assume_ttls(shop: Service) -> None:
+    later = f"{JOIN} AND i.ts >= o.ts + INTERVAL 2 DAYS"
+    shop.post("/v1/queries", {"id": "later", "sql": later})
+    shop.post("/v1/queries", {"id": "join", "sql": JOIN})
+
+    def planned(retention: dict[str, Any]) -> dict[str, Any]:
+        return shop.post("/v1/plans:dry-run", {"retention": retention}, 200)
+
+    assert planned({"orders": {"ttl": "3 days"}})["rejected"] == {}
+    found = planned({"orders": {"ttl": "1 day"}, "items": None})
+    assert found["queries"] == ["join"]
+    assert found["rejected"]["later"]["code"] == "unsatisfiable-ttl"
+    assert shop.get("/v1/streams/orders")["retention"] is None
+
+
+def test_dry_runs_price_by_the_ttls_that_are_assumed(shop: Service) -> None:
+    given(shop, "items", "1 minute")
+    counts = {"input": 10_000, "late": 0, "invalid": 0}
+    spans = dict.fromkeys(NAMED, DAY)
+    known = Snapshot(0, 4, 4, streams=dict.fromkeys(NAMED, counts), spans=spans)
+    shop.plan(-1)
+    shop.plan(0, snapshot=known)
+    triple = f"{JOIN} JOIN orders p ON p.customer_id = o.customer_id"
+
+    def cost(retention: dict[str, Any]) -> float:
+        body = {"add": [{"sql": triple}], "retention": retention}
+        return float(shop.post("/v1/plans:dry-run", body, 200)["cost"])
+
+    hours = [{"orders": {"ttl": f"{n} hours"}, "items": {"ttl": f"{n} hours"}} for n in (1, 6)]
+    assert cost(hours[0]) < cost(hours[1]) < cost({"items": None})
+    assert cost({}) <= cost({"items": None})
+
+
+@pytest.mark.parametrize(
+    ("retention", "field"),
+    [
+        ({"none": None}, "retention.none"),
+        ({"orders": {"ttl": "soon"}}, "retention.orders.ttl"),
+        ({"customers": {"ttl": "1 day"}}, "retention.customers.ttl"),
+        ({"orders": {"rows": 1}}, "retention.orders"),
+    ],
+)
+def test_dry_runs_with_a_bad_ttl(shop: Service, retention: dict[str, Any], field: str) -> None:
+    problem = shop.post("/v1/plans:dry-run", {"retention": retention}, 422)
+    assert problem["errors"][0]["field"].startswith(field)
+    assert problem["remedy"]
