@@ -24,10 +24,17 @@ class Column(Answer):
     type: str
 
 
+class Retention(Answer):
+    """How long a stream's tuples are of use, a duration."""
+
+    ttl: str
+
+
 class StreamInfo(Answer):
     """A registered stream; ``lateness`` is a duration or ``unbounded``.
 
-    ``idle_timeout`` is a duration, or None where the stream may be silent for ever.
+    ``idle_timeout`` is a duration, or None where the stream may be silent for ever; ``retention``
+    has its ttl, None where it has none.
     """
 
     name: str
@@ -36,6 +43,7 @@ class StreamInfo(Answer):
     lateness: str | None = None
     idle_timeout: str | None = None
     keep_late: bool = False
+    retention: Retention | None = None
     source: dict[str, Any] = Field(default_factory=dict)
     waiting_tuples: int | None = None
     waiting_seconds: float | None = None
@@ -118,6 +126,7 @@ class Store(Answer):
     segments: int
     levels: list[Level] = Field(default_factory=list)
     expired_below: list[int | None] = Field(default_factory=list)
+    ttl: list[int | None] = Field(default_factory=list)
     backfill: bool = False
     probes: int | None = None
     matches: int | None = None
@@ -191,6 +200,34 @@ class NormalisedInfo(Answer):
     notes: list[str] = Field(default_factory=list)
 
 
+class Bound(Answer):
+    """A tuple of ``later`` is at most ``duration`` after one of ``earlier``."""
+
+    earlier: str
+    later: str
+    micros: int
+    duration: str
+
+
+class Visible(Answer):
+    """From when on stored tuples of an alias are visible."""
+
+    batch: int
+    event_time: str | None = None
+
+
+class EndedActivation(Answer):
+    """An activation that has ended because a stream's ttl changed the query's time bounds."""
+
+    activated_batch: int
+    expired_batch: int
+    bounds: list[Bound] | None = None
+    visible_from: dict[str, Visible] = Field(default_factory=dict)
+    complete_from: str | None = None
+    complete: str
+    results: int
+
+
 class QueryInfo(Answer):
     """A query, how it was understood, and how far it has come."""
 
@@ -204,6 +241,7 @@ class QueryInfo(Answer):
     expired_batch: int | None = None
     complete_from: str | None = None
     complete: str | None = None
+    earlier: list[EndedActivation] = Field(default_factory=list)
     results: int = 0
     sink: dict[str, Any] = Field(default_factory=dict)
     sink_problem: str | None = None

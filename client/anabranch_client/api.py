@@ -74,11 +74,14 @@ class Client:
         source: JsonObject | None = None,
         idle_timeout: str | None = None,
         keep_late: bool | None = None,
+        ttl: str | None = None,
     ) -> StreamInfo:
-        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``."""
+        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
+        is a window on every alias over it.
+        """
         return self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late
+                name, columns, event_time, lateness, source, idle_timeout, keep_late, ttl
             )
         )
 
@@ -91,7 +94,9 @@ class Client:
         return self._send(calls.get_stream(name))
 
     def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle) or ``keep_late``."""
+        """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
+        (``{"ttl": "7 days"}``; None: none).
+        """
         return self._send(calls.patch_stream(name, changes))
 
     def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -209,6 +214,7 @@ class Client:
         distinct: Mapping[str, float] | None = None,
         selectivity: Mapping[str, float] | None = None,
         widths: Mapping[str, float] | None = None,
+        retention: Mapping[str, JsonObject | None] | None = None,
         formulation: str | None = None,
         solver: str | None = None,
         deadline: float | None = None,
@@ -217,7 +223,8 @@ class Client:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
         ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        what was measured; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        what was measured, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of what
+        streams have; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
         """
         return self._send(
             calls.dry_run(
@@ -230,6 +237,7 @@ class Client:
                 distinct=distinct,
                 selectivity=selectivity,
                 widths=widths,
+                retention=retention,
                 formulation=formulation,
                 solver=solver,
                 deadline=deadline,
@@ -312,11 +320,14 @@ class AsyncClient:
         source: JsonObject | None = None,
         idle_timeout: str | None = None,
         keep_late: bool | None = None,
+        ttl: str | None = None,
     ) -> StreamInfo:
-        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``."""
+        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
+        is a window on every alias over it.
+        """
         return await self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late
+                name, columns, event_time, lateness, source, idle_timeout, keep_late, ttl
             )
         )
 
@@ -329,7 +340,9 @@ class AsyncClient:
         return await self._send(calls.get_stream(name))
 
     async def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle) or ``keep_late``."""
+        """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
+        (``{"ttl": "7 days"}``; None: none).
+        """
         return await self._send(calls.patch_stream(name, changes))
 
     async def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -450,6 +463,7 @@ class AsyncClient:
         distinct: Mapping[str, float] | None = None,
         selectivity: Mapping[str, float] | None = None,
         widths: Mapping[str, float] | None = None,
+        retention: Mapping[str, JsonObject | None] | None = None,
         formulation: str | None = None,
         solver: str | None = None,
         deadline: float | None = None,
@@ -458,7 +472,8 @@ class AsyncClient:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
         ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        what was measured; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        what was measured, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of what
+        streams have; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
         """
         return await self._send(
             calls.dry_run(
@@ -471,6 +486,7 @@ class AsyncClient:
                 distinct=distinct,
                 selectivity=selectivity,
                 widths=widths,
+                retention=retention,
                 formulation=formulation,
                 solver=solver,
                 deadline=deadline,

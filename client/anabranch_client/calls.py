@@ -121,6 +121,7 @@ def create_stream(
     source: JsonObject | None,
     idle_timeout: str | None = None,
     keep_late: bool | None = None,
+    ttl: str | None = None,
 ) -> Call[StreamInfo]:
     """Register a stream."""
     body = _given(
@@ -129,6 +130,7 @@ def create_stream(
         lateness=lateness,
         idle_timeout=idle_timeout,
         keep_late=keep_late,
+        retention=None if ttl is None else {"ttl": ttl},
         source=source,
     )
     body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
@@ -152,7 +154,7 @@ def push_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
 
 
 def patch_stream(name: str, changes: JsonObject) -> Call[StreamInfo]:
-    """Change a stream's idle time-out, or whether its late tuples are kept."""
+    """Change a stream's idle time-out, whether its late tuples are kept, or its ttl."""
     path = f"/v1/streams/{quote(name, safe='')}"
     return Call("PATCH", path, StreamInfo.model_validate, changes)
 

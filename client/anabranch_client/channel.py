@@ -63,7 +63,7 @@ class Failure(Document):
 
 
 class Activation(Document):
-    """What the runtime fixed when it activated a query."""
+    """What the runtime fixed when it activated a query; ``earlier`` activations have ended."""
 
     activated_batch: int
     visible_from: dict[str, Visibility]
@@ -72,6 +72,7 @@ class Activation(Document):
     expired_batch: int | None = None
     results: int = 0
     failure: Failure | None = None
+    earlier: list[Activation] = Field(default_factory=list)
 
 
 class Channel:

@@ -20,7 +20,7 @@ from anabranch_client.errors import UsageError
 from anabranch_client.push import rows_of
 from anabranch_client.render_statistics import sample_detail, statistics_detail
 from anabranch_client.scenario import parquet_columns
-from anabranch_client.what_if import assumptions, dry_run_detail, named_number
+from anabranch_client.what_if import assumptions, dry_run_detail, named_number, retentions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +80,9 @@ def stream_add(
     keep_late: Annotated[
         bool, typer.Option("--keep-late", help="Keep late and invalid tuples, in files.")
     ] = False,
+    ttl: Annotated[
+        str | None, typer.Option(help="A window on every alias over it, in every query.")
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -113,6 +116,7 @@ def stream_add(
             source=source,
             idle_timeout=idle_timeout,
             keep_late=keep_late or None,
+            ttl=ttl,
         )
     _show(as_json, stream.document(), render.stream_detail(stream))
 
@@ -150,6 +154,9 @@ def stream_set(
         bool | None,
         typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
     ] = None,
+    ttl: Annotated[
+        str | None, typer.Option(help="A duration, or 'none': queries' own windows count.")
+    ] = None,
     on_loss: Annotated[
         str | None,
         typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
@@ -157,19 +164,21 @@ def stream_set(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Change how a stream's silence and its late tuples are dealt with."""
+    """Change how a stream's silence and late tuples are dealt with, and how long it is of use."""
     changes: dict[str, Any] = {}
     if idle_timeout is not None:
         changes["idle_timeout"] = None if idle_timeout == "none" else idle_timeout
     if keep_late is not None:
         changes["keep_late"] = keep_late
+    if ttl is not None:
+        changes["retention"] = None if ttl == "none" else {"ttl": ttl}
     if on_loss is not None:
         changes["on_loss"] = on_loss
     if not changes:
         raise UsageError(
             "nothing to change",
             field="stream set",
-            remedy="give --idle-timeout, --keep-late or --on-loss",
+            remedy="give --idle-timeout, --keep-late, --ttl or --on-loss",
         )
     with connect(url) as client:
         stream = client.update_stream(name, **changes)
@@ -426,6 +435,9 @@ def plan_dry_run(
     width: Annotated[
         list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeat).")
     ] = None,
+    ttl: Annotated[
+        list[str] | None, typer.Option(help="stream=a duration, or stream=none (repeat).")
+    ] = None,
     optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
     objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
     parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
@@ -461,6 +473,7 @@ def plan_dry_run(
             distinct=assumed.distincts or None,
             selectivity=assumed.selectivities or None,
             widths=dict(named_number(text, "--width") for text in width or ()) or None,
+            retention=retentions(ttl or ()) or None,
             formulation=formulation,
             solver=solver,
             deadline=deadline,

@@ -30,9 +30,10 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The REST calls to be made before one batch."""
+    """The REST calls to be made before one batch; ``ttls`` are (stream, duration or None)."""
 
     optimizer: OptimizerName | None = None
+    ttls: tuple[tuple[str, str | None], ...] = ()
     register: tuple[ScenarioQuery, ...] = ()
     expire: tuple[ScenarioQuery, ...] = ()
 
@@ -43,11 +44,16 @@ def schedule(scenario: Scenario) -> dict[int, Calls]:
     The optimiser of batch 0 is not called for: the service is started with it.
     """
     batches = {0} | set(scenario.optimizer)
+    batches |= {batch for s in scenario.streams for batch in s.ttls}
     batches |= {q.register_at for q in scenario.queries}
     batches |= {q.expire_at for q in scenario.queries if q.expire_at is not None}
     return {
         batch: Calls(
             optimizer=scenario.optimizer.get(batch) if batch else None,
+            # What a stream begins with, it is registered with.
+            ttls=tuple(
+                (s.name, s.ttls[batch]) for s in scenario.streams if batch and batch in s.ttls
+            ),
             register=tuple(q for q in scenario.queries if q.register_at == batch),
             expire=tuple(q for q in scenario.queries if q.expire_at == batch),
         )
@@ -184,6 +190,7 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
             lateness=stream.lateness,
             idle_timeout=stream.idle_timeout,
             keep_late=stream.keep_late or None,
+            ttl=stream.ttls.get(0),
             source={
                 "format": "recorded",
                 "path": str(stream.path),
@@ -196,6 +203,9 @@ def _make_calls(batch: int, calls: Calls, client: Client, played: Played, watche
     if calls.optimizer is not None:
         client.update_settings(optimizer=calls.optimizer)
         watcher.called(batch, f"optimizer {calls.optimizer}")
+    for stream, ttl in calls.ttls:
+        client.update_stream(stream, retention=None if ttl is None else {"ttl": ttl})
+        watcher.called(batch, f"{stream} ttl {ttl or 'none'}")
     for query in calls.register:
         try:
             played.registered[query.name] = client.create_query(

@@ -125,6 +125,7 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",
         "late tuples": "kept aside" if stream.keep_late else "counted only",
+        "ttl": stream.retention.ttl if stream.retention is not None else "none",
         "source": json.dumps({k: v for k, v in stream.source.items() if v}),
         **({"waiting": number(stream.waiting_tuples)} if stream.waiting_tuples is not None else {}),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
@@ -153,11 +154,13 @@ def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
 
 def query_detail(query: QueryInfo) -> RenderableType:
     """One query: how it was understood and how far it has come."""
+    before = ", ".join(f"batches {a.activated_batch} to {a.expired_batch}" for a in query.earlier)
     facts: dict[str, object] = {
         "query": query.id,
         "status": query.status,
         "results": query.results,
         "active": f"batches {number(query.activated_batch)} to {number(query.expired_batch)}",
+        **({"before": before} if before else {}),
         "complete from": query.complete_from or query.complete,
         "expires": query.expires_at,
         "window": query.window,

@@ -90,13 +90,33 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
         "status": _status(played, name, activation, expired),
         "error": played.refused.get(name) or _failure(activation),
         "results": results.get(name, 0),
-        "activated_batch": None if activation is None else activation.activated_batch,
+        **(_UNSEEN if activation is None else _seen(activation)),
         "expired_batch": expired,
-        "complete": None if activation is None else activation.complete,
-        "complete_from": None if activation is None else iso_time(activation.complete_from),
-        "visible_from": {}
+        "earlier": []
         if activation is None
-        else {
+        else [
+            {**_seen(a), "expired_batch": a.expired_batch, "results": a.results}
+            for a in activation.earlier
+        ],
+    }
+
+
+#: What is said of an activation that has not come.
+_UNSEEN: dict[str, Any] = {
+    "activated_batch": None,
+    "complete": None,
+    "complete_from": None,
+    "visible_from": {},
+}
+
+
+def _seen(activation: Activation) -> dict[str, Any]:
+    """Since when a query is active, and what it may see."""
+    return {
+        "activated_batch": activation.activated_batch,
+        "complete": activation.complete,
+        "complete_from": iso_time(activation.complete_from),
+        "visible_from": {
             alias: {"batch": seen.batch, "event_time": iso_time(seen.event_time)}
             for alias, seen in activation.visible_from.items()
         },

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +51,7 @@ class RecordedStream:
         lateness: a duration, or ``"unbounded"``.
         idle_timeout: a duration, or None: it may be silent for ever.
         keep_late: whether late and invalid tuples are kept aside.
+        ttls: batch -> the ttl that the stream is given before it, a duration; None: none any more.
     """
 
     name: str
@@ -62,6 +63,7 @@ class RecordedStream:
     lateness: str = UNBOUNDED
     idle_timeout: str | None = None
     keep_late: bool = False
+    ttls: Mapping[int, str | None] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:
@@ -166,6 +168,12 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class RetentionEntry(Entry):
+    """``streams.<name>.retention``."""
+
+    ttl: Annotated[str, AfterValidator(_duration)]
+
+
 class StreamEntry(Entry):
     """``streams.<name>``."""
 
@@ -175,6 +183,21 @@ class StreamEntry(Entry):
     lateness: Annotated[str, AfterValidator(_lateness)] = UNBOUNDED
     idle_timeout: Annotated[str, AfterValidator(_duration)] | None = None
     keep_late: Annotated[bool, Field(strict=True)] = False
+    retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
+
+    @field_validator("retention", mode="before")
+    @classmethod
+    def _retention(cls, value: Any) -> Any:
+        if not value:
+            return {}
+        said_once = isinstance(value, dict) and not any(isinstance(key, int) for key in value)
+        return {0: value} if said_once else value
+
+    @model_validator(mode="after")
+    def _ttl_has_event_time(self) -> StreamEntry:
+        if any(self.retention.values()) and self.event_time is None:
+            raise ValueError("a retention needs an event time; name its column as event_time")
+        return self
 
 
 class QueryEntry(Entry):
@@ -265,6 +288,7 @@ _KNOWN: dict[str, tuple[str, type[Entry]]] = {
     "streams": ("a stream", StreamEntry),
     "queries": ("a query", QueryEntry),
     "epochs": ("epochs", EpochsEntry),
+    "retention": ("a retention", RetentionEntry),
 }
 
 
@@ -274,7 +298,8 @@ def _explain(cause: ValidationError) -> ScenarioError:
     place = [str(part) for part in first["loc"] if part != "[key]"]
     field = ".".join(place)
     if first["type"] == "extra_forbidden":
-        what, model = _KNOWN["" if len(place) == 1 else place[0]]
+        inside = "retention" if "retention" in place[2:-1] else place[0]
+        what, model = _KNOWN["" if len(place) == 1 else inside]
         return ScenarioError(
             "unknown key", field=field, remedy=f"{what} has {', '.join(model.model_fields)}"
         )
@@ -367,6 +392,7 @@ def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
         lateness=entry.lateness,
         idle_timeout=entry.idle_timeout,
         keep_late=entry.keep_late,
+        ttls={b: None if r is None else r.ttl for b, r in sorted(entry.retention.items())},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -63,6 +64,24 @@ def named_number(text: str, option: str) -> tuple[str, float]:
     """
     name, _, value = text.rpartition("=")
     return name.strip(), _float(text if name.strip() else "", value, option)
+
+
+def retentions(texts: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+    """What ``--ttl`` means: stream -> its retention, None for none.
+
+    >>> retentions(["orders=7 days", "items=none"])
+    {'orders': {'ttl': '7 days'}, 'items': None}
+
+    Raises:
+        UsageError: a text is no such thing.
+    """
+    found: dict[str, dict[str, Any] | None] = {}
+    for text in texts:
+        name, _, ttl = (part.strip() for part in text.partition("="))
+        if not name or not ttl:
+            raise UsageError(f"{text!r} is no ttl", field="--ttl", remedy="write stream=7 days")
+        found[name] = None if ttl == "none" else {"ttl": ttl}
+    return found
 
 
 def _float(text: str, value: str, option: str) -> float:

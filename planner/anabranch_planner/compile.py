@@ -184,6 +184,7 @@ class _Compiler:
                     s.lateness,
                     s.idle_timeout,
                     s.keep_late,
+                    s.ttl,
                 )
                 for s in self.streams
             ),

@@ -384,6 +384,10 @@ class Boundary:
         return Boundary(**json.loads(text))
 
 
+#: A closed matrix of time bounds in microseconds (``model.JoinQuery.bounds``).
+Retention = tuple[tuple[int | None, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Visibility:
     """From when on an alias's stored tuples are visible: batch, and event time in microseconds."""
@@ -422,6 +426,10 @@ class Activation:
         results: results emitted so far.
         failure: why it has failed, with ``expired_batch`` the batch in which it did; None as long
             as it has not, and in documents of earlier releases.
+        retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``) by
+            which this activation goes; None in documents of earlier releases.
+        earlier: the activations before this one, oldest first: each ended, with ``results`` as
+            they stood then, where a stream's ttl changed the matrix. None of them has any itself.
     """
 
     activated_batch: int
@@ -431,6 +439,8 @@ class Activation:
     expired_batch: int | None = None
     results: int = 0
     failure: Failure | None = None
+    retention: Retention | None = None
+    earlier: tuple[Activation, ...] = ()
 
     def dumps(self) -> str:
         """JSON text."""
@@ -439,11 +449,20 @@ class Activation:
     @staticmethod
     def loads(text: str | bytes) -> Activation:
         """The activation that :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        seen = {a: Visibility(**v) for a, v in doc.pop("visible_from").items()}
-        failure = doc.pop("failure", None)
+        return Activation.from_json(json.loads(text))
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> Activation:
+        """The activation of a JSON document."""
+        failure, retention = doc.get("failure"), doc.get("retention")
         return Activation(
-            visible_from=seen, failure=None if failure is None else Failure(**failure), **doc
+            **{
+                **doc,
+                "visible_from": {a: Visibility(**v) for a, v in doc["visible_from"].items()},
+                "failure": None if failure is None else Failure(**failure),
+                "retention": None if retention is None else tuple(map(tuple, retention)),
+                "earlier": tuple(map(Activation.from_json, doc.get("earlier", ()))),
+            }
         )
 
 

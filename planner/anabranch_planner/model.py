@@ -40,6 +40,7 @@ class Stream:
         idle_timeout: microseconds of silence after which its watermark moves with the others';
             None: never.
         keep_late: whether late and invalid tuples are kept aside.
+        ttl: microseconds: a window on every alias over the stream, in every query; None: none.
     """
 
     name: StreamName
@@ -48,6 +49,7 @@ class Stream:
     lateness: Micros | None = None
     idle_timeout: Micros | None = None
     keep_late: bool = False
+    ttl: Micros | None = None
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -77,6 +79,22 @@ class Stream:
                     field="event_time",
                     remedy="name a timestamp column of the stream",
                 )
+        if self.ttl is None:
+            return
+        if self.event_time is None:
+            raise StreamError(
+                "ttl-without-event-time",
+                f"stream {self.name!r} has no event time that a ttl could count from",
+                field="retention.ttl",
+                remedy="declare event_time, or leave the ttl out",
+            )
+        if self.ttl < 0:
+            raise StreamError(
+                "negative-ttl",
+                f"the ttl of stream {self.name!r} is negative: {self.ttl} microseconds",
+                field="retention.ttl",
+                remedy="give a duration of zero or more",
+            )
 
     def type_of(self, column: str) -> DataType | None:
         """The type of ``column``, or None if the stream has none of that name."""

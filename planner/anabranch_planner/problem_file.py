@@ -64,7 +64,8 @@ _PARTS = (
     "streams", "queries", "selectivity", "span", "window", "parallelism", "mir",
     "partitioning", "objective", "limits",
 )  # fmt: skip
-_STREAM = ("rate", "distinct", "columns", "event_time", "width")
+_STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention")
+_RETENTION = ("ttl",)
 _LIMITS = ("memory", "copies")
 _QUERY = ("relations", "predicates", "window")
 _RELATION = ("stream", "as", "filter", "rate")
@@ -249,8 +250,17 @@ def _stream(name: str, entry: Mapping[str, Any], columns: _Columns) -> Stream:
     event_time = entry.get("event_time")
     if event_time is None and columns.open:
         event_time = EVENT_TIME
-    with within(f"streams.{name}"):
-        return Stream(StreamName(name), tuple(columns.types.values()), event_time)
+    at = f"streams.{name}"
+    where = f"{at}.retention"
+    ttl = mapping(entry.get("retention"), where, _RETENTION, "write {ttl: 7 days}").get("ttl")
+    micros = None if ttl is None else duration(ttl, f"{where}.ttl")
+    with within(at):
+        return Stream(
+            StreamName(name),
+            tuple(columns.types.values()),
+            event_time,
+            ttl=micros,
+        )
 
 
 # --- queries -----------------------------------------------------------------------------------

@@ -32,8 +32,9 @@ from anabranch_planner.sinks import SinkSpec
 if TYPE_CHECKING:
     from anabranch_planner.expr import Expr
 
-#: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle.
-VERSION = 2
+#: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
+#: version 2 a query's bounds never changed, as no stream had a ttl.
+VERSION = 3
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
@@ -190,8 +191,8 @@ class QuerySpec:
 class StreamSpec:
     """A stream as workers see it; ``lateness`` in microseconds, None: unbounded.
 
-    ``idle_timeout`` (microseconds, None: never) and ``keep_late`` are absent from documents of
-    earlier releases.
+    ``idle_timeout`` (microseconds, None: never), ``keep_late`` and ``ttl`` (microseconds, None:
+    none; queries' ``retention`` has it in it) are absent from documents of earlier releases.
     """
 
     name: StreamName
@@ -200,6 +201,7 @@ class StreamSpec:
     lateness: int | None
     idle_timeout: int | None = None
     keep_late: bool = False
+    ttl: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 "lateness": s.lateness,
                 "idle_timeout": s.idle_timeout,
                 "keep_late": s.keep_late,
+                "ttl": s.ttl,
             }
             for s in ruleset.streams
         ],
@@ -469,6 +472,7 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
                 s["lateness"],
                 s.get("idle_timeout"),
                 s.get("keep_late", False),
+                s.get("ttl"),
             )
             for s in doc["streams"]
         ),

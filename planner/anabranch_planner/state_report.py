@@ -46,6 +46,8 @@ class StoreReport:
         levels: the same by level, smallest first.
         expired_below: per member, event time (microseconds) below which rows may be gone.
         backfill: whether its past is being computed.
+        ttl: per member, its stream's in microseconds; None: it has none. Empty in documents of
+            earlier releases.
     """
 
     store: str
@@ -66,6 +68,7 @@ class StoreReport:
     levels: tuple[LevelReport, ...]
     expired_below: tuple[int | None, ...]
     backfill: bool
+    ttl: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

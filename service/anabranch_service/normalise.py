@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.expr import Column, Expr, substitute
-from anabranch_planner.model import JoinQuery, Label, Stream
+from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.sql.structured import parse_structured
@@ -90,8 +90,12 @@ def _window(window: str | Mapping[str, str] | None) -> int | dict[str, int] | No
     return {alias: read_duration(text, f"window.{alias}") for alias, text in window.items()}
 
 
-def describe(query: JoinQuery) -> NormalisedInfo:
-    """A query in words: aliases, key classes, time bounds, output columns."""
+def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
+    """A query in words: aliases, key classes, time bounds, output columns.
+
+    Args:
+        streams: those that it was parsed with.
+    """
     alias_of = {m.label: m.alias for m in query.members}
     aliases = tuple(m.alias for m in query.members)
     unbounded = tuple(
@@ -117,21 +121,26 @@ def describe(query: JoinQuery) -> NormalisedInfo:
             )
             for c in query.classes
         ),
-        bounds=tuple(
-            BoundInfo(
-                earlier=aliases[i],
-                later=aliases[j],
-                micros=bound,
-                duration=format_duration(bound),
-            )
-            for i, row in enumerate(query.bounds)
-            for j, bound in enumerate(row)
-            if i != j and bound is not None
-        ),
+        bounds=bounds_between(aliases, query.bounds),
         unbounded=unbounded,
         residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.projection),
-        notes=_notes(aliases, unbounded),
+        notes=(*_lived(query, streams), *_notes(aliases, unbounded)),
+    )
+
+
+def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, ...]:
+    """The finite entries of a difference matrix over ``aliases``."""
+    return tuple(
+        BoundInfo(
+            earlier=aliases[i],
+            later=aliases[j],
+            micros=bound,
+            duration=format_duration(bound),
+        )
+        for i, row in enumerate(matrix)
+        for j, bound in enumerate(row)
+        if i != j and bound is not None
     )
 
 
@@ -140,11 +149,22 @@ def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
     return substitute(expr, lambda c: Column(alias_of[Label(c.alias)], c.name, c.type))
 
 
+def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+    """What the ttls of streams limit, where nothing of the query's own limits it more."""
+    for i, member in enumerate(query.members):
+        stream = streams[query.relation_of(member.label).stream]
+        if stream.ttl is not None and stream.ttl in query.bounds[i][:i] + query.bounds[i][i + 1 :]:
+            yield (
+                f"tuples of {member.alias} join with what is at most "
+                f"{format_duration(stream.ttl)} later, by the ttl of stream {stream.name}"
+            )
+
+
 def _notes(aliases: tuple[str, ...], unbounded: tuple[str, ...]) -> tuple[str, ...]:
     if not unbounded:
         return ()
     which = "every alias" if unbounded == aliases else ", ".join(unbounded)
     return (
         f"no time bound limits how long tuples of {which} can join: full history is kept; "
-        "name a window for each alias, or add time conditions, to bound it",
+        "name a window for each alias, add time conditions, or give the streams a ttl, to bound it",
     )

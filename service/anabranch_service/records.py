@@ -46,6 +46,7 @@ class StreamRecord(Record):
         idle_timeout: microseconds of silence after which the watermark moves with the others';
             None: never.
         keep_late: whether late and invalid tuples are kept aside.
+        ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
         registration: tells a stream from one of the same name and definition that was deleted
             before; empty in records of earlier releases.
     """
@@ -56,6 +57,7 @@ class StreamRecord(Record):
     lateness: int | None = None
     idle_timeout: int | None = None
     keep_late: bool = False
+    ttl: int | None = None
     source: SourceRecord = SourceRecord()
     registration: str = ""
 
@@ -76,6 +78,7 @@ class StreamRecord(Record):
             self.lateness,
             self.idle_timeout,
             self.keep_late,
+            self.ttl,
         )
 
 

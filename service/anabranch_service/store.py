@@ -24,6 +24,9 @@ from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)
 
+#: All streams and all queries -> the queries that are to be changed.
+Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[QueryRecord]]]
+
 IDEMPOTENCY_SECONDS = 24 * 3600
 
 _PROGRESS = TypeAdapter(Progress)
@@ -128,6 +131,40 @@ class Store:
         ``change`` may run several times, and may raise to leave the record alone.
         """
         return await self._update(StreamRecord, self.keys.streams, name, change)
+
+    async def update_stream_and_readers(
+        self,
+        name: str,
+        change: Callable[[StreamRecord], StreamRecord],
+        follow: Follow,
+    ) -> StreamRecord | None:
+        """Apply ``change`` to a stream, and to queries what follows; None if there is no stream.
+
+        ``follow`` is given all streams as they are to be and all queries, and returns the queries
+        that change with them. Both may run several times, and may raise to leave everything alone.
+        All is one transaction: no query is registered or changed in between.
+        """
+        async with self.redis.pipeline() as pipe:
+            while True:
+                await pipe.watch(self.keys.streams, self.keys.queries)
+                record = await self.stream(name)
+                if record is None:
+                    return None
+                changed = change(record)
+                if changed == record:
+                    return record
+                queries = await follow(
+                    {**await self.streams(), name: changed}, await self.queries()
+                )
+                pipe.multi()  # type: ignore[no-untyped-call]
+                pipe.hset(self.keys.streams, name, changed.model_dump_json())
+                for query in queries:
+                    pipe.hset(self.keys.queries, query.id, query.model_dump_json())
+                try:
+                    await pipe.execute()
+                except WatchError:
+                    continue
+                return changed
 
     async def delete_stream(
         self, name: str, users: Callable[[list[QueryRecord]], list[str]]

@@ -10,14 +10,17 @@ from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import results_of, status_of
 from anabranch_service.measured import stream_statistics_out
-from anabranch_service.records import EpochRecord, QueryRecord, StreamRecord
+from anabranch_service.normalise import bounds_between
+from anabranch_service.records import EpochRecord, NormalisedInfo, QueryRecord, StreamRecord
 from anabranch_service.wire import (
+    ActivationOut,
     ColumnOut,
     EpochOut,
     EpochSummary,
     FailureOut,
     ProblemOut,
     QueryOut,
+    RetentionOut,
     RuntimeOut,
     SourceOut,
     StreamOut,
@@ -39,6 +42,7 @@ def stream_out(
         lateness="unbounded" if record.lateness is None else format_duration(record.lateness),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
         keep_late=record.keep_late,
+        retention=None if record.ttl is None else RetentionOut(ttl=format_duration(record.ttl)),
         source=SourceOut(**record.source.model_dump()),
         waiting_tuples=None if intake is None else intake.waiting,
         waiting_seconds=None if intake is None else intake.seconds,
@@ -74,19 +78,41 @@ def query_out(
         last_epoch=record.last_epoch,
         activated_batch=None if activation is None else activation.activated_batch,
         expired_batch=None if activation is None else activation.expired_batch,
-        visible_from=None
-        if activation is None
-        else {
-            alias: VisibleFrom(batch=seen.batch, event_time=iso_time(seen.event_time))
-            for alias, seen in sorted(activation.visible_from.items())
-        },
+        visible_from=None if activation is None else _visible_from(activation),
         complete_from=None if activation is None else iso_time(activation.complete_from),
         complete=None if activation is None else activation.complete,
+        earlier=[]
+        if activation is None
+        else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
         problem=None if record.rejected is None else ProblemOut(**record.rejected.model_dump()),
         failure=None
         if activation is None or activation.failure is None
         else FailureOut(**asdict(activation.failure)),
+    )
+
+
+def _visible_from(activation: Activation) -> dict[str, VisibleFrom]:
+    return {
+        alias: VisibleFrom(batch=seen.batch, event_time=iso_time(seen.event_time))
+        for alias, seen in sorted(activation.visible_from.items())
+    }
+
+
+def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
+    """An earlier activation of the query that means ``meaning``."""
+    assert activation.expired_batch is not None
+    aliases = [a.alias for a in meaning.aliases]
+    return ActivationOut(
+        activated_batch=activation.activated_batch,
+        expired_batch=activation.expired_batch,
+        bounds=None
+        if activation.retention is None
+        else list(bounds_between(aliases, activation.retention)),
+        visible_from=_visible_from(activation),
+        complete_from=iso_time(activation.complete_from),
+        complete=activation.complete,
+        results=activation.results,
     )
 
 

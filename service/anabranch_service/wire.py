@@ -22,6 +22,7 @@ from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.plan import Formulation, Objective, Optimizer
 from anabranch_service.records import (
+    BoundInfo,
     DiffRecord,
     EpochRecord,
     NormalisedInfo,
@@ -71,6 +72,21 @@ class SourceIn(Body):
     rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
 
 
+class RetentionIn(Body):
+    """How long a stream's tuples are of use."""
+
+    ttl: Duration = Field(
+        description="A tuple joins with what is at most so much later in event time, in every "
+        "query: a window on every alias over the stream."
+    )
+
+
+class RetentionOut(BaseModel):
+    """How long a stream's tuples are of use."""
+
+    ttl: str
+
+
 class StreamIn(Body):
     """A stream to register."""
 
@@ -88,6 +104,7 @@ class StreamIn(Body):
     keep_late: bool = Field(
         default=False, description="Whether late and invalid tuples are kept aside, in files."
     )
+    retention: RetentionIn | None = None
     source: SourceIn = SourceIn()
 
     @model_validator(mode="after")
@@ -105,10 +122,13 @@ class StreamIn(Body):
 
 
 class StreamPatch(Body):
-    """What may change of a registered stream. ``idle_timeout: null``: however long it is silent."""
+    """What may change of a registered stream. ``idle_timeout: null``: however long it is silent;
+    ``retention: null``: as long as queries say themselves.
+    """
 
     idle_timeout: Duration | None = None
     keep_late: bool | None = None
+    retention: RetentionIn | None = None
     on_loss: OnLoss | None = Field(
         default=None,
         description="Of a stream of Redis Streams: whether it stops where entries were removed "
@@ -229,6 +249,11 @@ class DryRunIn(Body):
         default_factory=dict,
         description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
     )
+    retention: dict[StreamName, RetentionIn | None] = Field(
+        default_factory=dict,
+        description="Streams whose ttl is to be assumed; null: they have none.",
+        examples=[{"orders": {"ttl": "7 days"}}],
+    )
     switching: Switching | None = None
     memory: Memory | None = Field(default=None, description="Null: any amount.")
     copies: Copies | None = Field(default=None, description="Null: any number.")
@@ -294,6 +319,7 @@ class StreamOut(BaseModel):
     lateness: str
     idle_timeout: str | None
     keep_late: bool
+    retention: RetentionOut | None
     source: SourceOut
     waiting_tuples: int | None
     waiting_seconds: float | None
@@ -318,6 +344,24 @@ class VisibleFrom(BaseModel):
 
     batch: int
     event_time: str | None
+
+
+class ActivationOut(BaseModel):
+    """An activation that has ended because a stream's ttl changed the query's time bounds.
+
+    It was active from ``activated_batch`` up to the batch before ``expired_batch``, by ``bounds``;
+    ``results`` are those up to its end, of earlier ones too.
+    """
+
+    activated_batch: int
+    expired_batch: int
+    bounds: list[BoundInfo] | None = Field(
+        description="Null of an activation by a release that did not keep them."
+    )
+    visible_from: dict[str, VisibleFrom]
+    complete_from: str | None
+    complete: str
+    results: int
 
 
 QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected", "failed"]
@@ -368,6 +412,9 @@ class QueryOut(BaseModel):
     visible_from: dict[str, VisibleFrom] | None
     complete_from: str | None
     complete: str | None
+    earlier: list[ActivationOut] = Field(
+        description="Its activations before this one, oldest first."
+    )
     results: int
     problem: ProblemOut | None
     failure: FailureOut | None
@@ -433,9 +480,9 @@ class StoreOut(BaseModel):
 
     ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
     running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
-    which rows may be gone; ``backfill``: its past is being computed. ``probes`` are tuples sent to
-    it in the last epoch that ended and ``matches`` what they found; null where that was not
-    measured.
+    which rows may be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its
+    past is being computed. ``probes`` are tuples sent to it in the last epoch that ended and
+    ``matches`` what they found; null where that was not measured.
     """
 
     store: str
@@ -455,6 +502,7 @@ class StoreOut(BaseModel):
     segments: int
     levels: list[LevelOut]
     expired_below: list[int | None]
+    ttl: list[int | None]
     backfill: bool
     probes: int | None
     matches: int | None

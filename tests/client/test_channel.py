@@ -61,6 +61,13 @@ def test_activations_are_what_the_runtime_wrote(server: Redis, channel: Channel)
     assert (read.visible_from["a"].batch, read.visible_from["a"].event_time) == (0, 5)
     assert read.visible_from["b"].event_time is None
     assert read.failure is None
+    assert read.earlier == []
+    before = Activation(2, {"a": Visibility(0, 5)}, expired_batch=8, retention=((0,),))
+    twice = Activation(8, {"a": Visibility(0, 6)}, retention=((0,),), earlier=(before,))
+    assert Activation.loads(twice.dumps()) == twice
+    server.hset(KEYS.activations, "q", twice.dumps())
+    (ended,) = channel.activations()["q"].earlier
+    assert (ended.activated_batch, ended.expired_batch) == (2, 8)
     failed = Activation(0, {}, expired_batch=3, failure=Failure("x", "y", "1 / a.v", 3))
     server.hset(KEYS.activations, "q", failed.dumps())
     assert Activation.loads(failed.dumps()) == failed

@@ -73,6 +73,34 @@ def test_silence_and_late_tuples_of_a_stream(url: str, client: Client) -> None:
     assert client.update_stream("a", keep_late=True).keep_late
 
 
+def test_the_ttl_of_a_stream(url: str, client: Client) -> None:
+    made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
+                  "--ttl", "P2D", url=url)  # fmt: skip
+    assert made["retention"] == {"ttl": "2 days"}
+    assert "2 days" in run("stream", "show", "a", url=url).stdout
+    changed = answer("stream", "set", "a", "--ttl", "3 hours", url=url)
+    assert changed["retention"] == {"ttl": "3 hours"}
+    assert answer("stream", "set", "a", "--keep-late", url=url)["retention"] is not None
+    assert answer("stream", "set", "a", "--ttl", "none", url=url)["retention"] is None
+    one_line(run("stream", "set", "a", "--ttl", "soon", url=url), 1, "soon")
+    one_line(run("stream", "add", "b", "--column", "k:int", "--ttl", "P1D", url=url), 1, "event")
+    stream = client.update_stream("a", retention={"ttl": "1 day"})
+    assert stream.retention is not None
+    assert stream.retention.ttl == "1 day"
+
+
+def test_earlier_activations_of_a_query_are_shown(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="twice")
+    ended = Activation(2, {}, expired_batch=6, results=7, retention=((0, None), (60_000_000, 0)))
+    service.activate("twice", Activation(6, {}, results=9, earlier=(ended,)))
+    text = run("query", "show", "twice", url=url).stdout
+    assert "batches 2 to 6" in text
+    (before,) = shop.query("twice").earlier
+    assert (before.activated_batch, before.expired_batch, before.results) == (2, 6, 7)
+    assert before.bounds is not None
+    assert [(b.micros, b.duration) for b in before.bounds] == [(60_000_000, "1 minute")]
+
+
 def test_a_failed_query_says_why(url: str, shop: Client, service: Service) -> None:
     shop.create_query(JOIN, name="bad")
     why = Failure("divide-by-zero", "a divisor is zero", "(1 / o.total)", 5, "guard it")

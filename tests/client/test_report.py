@@ -133,6 +133,25 @@ def test_queries_in_the_report(scenario: Scenario, played: Played) -> None:
     assert queries["bad"]["error"]["code"] == "unknown-stream"
 
 
+def test_earlier_activations_in_the_report(scenario: Scenario, played: Played) -> None:
+    gone = played.activations["gone"]
+    before = gone.model_copy(update={"activated_batch": 0, "expired_batch": 2, "results": 1})
+    played.activations["gone"] = gone.model_copy(update={"earlier": [before]})
+    queries = make_report(scenario, played, {"gone": 1})["queries"]
+    assert (queries["gone"]["activated_batch"], queries["gone"]["expired_batch"]) == (2, 4)
+    assert queries["gone"]["earlier"] == [
+        {
+            "activated_batch": 0,
+            "complete": "from",
+            "complete_from": "1970-01-01T00:00:02.500000Z",
+            "visible_from": {"a": {"batch": 1, "event_time": "1970-01-01T00:00:01Z"}},
+            "expired_batch": 2,
+            "results": 1,
+        }
+    ]
+    assert queries["always"]["earlier"] == queries["late"]["earlier"] == []
+
+
 def test_a_failed_query_in_the_report(scenario: Scenario, played: Played) -> None:
     why = Failure(code="overflow", message="too large", expression="a * b", batch=4)
     gone = played.activations["gone"].model_copy(update={"failure": why})

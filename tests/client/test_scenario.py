@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_client.errors import ScenarioError
+from anabranch_client.player import schedule
 from anabranch_client.scenario import load_scenario
 
 if TYPE_CHECKING:
@@ -80,6 +81,27 @@ def test_one_optimizer_is_for_all_batches_and_clash_is_the_default(folder: Path)
     assert load_scenario(folder / "c.yaml").optimizer == {0: "clash", 3: "shared"}
 
 
+@pytest.mark.parametrize(
+    ("retention", "ttls"),
+    [
+        ("{ttl: 1 day}", {0: "1 day"}),
+        ("{4: {ttl: PT2H}, 0: {ttl: 1 day}, 6: null}", {0: "1 day", 4: "PT2H", 6: None}),
+        ("null", {}),
+        ("{}", {}),
+    ],
+)
+def test_ttls_by_batch(folder: Path, retention: str, ttls: dict[int, str | None]) -> None:
+    text = GOOD.replace("event_time: ts", f"event_time: ts, retention: {retention}")
+    (folder / "SCENARIO.yaml").write_text(text)
+    scenario = load_scenario(folder / "SCENARIO.yaml")
+    assert scenario.streams[0].ttls == ttls
+    calls = schedule(scenario)
+    later = {batch: ttl for batch, ttl in ttls.items() if batch}
+    assert {b: c.ttls for b, c in calls.items() if c.ttls} == {
+        batch: (("flights", ttl),) for batch, ttl in later.items()
+    }
+
+
 BAD = [
     ("path: flights.parquet", "path: nowhere.parquet", "streams.flights.path", "missing"),
     ("path: flights.parquet", "path: folder.parquet", "streams.flights.path", "folder"),
@@ -97,6 +119,37 @@ BAD = [
     ("rows_per_batch: 2", "rows_per_batch: true", "streams.flights.rows_per_batch", "integer"),
     ("rows_per_batch: 2", "rows: 2", "streams.flights.rows_per_batch", "missing"),
     ("event_time: ts", "colour: red", "streams.flights.colour", "unknown key"),
+    (
+        "event_time: ts",
+        "event_time: ts, retention: {ttl: soon}",
+        "streams.flights.retention.0.ttl",
+        "no duration",
+    ),
+    (
+        "event_time: ts",
+        "event_time: ts, retention: {-1: null}",
+        "streams.flights.retention.-1",
+        "-1",
+    ),
+    ("event_time: ts", "event_time: ts, retention: 5", "streams.flights.retention", "5"),
+    (
+        "event_time: ts",
+        "event_time: ts, retention: {rows: 5}",
+        "streams.flights.retention.0.ttl",
+        "is missing",
+    ),
+    (
+        "event_time: ts",
+        "event_time: ts, retention: {3: {ttl: 1 day, rows: 5}}",
+        "streams.flights.retention.3.rows",
+        "a retention has ttl",
+    ),
+    (
+        "path: weather.parquet",
+        "path: weather.parquet, retention: {ttl: 1 day}",
+        "streams.weather",
+        "event time",
+    ),
     ("  weather:", "  Flights:", "streams", "differ in case only"),
     ("  weather:", "  we/ather:", "streams", "no valid name"),
     ("  delays:", "  ../delays:", "queries", "no valid name"),

@@ -57,6 +57,26 @@ def test_queries_are_added_by_text_name_and_file(url: str, shop: Client, tmp_pat
     assert list(shop.queries()) == []
 
 
+def test_a_ttl_is_assumed(url: str, shop: Client) -> None:
+    shop.create_stream("visits", [("k", "bigint"), ("at", "timestamp")], event_time="at")
+    late = "SELECT a.k FROM visits a JOIN visits b ON a.k = b.k AND b.at > a.at + INTERVAL 2 DAYS"
+    shop.create_query(late, name="late")
+    assert dry_run(url, "--ttl", "visits=3 days")["queries"] == ["late"]
+    assert list(dry_run(url, "--ttl", "visits=1 day")["rejected"]) == ["late"]
+    assert shop.dry_run(retention={"visits": {"ttl": "1 day"}}).queries == []
+    shop.update_stream("visits", retention={"ttl": "5 days"})
+    assert dry_run(url, "--ttl", "visits=none")["queries"] == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "words"), [("orders", "is no ttl"), ("orders=soon", "soon"), ("none=1 day", "'none'")]
+)
+def test_a_ttl_that_cannot_be_assumed(url: str, shop: Client, ttl: str, words: str) -> None:
+    result = CliRunner().invoke(app, ["plan", "dry-run", JOIN, "--ttl", ttl, "--url", url])
+    assert result.exit_code != 0
+    assert words in result.output
+
+
 def test_what_is_assumed_reaches_the_planner(url: str, shop: Client) -> None:
     plain = dry_run(url, JOIN)
     assumed = dry_run(url, JOIN, "--assume", "orders=500", "--assume", "orders.customer_id=5",

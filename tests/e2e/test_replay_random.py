@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.replay_check import replay_and_check
+from tests.support.scenario_file import read_report
+from tests.support.scenario_ttls import generate_with_ttls
 from tests.support.scenarios import generate
-from tests.support.seeds import FEW, MANY
+from tests.support.seeds import FEW, MANY, TTL_REPLAYS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,17 @@ def test_replay_is_exact(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", MANY)
 def test_replay_is_exact_on_many_scenarios(seed: int, tmp_path: Path) -> None:
     _replay(seed, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", TTL_REPLAYS)
+def test_replay_with_ttls_that_change_is_exact(seed: int, tmp_path: Path) -> None:
+    scenario = generate_with_ttls(seed, tmp_path)
+    verdict, _ = replay_and_check(scenario.path, tmp_path / "out", scenario.queries)
+    assert not verdict.problems, str(verdict)
+    said = read_report(tmp_path / "out")["queries"].values()
+    assert any(q["earlier"] and q["earlier"][-1]["results"] < q["results"] for q in said)
 
 
 def _replay(seed: int, folder: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import Visibility
+from anabranch_planner.exchange import Failure, Visibility
 from anabranch_runtime.state import lifecycle
 from anabranch_runtime.state.lifecycle import enter_epoch, serves
 from anabranch_runtime.state.manifest import UNPLANNED, State
+from anabranch_runtime.state.report import state_report
 from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
+
+if TYPE_CHECKING:
+    from anabranch_planner.model import Stream
 
 
 def after(state: State, batches: int, **greatest: int) -> State:
@@ -221,3 +226,90 @@ def test_a_store_serves_relations_that_are_filtered_at_least_as_hard() -> None:
 def test_streams_are_the_planners() -> None:
     state = enter_epoch(State(), rules(0, {}), 0)
     assert set(state.streams) == {str(s.name) for s in (R, S, T)}
+
+
+def living(ttl: int | None) -> tuple[Stream, ...]:
+    """The streams, R with a ttl."""
+    return replace(R, ttl=ttl), S, T
+
+
+def with_ttl(state: State, epoch: int, ttl: int | None, window: int | None = None) -> State:
+    """``state`` at the start of an epoch in which R has the ttl."""
+    known = rules(epoch, {"q": RS, "p": ST}, streams=living(ttl), window=window)
+    return enter_epoch(state, known, epoch)
+
+
+def test_a_changed_ttl_ends_one_activation_and_begins_the_next() -> None:
+    state = after(with_ttl(State(), 0, None), 3, R=MINUTE, S=MINUTE)
+    counted = replace(state.queries["q"], results=7)
+    state = replace(state, queries={**state.queries, "q": counted})
+    dropped = replace(state.stores["R/1"], expired_below=(700,))
+    state = replace(state, stores={**state.stores, "R/1": dropped})
+
+    found = with_ttl(state, 1, 5 * MINUTE)
+
+    query = found.queries["q"]
+    assert (query.activated_batch, query.expired_batch, query.results) == (3, None, 7)
+    assert query.retention == ((0, 5 * MINUTE), (None, 0))
+    assert query.visible_from == {"R": Visibility(0, 700), "S": Visibility(0, None)}
+    assert query.complete == "from"
+    assert query.earlier == (replace(counted, expired_batch=3),)
+    assert query.earlier[0].visible_from["R"] == Visibility(0, None)
+    # It does not read R.
+    assert found.queries["p"] == state.queries["p"]
+    reported = {s.store: s.ttl for s in state_report(found, None).stores}
+    assert reported == {"R/1": (5 * MINUTE,), "S/1": (None,), "T/1": (None,)}
+    # What is stored of the stream goes on.
+    assert found.streams["R"].input == state.streams["R"].input
+    assert found.stores["R/1"].covers(3) == ((0, 3),)
+
+    again = with_ttl(after(found, 2), 2, None)
+    assert [a.activated_batch for a in again.queries["q"].earlier] == [0, 3]
+    assert [a.expired_batch for a in again.queries["q"].earlier] == [3, 5]
+    assert all(a.earlier == () for a in again.queries["q"].earlier)
+    assert again.queries["q"].retention == ((0, None), (None, 0))
+
+
+def test_a_ttl_that_changes_no_bound_changes_nothing() -> None:
+    window = 4 * MINUTE
+    state = after(with_ttl(State(), 0, None, window), 3, R=MINUTE, S=MINUTE)
+    wide = after(with_ttl(state, 1, 5 * MINUTE, window), 1)
+    assert wide.queries == state.queries
+    tight = with_ttl(wide, 2, 3 * MINUTE, window)
+    assert tight.queries["q"].activated_batch == 4
+    assert tight.queries["p"] == state.queries["p"]
+
+
+def test_a_query_that_has_ended_is_not_activated_by_a_ttl() -> None:
+    state = after(with_ttl(State(), 0, None), 3, R=MINUTE, S=MINUTE)
+    failure = Failure("bad", "bad", "x", 2)
+    ended = replace(state.queries["q"], expired_batch=2, failure=failure)
+    state = replace(state, queries={**state.queries, "q": ended})
+    known = rules(1, {"p": ST}, streams=living(MINUTE))
+    assert enter_epoch(state, known, 1).queries["q"] == ended
+
+
+@pytest.mark.parametrize(("ttl", "anew"), [(None, False), (5 * MINUTE, True)])
+def test_an_activation_of_an_earlier_release_had_no_ttl(ttl: int | None, anew: bool) -> None:
+    state = after(with_ttl(State(), 0, None), 3)
+    older = {name: replace(q, retention=None) for name, q in state.queries.items()}
+    found = with_ttl(replace(state, queries=older), 1, ttl)
+    assert bool(found.queries["q"].earlier) == anew
+    assert found.queries["q"].retention == ((0, ttl), (None, 0))
+    assert found.queries["p"] == state.queries["p"]
+
+
+def test_an_mirs_past_is_forgotten_where_a_looser_ttl_may_need_what_was_dropped() -> None:
+    state = after(with_ttl(State(), 0, MINUTE), 3, R=MINUTE, S=MINUTE)
+    cut = mir_store("RS", ("R", "S"), ((0, 2),), expired_below=(50, None))
+    state = replace(state, stores={**state.stores, "RS": cut})
+    assert with_ttl(state, 1, MINUTE).stores["RS"].intervals == ((0, 2),)
+    assert with_ttl(state, 1, 2 * MINUTE).stores["RS"].intervals == ()
+
+
+def test_so_many_activations_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "REMEMBERED_ACTIVATIONS", 3)
+    state = State()
+    for epoch in range(6):
+        state = after(with_ttl(state, epoch, epoch * MINUTE), 1)
+    assert [a.activated_batch for a in state.queries["q"].earlier] == [2, 3, 4]

@@ -143,3 +143,18 @@ def test_two_queries_read_two_streams_each() -> None:
     known = rules(0, {"q": RS, "p": ST}, window=MINUTE)
     marks = {str(s.name): 10 * MINUTE for s in (R, S, T)}
     assert set(horizons(known, marks)) == {("q", "R"), ("q", "S"), ("p", "S"), ("p", "T")}
+
+
+def test_a_ttl_bounds_what_no_window_does() -> None:
+    streams = (replace(R, ttl=10 * MINUTE), S, T)
+    known = rules(0, {"q": RS, "p": ST}, streams=streams)
+    state = at(enter_epoch(State(), known, 0), R=100 * MINUTE, S=70 * MINUTE, T=70 * MINUTE)
+    state = with_segments(state, "R/1", (0, 5), (3, 60 * MINUTE - 1), (9, 60 * MINUTE))
+    state = with_segments(state, "S/1", (0, 5))
+
+    found = expire(state, known)
+
+    assert [s.first_batch for s in found.stores["R/1"].segments] == [2]
+    assert found.stores["R/1"].expired_below == (60 * MINUTE,)
+    # S has no ttl, so what is stored of it may join for ever.
+    assert found.stores["S/1"] == state.stores["S/1"]

@@ -29,6 +29,7 @@ def full_state() -> State:
     state = enter_epoch(State(), rules(0, {"q": RS + " WHERE S.b > 3"}, window=5, parallelism=2), 0)
     stored = segment("x", (1, 3), tau=[(-5, None)])
     indexed = replace(stored, indexes=(("k:bigint", True, ((0, 1, 2), (3, 4, 5), (6, 7, 8))),))
+    old = Activation(0, {"R": Visibility(0, 12)}, 5, "from", retention=((0, None), (-3, 0)))
     return replace(
         state,
         next_batch=4,
@@ -40,7 +41,7 @@ def full_state() -> State:
         },
         queries={
             **state.queries,
-            "old": Activation(0, {"R": Visibility(0, 12)}, 5, "from", expired_batch=2, results=3),
+            "old": replace(old, expired_batch=2, results=3, earlier=(old, old)),
         },
         arrivals={"R": 3},
         sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},

@@ -80,7 +80,9 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
     shop.plan(-1)
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     shop.plan(0)
-    shop.activate("pair", Activation(0, {"o": Visibility(0, None), "c": Visibility(0, None)}))
+    seen = {"o": Visibility(0, None), "c": Visibility(0, None)}
+    ended = Activation(0, seen, expired_batch=2)
+    shop.activate("pair", Activation(2, seen, earlier=(ended,)))
     shop.progress(
         Progress(
             "running",
@@ -97,6 +99,7 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         row = page.locator("#queries tbody tr", has_text="pair").first
         expect(row).to_contain_text("active")
         expect(row).to_contain_text("12,345")
+        expect(row.get_by_title("before: batch 0 to 2")).to_have_text("batch 2")
         expect(page.locator("#facts")).to_contain_text("1,000")
 
         bars = page.get_by_role("list", name="Cost compared").get_by_role("listitem")
@@ -177,15 +180,18 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         measured={
             "orders": StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100)),
             "customers": StreamStatistics(100, seconds=10.0),
+            "items": StreamStatistics(50, seconds=10.0),
         },
     )
+    shop.call("PATCH", "/v1/streams/items", 200, {"retention": {"ttl": "3 hours"}})
     shop.redis.set(shop.keys.statistics(0), json.dumps(found.to_json()))
     shop.plan(0, snapshot=found)
     shop.progress(Progress("running", committed=5, epoch=1, epoch_starts={"0": 0, "1": 4}))
     with opened(browser, shop) as (page, complaints):
         rows = page.locator("#measured tbody tr")
-        expect(rows).to_have_count(2)
+        expect(rows).to_have_count(3)
         expect(rows.first).to_contain_text("orders")
+        expect(rows.last).to_contain_text("3 hours")
         expect(rows.first).to_contain_text("500")
         expect(rows.first).to_contain_text("4.2 s")
         picture = page.get_by_role("img", name="in order: 80.0 %")

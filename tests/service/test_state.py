@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.exchange import EdgeStatistics, Snapshot
@@ -35,6 +36,7 @@ def store(name: str, rows: int) -> StoreReport:
         levels=levels,
         expired_below=(1_700_000_000_000_000, None),
         backfill=False,
+        ttl=(3_600_000_000, None),
     )
 
 
@@ -60,6 +62,13 @@ def test_a_report_is_read_as_it_was_written() -> None:
     assert StateReport.loads(found.dumps()) == found
 
 
+def test_a_report_of_an_earlier_release_is_read() -> None:
+    older = report(replace(store("a", 100), ttl=()))
+    document = json.loads(older.dumps())
+    del document["stores"][0]["ttl"]
+    assert StateReport.loads(json.dumps(document)) == older
+
+
 def test_state_before_and_after_the_runtime_has_told_of_it(shop: Service) -> None:
     missing = shop.get("/v1/state", 404)
     assert missing["code"] == "no-state"
@@ -73,6 +82,7 @@ def test_state_before_and_after_the_runtime_has_told_of_it(shop: Service) -> Non
     assert one["batches"] == [[0, 3], [6, 9]]
     assert one["levels"][1] == {"level": 1, "segments": 1, "rows": 90, "bytes": 900}
     assert one["expired_below"] == [1_700_000_000_000_000, None]
+    assert one["ttl"] == [3_600_000_000, None]
     assert (one["probes"], one["matches"]) == (None, None)
     shop.redis.set(shop.keys.state, "{}")
     assert shop.get("/v1/state", 404)["code"] == "no-state"

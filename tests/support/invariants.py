@@ -5,6 +5,7 @@ Shares no code with what it checks but the types of state and ruleset.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.state.manifest import Manifests
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from anabranch_planner.exchange import Activation
     from anabranch_planner.mir import MirId
     from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import ProbeRule, Ruleset
@@ -69,7 +71,10 @@ class Watch:
 
     def ended(self, state: State) -> None:
         """The run is over."""
-        for activation in state.queries.values():
+        for query in state.queries.values():
+            for before, after in itertools.pairwise((*query.earlier, query)):
+                self._anew(before, after)
+        for activation in (a for q in state.queries.values() for a in (*q.earlier, q)):
             for seen in activation.visible_from.values():
                 if 0 < seen.batch < activation.activated_batch:
                     self.events["sees part of the past"] += 1
@@ -77,6 +82,21 @@ class Watch:
                     self.events["sees all of the past"] += 1
                 if seen.event_time is not None:
                     self.events["sees what has not expired"] += 1
+
+    def _anew(self, before: Activation, after: Activation) -> None:
+        """A query has been activated again, as a ttl has changed its bounds."""
+        assert before.retention is not None
+        assert after.retention is not None
+        for old, new in zip(before.retention, after.retention, strict=True):
+            for one, other in zip(old, new, strict=True):
+                if one != other:
+                    looser = other is None or (one is not None and other > one)
+                    self.events[f"activated anew, {'looser' if looser else 'tighter'}"] += 1
+        hidden = [s.event_time for s in after.visible_from.values() if s.event_time is not None]
+        if hidden:
+            self.events["activated anew, less in sight"] += 1
+        if after.results > before.results > 0:
+            self.events["results by several activations"] += 1
 
     def _stores(self, state: State, rules: Ruleset) -> None:
         """A store exists exactly if the live rules fill it or need what it has."""

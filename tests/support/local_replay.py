@@ -38,6 +38,7 @@ from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import TaskReport, run_task
 from anabranch_runtime.vectors import filters
 from tests.support.invariants import Watch
+from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
 from tests.support.scenario_file import read_document, read_scenario
 from tests.support.script import ATTEMPTS, Death, Fault, Point, Script
@@ -80,6 +81,7 @@ class LocalReplay:
         report: after the run, what a replay's report says (``tests.support.replay_check``).
         spans: after the run, query -> (first batch, batch after its last) in which it had to be
             active; None where it never had to, None as the end where it outlives the run.
+        begins: after the run, query -> the first batches that its activations had to have.
         events: what happened how often.
     """
 
@@ -93,11 +95,21 @@ class LocalReplay:
     throttle: Throttle = field(default_factory=Throttle)
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
+    begins: dict[str, list[int]] = field(init=False, default_factory=dict)
     events: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self) -> dict[str, Activation]:
         """Run to the end; results are in ``out/results``. Returns what became of queries."""
-        return _Run(self, self.script or Script(tasks=((self.tasks,),))).play()
+        return _Run(self, self._script()).play()
+
+    def oracle(self) -> Oracle:
+        """The oracle of this run."""
+        scenario, script = read_scenario(self.path), self._script()
+        every = scenario.every
+        return Oracle(scenario, lambda batch: script.ruleset_of(batch // every, every) * every)
+
+    def _script(self) -> Script:
+        return self.script or Script(tasks=((self.tasks,),))
 
 
 class _Run:
@@ -225,6 +237,11 @@ class _Run:
                     write_empty(self.settings.results, query)
         self.watch.ended(state)
         self.replay.spans = {name: self._span(name) for name in self.scenario.queries}
+        epochs = [
+            (e, self.script.ruleset_of(e, self.scenario.every))
+            for e in range(-(-self.batches // self.scenario.every))
+        ]
+        self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
         streams = {n: state.streams[n] for n in self.scenario.streams}
         self.replay.report = {
             "batches": state.next_batch,

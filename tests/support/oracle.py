@@ -19,7 +19,7 @@ from anabranch_planner.exchange import Activation
 from tests.support.idle_watermarks import watermarks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tests.support.scenario_file import QueryEntry, Scenario, StreamEntry
@@ -108,8 +108,12 @@ def _first_with(
 class Oracle:
     """A DuckDB database with the streams of one scenario."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, ruled: Callable[[int], int] | None = None) -> None:
+        """``ruled``: batch -> the start of the epoch whose ruleset it goes by; its own epoch's, if
+        nothing is said.
+        """
         self.scenario = scenario
+        self.ruled = ruled or (lambda batch: batch // scenario.every * scenario.every)
         self.db = duckdb.connect()
         self.db.execute("SET TimeZone = 'UTC'")
         for name, stream in scenario.streams.items():
@@ -165,14 +169,22 @@ class Oracle:
     def sql(
         self, query: OracleQuery, entry: QueryEntry, activation: Activation, *, limit: int = 0
     ) -> str:
-        """The SELECT that gives the results of ``query``."""
+        """The SELECT that gives the results of ``query``, of all its activations."""
+        parts = [self._span(query, entry, a) for a in (*activation.earlier, activation)]
+        tail = f" LIMIT {limit}" if limit else ""
+        return " UNION ALL ".join(parts) + tail
+
+    def _span(self, query: OracleQuery, entry: QueryEntry, activation: Activation) -> str:
+        """The results of one activation; a ttl is a window on every alias of its stream."""
+        ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
         where = [f"({c})" for c in query.where]
-        for alias, _ in query.members:
+        for alias, stream in query.members:
             where += [f"NOT {alias}.{LATE}", f"NOT {alias}.{INVALID}"]
             where += _visible(alias, activation)
-            width = entry.window_of(alias)
-            if width is not None:
+            for width in (entry.window_of(alias), ttls.get(stream)):
+                if width is None:
+                    continue
                 for other, _ in query.members:
                     if other != alias:
                         assert timed[alias], f"a window on {alias}, which has no event time"
@@ -184,8 +196,7 @@ class Oracle:
             where.append(f"{last} < {activation.expired_batch}")
         select = ", ".join(f"{e} AS c{i}" for i, (e, _, _) in enumerate(query.select))
         tables = ", ".join(f'"{s}" AS {a}' for a, s in query.members)
-        tail = f" LIMIT {limit}" if limit else ""
-        return f"SELECT {select} FROM {tables} WHERE " + " AND ".join(where) + tail
+        return f"SELECT {select} FROM {tables} WHERE " + " AND ".join(where)
 
     def rows(
         self, query: OracleQuery, entry: QueryEntry, activation: Activation

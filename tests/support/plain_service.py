@@ -6,6 +6,7 @@ Plans are the optimiser's or random ones, layouts the plan's or random ones (``S
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,7 @@ class PlainService:
     ) -> None:
         self.scenario = scenario
         self.streams = [stream_of(scenario, name) for name in sorted(scenario.streams)]
+        self._parsed: dict[tuple[str, tuple[tuple[str, int], ...]], JoinQuery] = {}
         self.snapshot: Snapshot | None = None
         self.done: set[int] = set()
         self._redis = redis.Redis.from_url(url)
@@ -95,11 +97,32 @@ class PlainService:
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
         self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
-        by_name: dict[str, Stream] = {s.name: s for s in self.streams}
-        self.queries = {
-            name: parse_sql(name, entry.sql, by_name, entry.window)
-            for name, entry in scenario.queries.items()
-        }
+
+    def streams_in(self, epoch: int) -> list[Stream]:
+        """The streams as ``epoch``'s ruleset has them."""
+        ttls = self.scenario.ttls(epoch * self.scenario.every)
+        return [replace(s, ttl=ttls.get(s.name)) for s in self.streams]
+
+    def query_in(self, name: str, epoch: int) -> JoinQuery:
+        """A query as ``epoch``'s ruleset has it."""
+        ttls = tuple(sorted(self.scenario.ttls(epoch * self.scenario.every).items()))
+        if (name, ttls) not in self._parsed:
+            entry = self.scenario.queries[name]
+            by_name: dict[str, Stream] = {s.name: s for s in self.streams_in(epoch)}
+            self._parsed[name, ttls] = parse_sql(name, entry.sql, by_name, entry.window)
+        return self._parsed[name, ttls]
+
+    def begins(self, name: str, epochs: Sequence[tuple[int, int]]) -> list[int]:
+        """The batches at which a query's activations have to begin: of (epoch, the epoch whose
+        ruleset it goes by), those that have it where the one before has not, or other bounds.
+        """
+        found, last = [], None
+        for epoch, ruled in epochs:
+            here = self.query_in(name, ruled).bounds if name in self.active(ruled) else None
+            if here is not None and here != last:
+                found.append(epoch * self.scenario.every)
+            last = here
+        return found
 
     def active(self, epoch: int) -> list[str]:
         """The queries of ``epoch``'s ruleset: by the calls made before the last epoch's batches."""
@@ -113,7 +136,7 @@ class PlainService:
 
     def publish(self, epoch: int) -> None:
         """Plan and publish ``epoch``."""
-        active = [self.queries[name] for name in self.active(epoch)]
+        active = [self.query_in(name, epoch) for name in self.active(epoch)]
         start = epoch * self.scenario.every
         switched = [b for b in self._optimizers if self.scenario.next_epoch(b) <= start]
         optimizer = Optimizer(self._optimizers[max(switched, default=0)])
@@ -123,7 +146,7 @@ class PlainService:
         rules = compile_ruleset(
             plan,
             active,
-            self.streams,
+            self.streams_in(epoch),
             epoch=epoch,
             parallelism=self._parallelism,
             sinks={},

@@ -18,7 +18,7 @@ from tests.support.oracle import Oracle, OracleQuery, from_spark
 from tests.support.scenario_file import Scenario, activation_in, read_report, read_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from anabranch_planner.exchange import Activation
 
@@ -107,6 +107,7 @@ class Run:
         spans: query -> the batches in which it must be active (``Scenario.span``).
         activations: what the run says of each query; None or missing where it never was active.
         results: the folder with a folder of Parquet files for each query.
+        begins: query -> the first batches that its activations must have; None: not checked.
     """
 
     scenario: Scenario
@@ -114,6 +115,7 @@ class Run:
     spans: Mapping[str, tuple[int | None, int | None]]
     activations: Mapping[str, Activation | None]
     results: Path
+    begins: Mapping[str, Sequence[int]] | None = None
 
 
 def check_run(oracle: Oracle, run: Run, totals: Mapping[str, Any]) -> Verdict:
@@ -148,17 +150,19 @@ def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
     problems = []
     begins, ends = run.spans[name]
     activation = run.activations.get(name)
-    began, ended = (
-        (None, None)
-        if activation is None
-        else (activation.activated_batch, activation.expired_batch)
-    )
+    lives = lives_of(activation)
+    began, ended = (lives[0].activated_batch, lives[-1].expired_batch) if lives else (None, None)
     if began != begins:
         problems.append(f"activated at batch {began}, not {begins}")
     if begins is not None and ended != ends:
         problems.append(f"expired at batch {ended}, not {ends}")
-    if activation is not None:
-        problems += _sane(run.scenario, run.queries[name], activation)
+    firsts = [life.activated_batch for life in lives]
+    if run.begins is not None and firsts != list(run.begins[name]):
+        problems.append(f"activated at batches {firsts}, not {run.begins[name]}")
+    if [life.expired_batch for life in lives[:-1]] != firsts[1:]:
+        problems.append(f"no activation begins where another ends: {lives}")
+    for life in lives:
+        problems += _sane(run.scenario, run.queries[name], life)
     entry, results = run.scenario.queries[name], run.results / name
     if activation is None and not results.exists():
         return problems, 0
@@ -167,6 +171,11 @@ def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
     if activation is not None and activation.results != comparison.got:
         problems.append(f"{activation.results} results reported, {comparison.got} written")
     return problems, comparison.got
+
+
+def lives_of(activation: Activation | None) -> tuple[Activation, ...]:
+    """All activations of a query, oldest first."""
+    return () if activation is None else (*activation.earlier, activation)
 
 
 def _sane(scenario: Scenario, query: OracleQuery, activation: Activation) -> list[str]:
@@ -188,10 +197,12 @@ def _visibility(run: Run) -> list[str]:
     """Whoever comes when others have stored all it needs since batch 0 must see it."""
     queries, active = run.queries, run.activations
     problems = []
-    for name, activation in active.items():
-        if activation is None or activation.activated_batch == 0:
-            continue
+    for name, activation in (
+        (name, life) for name, last in active.items() for life in lives_of(last)
+    ):
         begins = activation.activated_batch
+        if begins == 0:
+            continue
         for alias, stream in queries[name].members:
             if alias in filtered(queries[name]) or alias not in activation.visible_from:
                 continue
@@ -199,7 +210,7 @@ def _visibility(run: Run) -> list[str]:
                 other
                 for other, span in active.items()
                 if span is not None
-                and span.activated_batch == 0
+                and lives_of(span)[0].activated_batch == 0
                 and (span.expired_batch is None or span.expired_batch > begins)
                 # A query over one relation has nothing stored.
                 and len(queries[other].members) > 1
@@ -224,6 +235,7 @@ def _visibility(run: Run) -> list[str]:
 def _keeps_all(scenario: Scenario, name: str, query: OracleQuery) -> bool:
     times = {s.event_time for s in scenario.streams.values() if s.event_time}
     bounded = any(f".{t}" in c for t in times for c in query.where)
+    bounded |= any(scenario.streams[s].ttls for _, s in query.members)
     return scenario.queries[name].window is None and not bounded
 
 

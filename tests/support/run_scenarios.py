@@ -31,11 +31,11 @@ import structlog
 from tests.support.features import features
 from tests.support.folders import folder_in_memory
 from tests.support.local_replay import LocalReplay
-from tests.support.oracle import Oracle
 from tests.support.redis import redis_url
 from tests.support.replay_check import Run, Verdict, check_run, replay_and_check
 from tests.support.scenario_file import read_scenario
 from tests.support.scenario_rows import LOCAL
+from tests.support.scenario_ttls import generate_with_ttls
 from tests.support.scenarios import Generated, generate
 from tests.support.script import Script, draw
 from tests.support.spark_replay import SparkReplay, draw_for_spark, start_spark
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     #: Runs a seed's scenario in a folder: the verdict, and what it covered.
     Engine = Callable[[int, Path], tuple[Verdict, Counter[str]]]
+    #: Makes a seed's scenario in a folder, of a ``scenario_rows.Size``.
+    Make = Callable[..., Generated]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="at once (replay only)")
     parser.add_argument("--keep", type=Path, help="where to work (default: a temporary folder)")
     parser.add_argument("--all", action="store_true", help="keep what passed as well")
+    parser.add_argument("--ttl", action="store_true", help="with ttls that change")
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -66,13 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     covered: Counter[str] = Counter()
     started = time.monotonic()
     with ExitStack() as stack:
-        engine: Engine = replay
+        make: Make = generate_with_ttls if options.ttl else generate
+        engine: Engine = partial(replay, make=make)
         if options.engine == "local":
             url = stack.enter_context(redis_url())
-            engine = partial(local, url=url)
+            engine = partial(local, url=url, make=make)
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
-            engine = partial(spark, url=url, session=start_spark())
+            engine = partial(spark, url=url, session=start_spark(), make=make)
         jobs = options.jobs if options.engine == "replay" else 1
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
 
@@ -113,23 +117,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return min(len(failed), 99)
 
 
-def replay(seed: int, folder: Path) -> tuple[Verdict, Counter[str]]:
+def replay(seed: int, folder: Path, make: Make = generate) -> tuple[Verdict, Counter[str]]:
     """A seed through ``anabranch replay``."""
-    scenario = generate(seed, folder)
+    scenario = make(seed, folder)
     verdict, _ = replay_and_check(scenario.path, folder / "out", scenario.queries)
     return verdict, Counter(features(scenario))
 
 
-def local(seed: int, folder: Path, url: str) -> tuple[Verdict, Counter[str]]:
+def local(seed: int, folder: Path, url: str, make: Make = generate) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed."""
-    generated = generate(seed, folder, LOCAL)
+    generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     return run_local(generated, draw(seed, batches), url)
 
 
-def spark(seed: int, folder: Path, url: str, session: SparkSession) -> tuple[Verdict, Counter[str]]:
+def spark(
+    seed: int, folder: Path, url: str, session: SparkSession, make: Make = generate
+) -> tuple[Verdict, Counter[str]]:
     """A seed through Spark in this process."""
-    generated = generate(seed, folder)
+    generated = make(seed, folder)
     script = draw_for_spark(seed, 8)
     return _checked(generated, SparkReplay(generated.path, folder / "out", url, session, script))
 
@@ -147,10 +153,12 @@ def _checked(
     try:
         activations = replay.run()
         scenario = read_scenario(generated.path)
-        oracle = Oracle(scenario)
+        oracle = replay.oracle()
         try:
             results = replay.out / "results"
-            run = Run(scenario, generated.queries, replay.spans, activations, results)
+            run = Run(
+                scenario, generated.queries, replay.spans, activations, results, replay.begins
+            )
             verdict = check_run(oracle, run, replay.report)
         finally:
             oracle.close()

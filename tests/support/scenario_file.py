@@ -36,7 +36,8 @@ class StreamEntry:
     """One recorded stream; ``lateness`` in microseconds, None: unbounded.
 
     ``cuts`` has, per batch, the row after its last, where batches are not of one length
-    (``anabranch replay`` has no such streams; the local engine does).
+    (``anabranch replay`` has no such streams; the local engine does). ``ttls`` are the ttls that it
+    is given, in microseconds (None: none from then on), each before a batch, in order.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class StreamEntry:
     cuts: tuple[int, ...] | None = None
     idle_timeout: int | None = None
     keep_late: bool = False
+    ttls: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,15 @@ class Scenario:
     def next_epoch(self, batch: int) -> int:
         """The first batch at which a call made before ``batch`` takes effect."""
         return 0 if batch == 0 else (batch // self.every + 1) * self.every
+
+    def ttls(self, start: int) -> dict[str, int]:
+        """Stream -> its ttl by the calls that take effect up to batch ``start``, if it has one."""
+        found = {}
+        for name, stream in self.streams.items():
+            said = [ttl for batch, ttl in stream.ttls if self.next_epoch(batch) <= start]
+            if said and said[-1] is not None:
+                found[name] = said[-1]
+        return found
 
     def span(self, query: str, batches: int) -> tuple[int | None, int | None]:
         """When a query must be active: its first batch, and the one after its last.
@@ -140,7 +151,15 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         tuple(doc["cuts"]) if "cuts" in doc else None,
         micros(doc["idle_timeout"]) if "idle_timeout" in doc else None,
         doc.get("keep_late", False),
+        _ttls(doc.get("retention")),
     )
+
+
+def _ttls(doc: Mapping[Any, Any] | None) -> tuple[tuple[int, int | None], ...]:
+    if doc is None:
+        return ()
+    calls = {0: doc} if "ttl" in doc else doc
+    return tuple((b, None if r is None else micros(r["ttl"])) for b, r in sorted(calls.items()))
 
 
 def _query(doc: Mapping[str, Any]) -> QueryEntry:
@@ -162,8 +181,10 @@ def read_report(folder: Path) -> dict[str, Any]:
 def activation_in(report: Mapping[str, Any], query: str) -> Activation | None:
     """What the report says about a query's activation; None if it never became active."""
     doc = report["queries"][query]
-    if doc.get("activated_batch") is None:
-        return None
+    return None if doc.get("activated_batch") is None else _activation(doc)
+
+
+def _activation(doc: Mapping[str, Any]) -> Activation:
     return Activation(
         activated_batch=doc["activated_batch"],
         expired_batch=doc.get("expired_batch"),
@@ -174,4 +195,5 @@ def activation_in(report: Mapping[str, Any], query: str) -> Activation | None:
             for alias, v in doc["visible_from"].items()
         },
         results=doc.get("results", 0),
+        earlier=tuple(map(_activation, doc.get("earlier", ()))),
     )

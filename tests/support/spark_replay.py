@@ -23,6 +23,7 @@ from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.pipeline import Pipeline, spark_session, warm_up
+from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenario_file import read_document, read_scenario
 from tests.support.script import Script
@@ -52,7 +53,7 @@ class SparkReplay:
 
     Attributes:
         script: of it ``odd``, ``layouts``, ``seed``, ``backfills`` and ``restarts`` are followed.
-        report, spans, events: as ``LocalReplay`` has them.
+        report, spans, begins, events: as ``LocalReplay`` has them.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class SparkReplay:
     script: Script
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
+    begins: dict[str, list[int]] = field(init=False, default_factory=dict)
     events: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self) -> dict[str, Activation]:
@@ -121,6 +123,8 @@ class SparkReplay:
         driver.finish()
         state = driver.state
         self.spans = {n: scenario.span(n, state.next_batch) for n in scenario.queries}
+        epochs = [(e, e) for e in range(-(-state.next_batch // scenario.every))]
+        self.begins = {n: service.begins(n, epochs) for n in scenario.queries}
         streams = {n: state.streams[n] for n in scenario.streams}
         self.report = {
             "batches": state.next_batch,
@@ -129,6 +133,10 @@ class SparkReplay:
             "invalid_tuples": {n: s.invalid for n, s in streams.items()},
         }
         return state.queries
+
+    def oracle(self) -> Oracle:
+        """The oracle of this run."""
+        return Oracle(read_scenario(self.path))
 
 
 class _Attendant(threading.Thread):

@@ -58,7 +58,7 @@ from anabranch_planner.sql.typecheck import (
     split_between,
     typed,
 )
-from anabranch_planner.sql.unresolved import Node, Unresolved, located
+from anabranch_planner.sql.unresolved import Node, Source, Unresolved, located
 from anabranch_planner.types import TypeKind
 
 
@@ -96,7 +96,7 @@ def normalise(
             for node in operands(condition.node, exp.And):
                 _classify(node, scopes[condition.scope], found)
     names = list(scope.streams)
-    closed = _closed_bounds(scope, found.bounds, window)
+    closed = _closed_bounds(scope, query.sources, found.bounds, window)
     classes = classes_of(found.equalities)
     _require_connected(names, classes, found)
     relations, labels = _relations(scope, classes, found)
@@ -191,13 +191,50 @@ def _labelled(expr: Expr, labels: Mapping[str, Label]) -> Expr:
 
 
 def _closed_bounds(
-    scope: Scope, found: Sequence[AliasBound], window: int | Mapping[str, int] | None
+    scope: Scope,
+    sources: Sequence[Source],
+    found: Sequence[AliasBound],
+    window: int | Mapping[str, int] | None,
 ) -> Bounds:
     names = list(scope.streams)
     at = {alias: i for i, alias in enumerate(names)}
     matrix = matrices.from_windows(names, _windows(scope, window))
     entries = (matrices.single(len(names), at[b.earlier], at[b.later], b.micros) for b in found)
-    return matrices.close(reduce(matrices.intersect, entries, matrix), names)
+    own = matrices.close(reduce(matrices.intersect, entries, matrix), names)
+    ttls = _ttls(scope, sources)
+    if not ttls:
+        return own
+    limits = matrices.from_windows(names, ttls)
+    try:
+        return matrices.close(matrices.intersect(own, limits), names)
+    except QueryError as error:
+        alias = min(ttls, key=lambda a: ttls[a])
+        raise QueryError(
+            "unsatisfiable-ttl",
+            f"{error.message}, as they stand beside the ttl of {_lived(scope, alias)}",
+            remedy="lengthen the stream's ttl, or loosen the conditions on event times",
+        ) from None
+
+
+def _ttls(scope: Scope, sources: Sequence[Source]) -> dict[str, Micros]:
+    """The ttl of each alias whose stream has one, where it has anything to join with."""
+    ttls = {alias: s.ttl for alias, s in scope.streams.items() if s.ttl is not None}
+    if not ttls or len(scope.streams) == 1:
+        return {}
+    for source, (alias, stream) in zip(sources, scope.streams.items(), strict=True):
+        if stream.event_time is None:
+            with located(source.field):
+                raise QueryError(
+                    "no-event-time",
+                    f"the ttl of {_lived(scope, next(iter(ttls)))} needs event times, but stream"
+                    f" {str(stream.name)!r} (alias {alias!r}) declares none",
+                    remedy=f"declare an event_time for {str(stream.name)!r}, or take the ttl away",
+                )
+    return ttls
+
+
+def _lived(scope: Scope, alias: str) -> str:
+    return f"stream {str(scope.streams[alias].name)!r} (alias {alias!r})"
 
 
 def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, Micros]:

@@ -2,7 +2,8 @@
 
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
 first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps what it
-has (its interval is closed) until nothing needs it.
+has (its interval is closed) until nothing needs it. A query whose time bounds have changed with a
+stream's ttl expires and is activated anew in the same batch.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from anabranch_runtime.state.measures import StreamMeter
 if TYPE_CHECKING:
     from typing import Any
 
-    from anabranch_planner.model import Relation
+    from anabranch_planner.model import Relation, StreamName
     from anabranch_planner.ruleset import QuerySpec, Ruleset
     from anabranch_runtime.state.manifest import State
 
 
 #: Epochs whose first batch is kept.
 REMEMBERED_EPOCHS = 4096
+#: Earlier activations of a query that are kept.
+REMEMBERED_ACTIVATIONS = 64
 
 
 def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
@@ -36,16 +39,25 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     batch = state.next_batch
     documents = rulesets.to_json(ruleset)
     state = _streams(state, {s["name"]: s for s in documents["streams"]})
-    fresh = [q for q in ruleset.queries if not _active(state, q.id)]
+    relations = {r.id: r for r in ruleset.relations}
     queries = {
         name: replace(q, expired_batch=batch)
         if q.expired_batch is None and all(spec.id != name for spec in ruleset.queries)
         else q
         for name, q in state.queries.items()
     }
-    relations = {r.id: r for r in ruleset.relations}
-    for query in fresh:
-        queries[query.id] = _activate(state, query, relations)
+    limited = frozenset(s.name for s in ruleset.streams if s.ttl is not None)
+    fresh: list[QuerySpec] = []
+    for query in ruleset.queries:
+        known = queries.get(query.id)
+        if known is None or known.expired_batch is not None:
+            queries[query.id] = _activate(state, query, relations)
+        elif _same_bounds(known, query, relations, limited):
+            queries[query.id] = replace(known, retention=query.retention)
+            continue
+        else:
+            queries[query.id] = _anew(known, _activate(state, query, relations))
+        fresh.append(query)
     stores = _stores(state, ruleset, {s["id"]: s for s in documents["stores"]})
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
     starts = (*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:]
@@ -73,9 +85,27 @@ def serves(store: StoreState, relation: Relation) -> bool:
     )
 
 
-def _active(state: State, query: str) -> bool:
-    known = state.queries.get(query)
-    return known is not None and known.expired_batch is None
+def _same_bounds(
+    known: Activation,
+    query: QuerySpec,
+    relations: dict[Any, Relation],
+    limited: frozenset[StreamName],
+) -> bool:
+    """Whether an activation goes by the very bounds that its query has now.
+
+    One of an earlier release does not say what its bounds were, but no stream had a ttl then;
+    ``limited`` are those that have one now.
+    """
+    if known.retention is None:
+        return not any(relations[r].stream in limited for _, _, r in query.members)
+    return known.retention == query.retention
+
+
+def _anew(known: Activation, activation: Activation) -> Activation:
+    """The query's next activation, which begins where the one that is ``known`` ends."""
+    ended = replace(known, expired_batch=activation.activated_batch, earlier=())
+    earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
+    return replace(activation, results=known.results, earlier=earlier)
 
 
 def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
@@ -102,9 +132,9 @@ def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
 
 def _definition(spec: dict[str, Any]) -> dict[str, Any]:
     """What makes a stream another one if it changes: not how its silence and its late tuples are
-    dealt with.
+    dealt with, nor how long its tuples are of use.
     """
-    return {k: v for k, v in spec.items() if k not in ("idle_timeout", "keep_late")}
+    return {k: v for k, v in spec.items() if k not in ("idle_timeout", "keep_late", "ttl")}
 
 
 def _stores(
@@ -185,7 +215,7 @@ def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) ->
             until = int(greatest) + max(d for d in reach if d is not None) + 1
             complete = "from"
             complete_from = until if complete_from is None else max(complete_from, until)
-    return Activation(batch, seen, complete_from, complete)
+    return Activation(batch, seen, complete_from, complete, retention=query.retention)
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:

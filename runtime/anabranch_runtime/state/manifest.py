@@ -9,7 +9,6 @@ manifest already contains is never applied again; files that it does not name ar
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,9 @@ from anabranch_runtime.state.slices import Backfill
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Version 1 had none of the fields that are said to be absent from manifests of earlier releases.
-KIND = Kind("manifest", "state", 3, sealed=3)
+#: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
+#: up to version 3 a query had one activation.
+KIND = Kind("manifest", "state", 4, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 
@@ -312,7 +312,7 @@ def _decode(doc: dict[str, Any]) -> State:
             )
             for name, s in doc["stores"].items()
         },
-        queries={name: Activation.loads(json.dumps(q)) for name, q in doc["queries"].items()},
+        queries={name: Activation.from_json(q) for name, q in doc["queries"].items()},
         arrivals=doc["arrivals"],
         sketches={
             relation: {key: _sketch(s) for key, s in keys.items()}

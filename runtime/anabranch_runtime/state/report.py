@@ -97,7 +97,15 @@ def store_report(
         levels=tuple(_levels(store.segments)),
         expired_below=tuple(store.expired_below),
         backfill=store.backfill is not None,
+        ttl=tuple(_ttl(state, stream) for stream in store.streams),
     )
+
+
+def _ttl(state: State, stream: str) -> int | None:
+    """A stream's ttl; None too where the running rules have no such stream any more."""
+    known = state.streams.get(stream)
+    ttl: int | None = None if known is None else known.spec.get("ttl")
+    return ttl
 
 
 def _attribute(partition: list[list[str]] | None) -> str | None:

@@ -274,6 +274,7 @@ function showQueries(queries) {
           q.activated_batch === null
             ? "–"
             : `batch ${q.activated_batch}${q.expired_batch === null ? "" : ` to ${q.expired_batch}`}`,
+        title: q.earlier.map((a) => `before: batch ${a.activated_batch} to ${a.expired_batch}`).join("\n"),
       }),
       make("td", { text: complete || "–" }),
       make("td", { text: when(q.expires_at) || "never" }),
@@ -420,7 +421,8 @@ function delays(stream) {
   return picture;
 }
 
-function showMeasured(found) {
+function showMeasured(found, registered) {
+  const ttls = new Map(registered.map((s) => [s.name, s.retention?.ttl]));
   const rows = streams(found).map((s) =>
     make(
       "tr",
@@ -431,10 +433,11 @@ function showMeasured(found) {
       make("td", { className: "number", text: s.late.toLocaleString("en") }),
       make("td", {}, s.bars.length ? delays(s) : "–"),
       make("td", { className: "number", text: span(s.delay_us.p99) }),
+      make("td", { text: ttls.get(s.name) ?? "–" }),
     ),
   );
   const none = make("td", { className: "empty", text: "Nothing yet: figures come when an epoch has ended." });
-  none.colSpan = 6;
+  none.colSpan = 7;
   at("measured").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   const sizes = stores(found);
   at("measured-note").textContent = found
@@ -525,11 +528,12 @@ function showHistory(epochs, shown) {
 
 async function refresh() {
   try {
-    const [current, queries, epochs, state] = await Promise.all([
+    const [current, queries, epochs, state, registered] = await Promise.all([
       read("/v1/epochs/current"),
       readQueries(),
       read("/v1/epochs?limit=200"),
       read("/v1/state"),
+      read("/v1/streams"),
     ]);
     const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
     const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
@@ -543,7 +547,8 @@ async function refresh() {
     showShares(epoch);
     showChanges(epoch);
     showPlan(epoch);
-    showMeasured(await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1));
+    const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
+    showMeasured(measured, registered.items);
     showState(state);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");

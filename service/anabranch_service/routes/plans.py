@@ -17,6 +17,7 @@ from anabranch_planner.sampling import estimate
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
+from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.lifecycle import is_wanted
 from anabranch_service.loop import default_planning
@@ -29,7 +30,7 @@ from anabranch_service.planning import (
     plan_queries,
     problem_of,
 )
-from anabranch_service.records import ProblemRecord
+from anabranch_service.records import ProblemRecord, StreamRecord
 from anabranch_service.routes.settings import changed
 from anabranch_service.what_if import (
     FULL,
@@ -42,7 +43,7 @@ from anabranch_service.what_if import (
     read_running,
     rewired_from,
 )
-from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut
+from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut, RetentionIn
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 
@@ -67,7 +68,8 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
                 field="drop",
                 remedy="GET /v1/queries lists them",
             )
-    streams = usable_streams(await ctx.store.streams())
+    known_streams = await ctx.store.streams()
+    streams = usable_streams(_assumed(known_streams, body.retention))
     activations, dropped = await ctx.store.activations(), set(body.drop)
     kept = [
         q for q in registered if is_wanted(q, activations.get(q.id), now) and q.id not in dropped
@@ -98,7 +100,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     )
     published = await ctx.store.published()
     latest = await ctx.store.epoch(published[-1]) if published else None
-    running = read_running(latest, registered, streams)
+    running = read_running(latest, registered, usable_streams(known_streams))
     task = replace(
         task,
         running=rewired_from(running),
@@ -204,6 +206,30 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
                 remedy=cause.remedy,
             ) from None
     return queries
+
+
+def _assumed(
+    streams: Mapping[str, StreamRecord], retention: Mapping[str, RetentionIn | None]
+) -> dict[str, StreamRecord]:
+    """The streams with the ttls that are to be assumed."""
+    found = dict(streams)
+    for name, one in retention.items():
+        if name not in streams:
+            raise InvalidInput(
+                "unknown-stream",
+                f"there is no stream {name!r}",
+                field=f"retention.{name}",
+                remedy="GET /v1/streams lists them",
+            )
+        ttl = None if one is None else read_duration(one.ttl, f"retention.{name}.ttl")
+        found[name] = streams[name].model_copy(update={"ttl": ttl})
+        try:
+            found[name].to_stream()
+        except PlannerError as cause:
+            raise InvalidInput(
+                cause.code, cause.message, field=f"retention.{name}.ttl", remedy=cause.remedy
+            ) from None
+    return found
 
 
 def _stated(base: Statistics, body: DryRunIn, names: Names) -> Statistics:

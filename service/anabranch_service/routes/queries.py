@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 from uuid import uuid4
 
 from fastapi import APIRouter, Header, Query, Response
 
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.model import Stream
 from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
 from anabranch_service.lifecycle import LIVE, Status, is_wanted, status_of
-from anabranch_service.normalise import describe, parse, usable_streams
+from anabranch_service.normalise import describe, parse, parse_record, usable_streams
 from anabranch_service.records import QueryRecord, SinkRecord
 from anabranch_service.views import query_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
@@ -59,7 +62,7 @@ async def add_query(
         expires_at=_expiry(body.ttl, body.expires_at, now),
         sink=body.sink,
         priority=body.priority,
-        normalised=describe(parsed),
+        normalised=describe(parsed, streams),
     )
     answer = query_out(record, None, None, now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
@@ -83,7 +86,9 @@ async def add_query(
             remedy="register the stream again",
         )
     response.headers["Location"] = f"/v1/queries/{name}"
-    return answer
+    if await _is_understood(ctx, record, streams):
+        return answer
+    return await get_query(name, ctx)
 
 
 @router.get("")
@@ -167,6 +172,25 @@ async def _update(
     if record is None:
         raise unknown_query(name)
     return record
+
+
+async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
+    """Whether the query still means what it was registered with.
+
+    A stream that was changed meanwhile may have given it other bounds: then its record is changed.
+    One that can't be planned any more is rejected with the next epoch, which says why.
+    """
+    used, before = {a.stream for a in record.normalised.aliases}, streams
+    while True:
+        now = usable_streams(await ctx.store.streams())
+        if all(now.get(s) == before[s] for s in used):
+            return before is streams
+        try:
+            changes = {"normalised": describe(parse_record(record, now), now)}
+        except PlannerError:
+            return True
+        await _update(ctx, record.id, partial(QueryRecord.model_copy, update=changes))
+        before = now
 
 
 async def _view(ctx: Context, record: QueryRecord) -> QueryOut:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from uuid import uuid4
@@ -13,16 +14,19 @@ from pydantic import ValidationError
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.exchange import Activation, Keys, Progress
 from anabranch_planner.feeds import check_source
+from anabranch_planner.model import Stream
 from anabranch_planner.types import parse_type
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
-from anabranch_service.lifecycle import LIVE, status_of
+from anabranch_service.lifecycle import LIVE, is_wanted, status_of
 from anabranch_service.measured import sample_out
+from anabranch_service.normalise import describe, parse_record, usable_streams
 from anabranch_service.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.rows import entries, read_rows, target
 from anabranch_service.views import stream_out
 from anabranch_service.wire import (
+    RetentionIn,
     RowsIn,
     RowsOut,
     SampleOut,
@@ -35,7 +39,7 @@ from anabranch_service.wire import (
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
 
 DEFAULT_LATENESS = "10 minutes"
-#: Bad rows that an answer names, at most.
+#: Bad rows, or queries, that an answer names, at most.
 REPORTED = 20
 
 
@@ -85,15 +89,17 @@ async def get_stream(name: str, ctx: Ctx) -> StreamOut:
 
 @router.patch("/{name}")
 async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
-    """Change how a stream's silence and its late tuples are dealt with, from the next planned
-    epoch on, and what happens where its input was lost, at once. Nothing that is stored is lost
-    by it.
+    """Change how a stream's silence and its late tuples are dealt with, or how long its tuples are
+    of use, from the next planned epoch on, and what happens where its input was lost, at once.
+    Nothing that is stored is lost by it, unless a shorter ttl makes it useless.
     """
     changes: dict[str, object] = {}
     if "idle_timeout" in body.model_fields_set:
         changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
     if body.keep_late is not None:
         changes["keep_late"] = body.keep_late
+    if "retention" in body.model_fields_set:
+        changes["ttl"] = _ttl(body.retention)
 
     def change(record: StreamRecord) -> StreamRecord:
         changed = record.model_copy(update=changes)
@@ -105,9 +111,22 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
                 update={"source": source.model_copy(update={"options": options})}
             )
         _check_lateness(changed)
+        changed.to_stream()
         return changed
 
-    record = await ctx.store.update_stream(name, change)
+    if "ttl" in changes:
+        activations, now = await ctx.store.activations(), ctx.clock()
+
+        async def follow(
+            streams: dict[str, StreamRecord], queries: list[QueryRecord]
+        ) -> list[QueryRecord]:
+            readers = [q for q in queries if _reads(q, name)]
+            wanted = [q for q in readers if is_wanted(q, activations.get(q.id), now)]
+            return await asyncio.to_thread(_replanned, name, wanted, usable_streams(streams))
+
+        record = await ctx.store.update_stream_and_readers(name, change, follow)
+    else:
+        record = await ctx.store.update_stream(name, change)
     if record is None:
         raise _unknown(name)
     return stream_out(record, await ctx.store.progress(), await ctx.store.last_snapshot())
@@ -188,6 +207,7 @@ def read_stream(body: StreamIn) -> StreamRecord:
         lateness=_lateness(body),
         idle_timeout=_idle_timeout(body.idle_timeout),
         keep_late=body.keep_late,
+        ttl=_ttl(body.retention),
         source=SourceRecord(**body.source.model_dump()),
     )
     record.to_stream()
@@ -226,6 +246,39 @@ def _idle_timeout(text: str | None) -> int | None:
     return micros
 
 
+def _ttl(retention: RetentionIn | None) -> int | None:
+    return None if retention is None else read_duration(retention.ttl, "retention.ttl")
+
+
+def _replanned(
+    name: str, queries: list[QueryRecord], streams: Mapping[str, Stream]
+) -> list[QueryRecord]:
+    """What queries over stream ``name`` mean now that its ttl is another.
+
+    Raises:
+        Conflict: some could not be planned any more.
+    """
+    changed, reasons = [], []
+    for query in queries:
+        try:
+            meaning = describe(parse_record(query, streams), streams)
+        except PlannerError as cause:
+            reasons.append(f"{query.id} ({cause.message})")
+        else:
+            changed.append(query.model_copy(update={"normalised": meaning}))
+    if reasons:
+        more = f" and {len(reasons) - REPORTED} more" if len(reasons) > REPORTED else ""
+        raise Conflict(
+            "ttl-contradicts-queries",
+            f"with this ttl of stream {name!r} queries could not go on: "
+            + ", ".join(reasons[:REPORTED])
+            + more,
+            field="retention.ttl",
+            remedy="give a longer ttl, or withdraw these queries first",
+        )
+    return changed
+
+
 def _check_lateness(record: StreamRecord) -> None:
     """Refuse what has no meaning where no tuple can be late."""
     if record.idle_timeout is not None and (record.event_time is None or record.lateness is None):
@@ -254,9 +307,12 @@ def _users(
     return [
         q.id
         for q in queries
-        if any(a.stream == name for a in q.normalised.aliases)
-        and status_of(q, activations.get(q.id), progress, now) in LIVE
+        if _reads(q, name) and status_of(q, activations.get(q.id), progress, now) in LIVE
     ]
+
+
+def _reads(query: QueryRecord, stream: str) -> bool:
+    return any(a.stream == stream for a in query.normalised.aliases)
 
 
 def _unknown(name: str) -> NotFound:
