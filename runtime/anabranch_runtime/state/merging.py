@@ -43,10 +43,30 @@ def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT) -> int:
     return max((len(group) for group, _ in _groups(state, ruleset, fanout)), default=0)
 
 
-def merge_groups(segments: Iterable[Segment], fanout: int = FANOUT) -> tuple[Merge, ...]:
-    """What to merge of ``segments``, which are one store's and never expire."""
-    found = (_merge(group, (), fanout) for group in _levels(segments))
+def merge_groups(
+    segments: Iterable[Segment],
+    fanout: int = FANOUT,
+    durations: Limits = (),
+    largest: int = LARGEST,
+) -> tuple[Merge, ...]:
+    """What to merge of ``segments``, which are one store's.
+
+    Args:
+        segments: of any levels and partitions, each level's oldest first.
+        fanout: how many of a level become one of the next.
+        durations: per member, for how long before the newest a row is needed (microseconds; None:
+            for ever); empty where nothing expires.
+        largest: rows of the largest segment that may be made.
+    """
+    found = (_merge(group, durations, fanout, largest) for group in _levels(segments))
     return tuple(merge for merge in found if merge is not None)
+
+
+def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
+    """``segments`` with ``by`` in the place of the first of its parts."""
+    parts = set(merge.segments)
+    at = min(i for i, s in enumerate(segments) if s in parts)
+    return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
 
 
 def _groups(state: State, ruleset: Ruleset, fanout: int) -> Iterator[tuple[list[Segment], Merge]]:
@@ -77,9 +97,11 @@ def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
     return tuple(found)
 
 
-def _merge(group: Sequence[Segment], durations: Limits, fanout: int) -> Merge | None:
+def _merge(
+    group: Sequence[Segment], durations: Limits, fanout: int, largest: int = LARGEST
+) -> Merge | None:
     """The oldest ``fanout`` neighbours of ``group`` that may be merged."""
-    usable = [s for s in group if s.rows * fanout <= LARGEST]
+    usable = [s for s in group if s.rows * fanout <= largest]
     for first in range(len(usable) - fanout + 1):
         parts = tuple(usable[first : first + fanout])
         if go_together(parts, durations):
