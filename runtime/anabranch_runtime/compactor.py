@@ -27,7 +27,7 @@ import structlog
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.layout import Layout, layouts
-from anabranch_runtime.state.merging import LARGEST, backlog, merges
+from anabranch_runtime.state.merging import LARGEST, backlog, merges, replaced
 from anabranch_runtime.state.segment import Merge
 from anabranch_runtime.task.compact import Compaction, compact
 
@@ -84,7 +84,7 @@ class Compactor:
                 continue
             if isinstance(outcome, StateError):
                 raise outcome
-            found = _replaced(store.segments, merge, outcome)
+            found = replaced(store.segments, merge, outcome)
             stores[outcome.store] = replace(store, segments=found)
             merged += outcome.bytes
         return replace(state, stores=stores, written=(stored, merged))
@@ -175,10 +175,3 @@ class Compactor:
 
 def _store(merge: Merge) -> str:
     return merge.segments[0].store
-
-
-def _replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
-    """``segments`` with ``by`` in the place of the first of its parts."""
-    parts = set(merge.segments)
-    at = min(i for i, s in enumerate(segments) if s in parts)
-    return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))

@@ -47,10 +47,30 @@ def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | No
     return max((len(group) for group, _ in _groups(state, ruleset, fanout, most)), default=0)
 
 
-def merge_groups(segments: Iterable[Segment], fanout: int = FANOUT) -> tuple[Merge, ...]:
-    """What to merge of ``segments``, which are one store's and never expire."""
-    found = (_merge(group, (), fanout, None) for group in _levels(segments))
+def merge_groups(
+    segments: Iterable[Segment],
+    fanout: int = FANOUT,
+    durations: Limits = (),
+    largest: int = LARGEST,
+) -> tuple[Merge, ...]:
+    """What to merge of ``segments``, which are one store's.
+
+    Args:
+        segments: of any levels and partitions, each level's oldest first.
+        fanout: how many of a level become one of the next.
+        durations: per member, for how long before the newest a row is needed (microseconds; None:
+            for ever); empty where nothing expires.
+        largest: rows of the largest segment that may be made.
+    """
+    found = (_merge(group, durations, fanout, largest) for group in _levels(segments))
     return tuple(merge for merge in found if merge is not None)
+
+
+def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
+    """``segments`` with ``by`` in the place of the first of its parts."""
+    parts = set(merge.segments)
+    at = min(i for i, s in enumerate(segments) if s in parts)
+    return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
 
 
 def _groups(
@@ -62,7 +82,7 @@ def _groups(
         store = state.stores[spec.id]
         durations = () if needed is None else _durations(store.segments, needed(store))
         for group in _levels(store.segments):
-            merge = _merge(group, durations, fanout, most)
+            merge = _merge(group, durations, fanout, most=most)
             if merge is not None:
                 yield group, merge
 
@@ -84,13 +104,19 @@ def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
 
 
 def _merge(
-    group: Sequence[Segment], durations: Limits, fanout: int, most: int | None
+    group: Sequence[Segment],
+    durations: Limits,
+    fanout: int,
+    largest: int = LARGEST,
+    most: int | None = None,
 ) -> Merge | None:
-    """The oldest ``fanout`` neighbours of ``group`` that may be merged."""
+    """The oldest ``fanout`` neighbours of ``group`` that may be merged: into a segment of at most
+    ``largest`` rows and about ``most`` bytes (None: any number).
+    """
     usable = [
         s
         for s in group
-        if s.rows * fanout <= LARGEST and (most is None or s.bytes * fanout <= most)
+        if s.rows * fanout <= largest and (most is None or s.bytes * fanout <= most)
     ]
     for first in range(len(usable) - fanout + 1):
         parts = tuple(usable[first : first + fanout])

@@ -23,12 +23,13 @@ time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<m
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -207,10 +208,7 @@ class PackWriter:
         taus = [
             _numpy(batch.column(TAU + n)) if TAU + n in batch.schema.names else None for n in names
         ]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        data = self._blob(sink.getvalue())
+        data = self._stream(batch)
         segment = Segment(
             store=store,
             partition=partition,
@@ -239,16 +237,54 @@ class PackWriter:
         self.segments.append(segment)
         return segment
 
-    def _blob(self, data: pa.Buffer | NDArray[Any]) -> Blob:
-        plain = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data
-        view = memoryview(plain)
+    def _stream(self, batch: pa.RecordBatch) -> Blob:
+        """The rows as a blob. They go to the file column by column: no copy of all is made."""
+        self._align()
+        start, sink = self._at, _Counted(self._file)
+        # Buffers of columns are not copied on their way through a file object of Python's.
+        with (
+            pa.PythonFile(sink, mode="w") as file,
+            pa.ipc.new_stream(file, batch.schema) as writer,
+        ):
+            writer.write_batch(batch)
+        self._at = start + sink.written
+        return (start, sink.written, sink.crc)
+
+    def _blob(self, data: NDArray[Any]) -> Blob:
+        view = memoryview(np.ascontiguousarray(data).data)
         view = view.cast("B") if view.nbytes else memoryview(b"")
-        pad = -self._at % ALIGNMENT
-        self._file.write(b"\0" * pad)
-        start = self._at + pad
+        self._align()
+        start = self._at
         self._file.write(view)
         self._at = start + view.nbytes
         return (start, view.nbytes, zlib.crc32(view))
+
+    def _align(self) -> None:
+        pad = -self._at % ALIGNMENT
+        self._file.write(b"\0" * pad)
+        self._at += pad
+
+
+class _Counted(io.RawIOBase):
+    """A part of a file, as it is written: how long it is so far, and its checksum."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.written = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.written
+
+    def write(self, data: Any, /) -> int:
+        with memoryview(data) as view:
+            self._file.write(view)
+            self.crc = zlib.crc32(view, self.crc)
+            self.written += view.nbytes
+            return view.nbytes
 
 
 class SegmentReader:

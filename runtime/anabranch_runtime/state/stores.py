@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.layout import Layout, StoreLayout
     from anabranch_runtime.task.partial import Partial
 
+    #: The columns of an index, as a segment has them.
+    ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
     KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
     #: Key vectors already computed for a table: (attributes, types) -> vector.
     KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
@@ -85,35 +87,56 @@ def insert(
 def merge(
     writer: PackWriter, layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader]
 ) -> None:
-    """Write one segment that holds the rows of all ``readers`` (one store, one partition).
+    """Write one segment that holds the rows of all ``readers`` (one store, one partition)."""
+    store = layout.stores[spec.id]
+
+    def columns_of(index: IndexSpec) -> ColumnsOf:
+        def columns(reader: SegmentReader) -> list[pa.Array]:
+            return [
+                layout.stored(store, reader, reader.segment.rows, ref) for ref, _ in index.parts
+            ]
+
+        return columns
+
+    indexes = [(index_key(store, index), columns_of(index)) for index in spec.indexes]
+    merge_segments(writer, readers, () if store.is_base else spec.members, indexes)
+
+
+def merge_segments(
+    writer: PackWriter,
+    readers: Sequence[SegmentReader],
+    members: Sequence[str],
+    indexes: Sequence[tuple[IndexKey, ColumnsOf]],
+) -> None:
+    """Write one segment that holds the rows of all ``readers``, one after the other.
 
     An index is left out where a key of some row can't be evaluated (see :func:`insert`).
+
+    Args:
+        writer: of the pack that the segment is written to.
+        readers: of segments of one store partition.
+        members: the store's if it is an MIR's, none for a base store.
+        indexes: that the segment gets, and how the columns of each are read from a segment.
     """
-    store = layout.stores[spec.id]
     rows = pa.concat_batches([r.batch for r in readers])
-    indexes = []
-    for index in spec.indexes:
-        key = index_key(store, index)
+    merged = []
+    for key, columns in indexes:
         parts = []
         for reader in readers:
-            count = reader.segment.rows
-
-            def columns(reader: SegmentReader = reader, count: int = count) -> list[pa.Array]:
-                return [layout.stored(store, reader, count, r) for r, _ in index.parts]  # noqa: B023
-
             try:
-                parts.append((reader.index(key, columns), count))
+                index = reader.index(key, lambda: columns(reader))  # noqa: B023 - called at once
             except EVALUATION:
                 break
+            parts.append((index, reader.segment.rows))
         else:
-            indexes.append((key, merge_indexes(parts)))
+            merged.append((key, merge_indexes(parts)))
     first = readers[0].segment
     writer.add(
         rows,
-        store=spec.id,
+        store=first.store,
         partition=first.partition,
-        members=() if store.is_base else spec.members,
-        indexes=indexes,
+        members=members,
+        indexes=merged,
         level=1 + max(r.segment.level for r in readers),
     )
 

@@ -54,6 +54,10 @@ class Probes:
         """The probes for which ``mask`` (in this order) holds."""
         return Probes(self.hashes[mask], self.order[mask])
 
+    def cut(self, first: int, end: int) -> Probes:
+        """The probes from ``first`` to before ``end`` (in this order)."""
+        return Probes(self.hashes[first:end], self.order[first:end])
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:

@@ -1,0 +1,93 @@
+"""What the open batch has inserted, in memory until it is committed, and probed like the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch_runtime.backends.search import Run
+from anabranch_runtime.state.segment import SIGMA, TAU
+from anabranch_runtime.vectors.index import HashIndex, build_index, merge_indexes
+from anabranch_runtime.vectors.keys import key_vector
+from anabranch_runtime.vectors.table import BatchTable
+
+if TYPE_CHECKING:
+    from anabranch_runtime.backends.interface import TableSpec
+    from anabranch_runtime.state.segment import IndexKey
+
+#: Times a part must be larger than the next, so that there are few.
+_RATIO = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows with their indexes."""
+
+    table: BatchTable
+    indexes: dict[IndexKey, HashIndex]
+    sigma: tuple[int, int]
+    tau: tuple[int, int] | None
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """The rows."""
+        return self.table.batch
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        arrays = [a for i in self.indexes.values() for a in (i.hashes, i.rows, i.starts, i.filter)]
+        return int(self.rows.nbytes) + sum(a.nbytes for a in arrays)
+
+    def run(self, key: IndexKey) -> Run:
+        """As a view wants it."""
+        return Run(self.table, self.indexes[key], self.sigma, self.tau)
+
+
+def part_of(spec: TableSpec, rows: pa.RecordBatch) -> Part:
+    """``rows`` (at least one), indexed.
+
+    Raises:
+        KeyTypeError: a column can't be a key of its index's type.
+    """
+    indexes = {
+        key: build_index(key_vector([rows.column(c) for c in key.columns], key.types))
+        for key in spec.indexes
+    }
+    tau = least_and_greatest(rows, TAU) if spec.timed else None
+    return Part(BatchTable(rows), indexes, least_and_greatest(rows, SIGMA), tau)
+
+
+def joined(parts: list[Part]) -> Part:
+    """Parts, in the order of their rows, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = pa.concat_batches([p.rows for p in parts])
+    indexes = {
+        key: merge_indexes([(p.indexes[key], p.rows.num_rows) for p in parts])
+        for key in parts[0].indexes
+    }
+    sigmas, taus = [p.sigma for p in parts], [p.tau for p in parts if p.tau is not None]
+    tau = (min(a for a, _ in taus), max(b for _, b in taus)) if taus else None
+    sigma = (min(a for a, _ in sigmas), max(b for _, b in sigmas))
+    return Part(BatchTable(rows), indexes, sigma, tau)
+
+
+def append(parts: list[Part], part: Part) -> None:
+    """Add a part, and join the last ones until each is larger than the next: a row is copied
+    a number of times that is logarithmic in what is inserted.
+    """
+    tail = [part]
+    rows = part.rows.num_rows
+    while parts and parts[-1].rows.num_rows < _RATIO * rows:
+        tail.insert(0, parts.pop())
+        rows += tail[0].rows.num_rows
+    parts.append(joined(tail))
+
+
+def least_and_greatest(rows: pa.RecordBatch, name: str) -> tuple[int, int]:
+    """Of an int64 column without NULLs."""
+    values = rows.column(name).to_numpy(zero_copy_only=True)
+    return int(values.min()), int(values.max())

@@ -1,0 +1,114 @@
+"""A backend's folder: whose it is, what it was made as, and what a disk says that can't be written.
+
+``backend.json`` says which backend wrote the folder and what its tables are; ``lock`` is held by
+the process that has it open.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.claim import exclusive
+from anabranch_runtime.state.files import Kind, read_document, write_document
+from anabranch_runtime.storage import diagnosed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from anabranch_runtime.backends.interface import BackendKind, TableSpec
+
+KIND = Kind("backend", "backend", 1, sealed=1)
+_ANEW = "give this operator a folder of its own, or remove what is in this one"
+
+
+class Home:
+    """A folder that this process has to itself until :meth:`leave`."""
+
+    def __init__(self, folder: Path, kind: BackendKind, tables: Mapping[str, TableSpec]) -> None:
+        """Raises:
+        StateError: ``state-in-use``, ``other-backend``, ``other-tables``, ``damaged-backend``,
+            ``unknown-version``, ``disk-full`` or ``not-writable``.
+        """
+        self.folder = folder
+        with ExitStack() as held, diagnosing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(exclusive(folder))
+            _identify(folder, kind, tables)
+            self._held = held.pop_all()
+
+    def leave(self) -> None:
+        """Let others have it."""
+        self._held.close()
+
+    def disk(self) -> int:
+        """Bytes of all files."""
+        return sum(p.stat().st_size for p in self.folder.rglob("*") if p.is_file())
+
+
+@contextmanager
+def diagnosing(folder: Path) -> Iterator[None]:
+    """Errors of a disk that is full or must not be written, told as such."""
+    try:
+        yield
+    except Exception as error:
+        found = diagnosed(error, [folder])
+        if found is error:
+            raise
+        raise found from error
+
+
+def later(last: int, batch: int) -> None:
+    """Refuse a batch that does not come after ``last``.
+
+    Raises:
+        StateError: ``batch-order``.
+    """
+    if batch <= last:
+        raise StateError(
+            "batch-order",
+            f"batch {batch} can't be committed after batch {last}",
+            field="batch",
+            remedy="number batches upwards, and leave out those that the state has",
+        )
+
+
+def _identify(folder: Path, kind: BackendKind, tables: Mapping[str, TableSpec]) -> None:
+    path = folder / "backend.json"
+    wanted: dict[str, Any] = {
+        "kind": str(kind),
+        "tables": {name: _told(t) for name, t in tables.items()},
+    }
+    if not path.exists():
+        # A process that was killed while it made the folder may have left the beginning of one.
+        if any(p.name not in ("lock", path.name + ".partial") for p in folder.iterdir()):
+            raise StateError(
+                "other-backend", f"{folder} is not empty and no state backend's", remedy=_ANEW
+            )
+        write_document(path, KIND, wanted)
+        return
+    found = read_document(path, KIND)
+    if found["kind"] != kind:
+        raise StateError(
+            "other-backend",
+            f"{folder} was written by the backend {found['kind']!r}, not {str(kind)!r}",
+            remedy=_ANEW,
+        )
+    for name in sorted(found["tables"].keys() | wanted["tables"].keys()):
+        if found["tables"].get(name) != wanted["tables"].get(name):
+            raise StateError(
+                "other-tables",
+                f"{folder} has other tables than this operator: {name!r} is not the same",
+                field=name,
+                remedy=_ANEW,
+            )
+
+
+def _told(spec: TableSpec) -> dict[str, Any]:
+    return {
+        "columns": [[f.name, str(f.type)] for f in spec.columns],
+        "indexes": [index.name for index in spec.indexes],
+        "timed": spec.timed,
+    }

@@ -1,0 +1,340 @@
+"""The default backend: an LSM tree per table, of the engine's own immutable segments.
+
+A commit writes what the batch has inserted as one segment per table, in one pack, and then the
+manifest, by one rename. Segments are merged as in the engine (``state.merging``), in a thread
+beside the operator. A probe asks a table's segments and the open batch in one call.
+
+**Memory.** Segments are mapped: their pages are the kernel's, clean, and given back under pressure.
+Anonymous memory holds the open batch and one merge. Of ``memory_limit`` the batch gets a quarter:
+what is more is written to a segment before the commit, which names it. A merge gets a half: it
+makes no segment that would take more while it is put together, so with little memory for much
+state a table has more segments of the last level, and probes ask more filters.
+
+**Files.** ``backend.json``, ``manifest.json`` (documents with checksums, see ``state.files``) and
+``segments/*.pack`` (see ``state.segment``). A pack that the manifest does not name is garbage.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from anabranch_runtime.backends.delta import Part, append, joined, part_of
+from anabranch_runtime.backends.home import Home, diagnosing, later
+from anabranch_runtime.backends.interface import (
+    MOST,
+    BackendKind,
+    BackendStatistics,
+    Bounds,
+    TableStatistics,
+)
+from anabranch_runtime.backends.merger import Merger, Task, columns_of
+from anabranch_runtime.backends.search import GREATEST, Run, View, known
+from anabranch_runtime.state.files import Kind, read_document, write_document
+from anabranch_runtime.state.merging import FANOUT, LARGEST, merge_groups, replaced
+from anabranch_runtime.state.opened import keep_open, open_segment
+from anabranch_runtime.state.segment import OFFSET_BITS, PackWriter, Segment
+from anabranch_runtime.state.verify import Verify, verify_packs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from anabranch_runtime.backends.interface import Found, TableSpec
+    from anabranch_runtime.state.segment import IndexKey
+
+KIND = Kind("backend-manifest", "state", 1, sealed=1)
+#: Shares of the memory limit: one over these.
+_BATCH, _MERGE = 4, 2
+#: Bytes per row and index while a merge sorts an index: entries before, between and after, buckets.
+_SORTING = 48
+#: So many times the fanout's segments of one level make a commit wait for merges.
+STALL = 4
+
+
+@dataclass(slots=True)
+class LsmTable:
+    """One table; only its backend makes one."""
+
+    backend: LsmBackend
+    name: str
+    spec: TableSpec
+    #: Committed ones, oldest first, and those that the open batch had no room for.
+    segments: tuple[Segment, ...]
+    spilled: tuple[Segment, ...] = ()
+    parts: list[Part] = field(default_factory=list)
+    below: int | None = None
+    _views: dict[IndexKey, View] = field(default_factory=dict)
+
+    def insert(self, rows: pa.RecordBatch) -> None:
+        """See ``Table.insert``."""
+        checked = self.spec.checked(rows)
+        if not checked.num_rows:
+            return
+        append(self.parts, part_of(self.spec, checked))
+        self._views.clear()
+        self.backend.make_room()
+
+    def probe(
+        self,
+        index: IndexKey,
+        keys: Sequence[pa.Array],
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        most: int = MOST,
+    ) -> Iterator[Found]:
+        """See ``Table.probe``."""
+        view = self._views.get(known(self.spec, index))
+        if view is None:
+            root = str(self.backend.folder)
+            runs = [_run(root, s, index) for s in (*self.segments, *self.spilled)]
+            view = self._views[index] = View(index, [*runs, *(p.run(index) for p in self.parts)])
+        return view.search(keys, bounds, most)
+
+    def expire(self, below: int) -> None:
+        """See ``Table.expire``. Segments go as a whole, with the next commit."""
+        self.below = below if self.below is None else max(self.below, below)
+
+    def commit(self, written: Segment | None) -> None:
+        """The open batch's rows are ``written``."""
+        self.segments = (*self.segments, *self.spilled, *([written] if written else []))
+        self.spilled, self.parts = (), []
+        self._views.clear()
+
+    def without_expired(self) -> None:
+        """Drop segments of which no row is needed any more."""
+        if self.below is not None:
+            self.segments = tuple(s for s in self.segments if _last_tau(s) >= self.below)
+
+    def replace(self, task: Task, by: Segment) -> bool:
+        """Put ``by`` in the place of a merge's parts; False if one of them has expired."""
+        if not set(task.merge.segments) <= set(self.segments):
+            return False
+        self.segments = replaced(self.segments, task.merge, by)
+        return True
+
+    def merges(self, memory: int) -> list[Task]:
+        """What to merge, each within ``memory`` bytes."""
+        durations: tuple[int | None, ...] = ()
+        if self.below is not None and self.segments:
+            durations = (max(_last_tau(s) for s in self.segments) - self.below,)
+        rows = sum(s.rows for s in self.segments)
+        each = sum(s.bytes for s in self.segments) / max(rows, 1)
+        largest = int(memory / (each + _SORTING * len(self.spec.indexes)))
+        found = merge_groups(self.segments, FANOUT, durations, min(largest, LARGEST))
+        return [Task(self.name, self.spec, merge) for merge in found]
+
+    def statistics(self) -> TableStatistics:
+        """What it holds."""
+        stored = (*self.segments, *self.spilled)
+        return TableStatistics(
+            rows=sum(s.rows for s in stored) + sum(p.rows.num_rows for p in self.parts),
+            bytes=sum(s.bytes for s in stored),
+            segments=len(stored),
+        )
+
+
+class LsmBackend:
+    """See the module's text."""
+
+    kind = BackendKind.LSM
+
+    def __init__(
+        self,
+        folder: Path,
+        tables: Mapping[str, TableSpec],
+        memory_limit: int,
+        *,
+        beside: bool = True,
+    ) -> None:
+        """See ``opening.open_backend``; ``beside``: merges in a thread, else in the commit."""
+        self.folder = folder
+        self._memory = memory_limit
+        self._home = Home(folder, self.kind, tables)
+        self._merger = Merger(folder, beside)
+        self._closed = False
+        try:
+            with diagnosing(folder):
+                state = _first(folder)
+            self.batch: int = state["batch"]
+            #: Bytes written by batches, and by merges.
+            self._written: list[int] = list(state["written"])
+            self._tables = {
+                name: LsmTable(self, name, spec, state["segments"].get(name, ()))
+                for name, spec in tables.items()
+            }
+            for name, table in self._tables.items():
+                table.below = state["below"].get(name)
+            verify_packs(folder, self._segments(), Verify.FOOTERS)
+            with diagnosing(folder):
+                self._sweep()
+        except BaseException:
+            self._home.leave()
+            raise
+
+    @property
+    def tables(self) -> Mapping[str, LsmTable]:
+        """Name -> table."""
+        return self._tables
+
+    def make_room(self) -> None:
+        """Write the open batch's rows to segments where they take more than their share.
+
+        Raises:
+            StateError: ``disk-full`` or ``not-writable``.
+        """
+        if sum(p.bytes for t in self._tables.values() for p in t.parts) * _BATCH <= self._memory:
+            return
+        for name, segment in self._write("spilled").items():
+            table = self._tables[name]
+            table.spilled = (*table.spilled, segment)
+            table.parts = []
+            table._views.clear()
+
+    def commit(self, batch: int) -> None:
+        """See ``Backend.commit``."""
+        later(self.batch, batch)
+        with diagnosing(self.folder):
+            for table in self._tables.values():
+                if len(table.segments) >= STALL * FANOUT and self._stalled(table):
+                    self._merger.wait()
+            written = self._write("batch")
+            for name, table in self._tables.items():
+                table.commit(written.get(name))
+                table.without_expired()
+            for task, segment in self._merger.take():
+                if self._tables[task.table].replace(task, segment):
+                    self._written[1] += segment.bytes
+            write_document(self.folder / "manifest.json", KIND, self._document(batch))
+            self.batch = batch
+            self._sweep()
+        if not self._merger.busy:
+            share = self._memory // _MERGE
+            self._merger.begin([m for t in self._tables.values() for m in t.merges(share)])
+
+    def verify(self) -> None:
+        """See ``Backend.verify``."""
+        state = _read(self.folder)
+        segments = [s for found in state["segments"].values() for s in found]
+        verify_packs(self.folder, segments, Verify.FULL)
+
+    def statistics(self) -> BackendStatistics:
+        """See ``Backend.statistics``."""
+        return BackendStatistics(
+            tables={name: t.statistics() for name, t in self._tables.items()},
+            inserted=self._written[0],
+            merged=self._written[1],
+            disk=self._home.disk(),
+            memory=sum(p.bytes for t in self._tables.values() for p in t.parts),
+        )
+
+    def close(self) -> None:
+        """See ``Backend.close``."""
+        if self._closed:
+            return
+        self._closed = True
+        self._merger.close()
+        keep_open(str(self.folder), ())
+        for table in self._tables.values():
+            table.parts = []
+            table._views.clear()
+        self._home.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def _segments(self) -> list[Segment]:
+        return [s for t in self._tables.values() for s in (*t.segments, *t.spilled)]
+
+    def _stalled(self, table: LsmTable) -> bool:
+        """Whether merging is so far behind that waiting for it is better than going on."""
+        tasks = table.merges(self._memory // _MERGE)
+        levels = [s.level for s in table.segments]
+        return any(levels.count(t.merge.segments[0].level) >= STALL * FANOUT for t in tasks)
+
+    def _write(self, what: str) -> dict[str, Segment]:
+        """The open batch's rows as segments of one pack; table -> segment."""
+        waiting = {name: t for name, t in self._tables.items() if t.parts}
+        if not waiting:
+            return {}
+        with diagnosing(self.folder):
+            name = f"segments/{what}-{uuid.uuid4().hex}.pack"
+            with PackWriter(self.folder, name) as writer:
+                for table in waiting.values():
+                    part = joined(table.parts)
+                    writer.add(
+                        part.rows,
+                        store=table.name,
+                        partition=0,
+                        members=(),
+                        indexes=list(part.indexes.items()),
+                    )
+        self._written[0] += sum(s.bytes for s in writer.segments)
+        return {s.store: s for s in writer.segments}
+
+    def _document(self, batch: int) -> dict[str, Any]:
+        return {
+            "batch": batch,
+            "written": self._written,
+            "segments": {name: t.segments for name, t in self._tables.items()},
+            "below": {name: t.below for name, t in self._tables.items()},
+        }
+
+    def _sweep(self) -> None:
+        """Remove the packs that nobody names, but for what is being written."""
+        named = {s.path for s in self._segments()}
+        for path in (self.folder / "segments").glob("*"):
+            found = f"segments/{path.name}"
+            if found not in named and not self._under_way(path):
+                path.unlink(missing_ok=True)
+        keep_open(str(self.folder), self._segments())
+
+    def _under_way(self, path: Path) -> bool:
+        return self._merger.busy and path.name.startswith("merged-")
+
+
+def _run(root: str, segment: Segment, key: IndexKey) -> Run:
+    reader = open_segment(root, segment)
+    return Run(
+        reader,
+        reader.index(key, lambda: columns_of(key)(reader)),
+        (segment.first_batch << OFFSET_BITS, ((segment.last_batch + 1) << OFFSET_BITS) - 1),
+        None if segment.tau_max[0] is None else (_first_tau(segment), _last_tau(segment)),
+    )
+
+
+def _first_tau(segment: Segment) -> int:
+    (tau,) = segment.tau_min
+    return -GREATEST if tau is None else tau
+
+
+def _last_tau(segment: Segment) -> int:
+    (tau,) = segment.tau_max
+    return GREATEST if tau is None else tau
+
+
+def _first(folder: Path) -> dict[str, Any]:
+    """What was committed last. A new folder gets its manifest before anything else, so that one
+    that has lost it is not taken for new.
+    """
+    path = folder / "manifest.json"
+    if not path.exists() and not (folder / "segments").exists():
+        nothing: dict[str, Any] = {"batch": -1, "written": [0, 0], "segments": {}, "below": {}}
+        write_document(path, KIND, nothing)
+    return _read(folder)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """What was committed last.
+
+    Raises:
+        StateError: ``damaged-backend-manifest`` or ``unknown-version``.
+    """
+    state: dict[str, Any] = read_document(folder / "manifest.json", KIND)
+    found = {n: tuple(Segment.from_json(s) for s in some) for n, some in state["segments"].items()}
+    return {**state, "segments": found}

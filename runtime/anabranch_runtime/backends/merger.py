@@ -1,0 +1,136 @@
+"""Merges of a backend's segments, in a thread beside the operator.
+
+A merge reads segments that never change and writes a pack that nobody names until the next commit
+has put it in the place of its parts; so a kill at any moment leaves a file too many at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.state.segment import PackWriter, read_segment
+from anabranch_runtime.state.stores import merge_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from anabranch_runtime.backends.interface import TableSpec
+    from anabranch_runtime.state.segment import IndexKey, Merge, Segment, SegmentReader
+    from anabranch_runtime.state.stores import ColumnsOf
+
+#: How much the thread yields to everybody else (Linux: a thread has a priority of its own).
+_NICE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One merge of one table's segments."""
+
+    table: str
+    spec: TableSpec
+    merge: Merge
+
+
+@dataclass(slots=True)
+class Merger:
+    """Does merges, one after the other.
+
+    Attributes:
+        folder: the backend's.
+        beside: in a thread; else at once, so that a run depends on nothing but its input.
+    """
+
+    folder: Path
+    beside: bool
+    _thread: threading.Thread | None = None
+    _done: list[tuple[Task, Segment]] = field(default_factory=list)
+    _failed: list[Exception] = field(default_factory=list)
+    _leaving: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a merge is under way, or done and not yet taken."""
+        return bool(self._done) or (self._thread is not None and self._thread.is_alive())
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Do ``tasks``; not while :attr:`busy`."""
+        if not tasks:
+            return
+        if not self.beside:
+            self._run(tasks)
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(tasks,), name="merging", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until what has begun is done."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def take(self) -> list[tuple[Task, Segment]]:
+        """What has been done since the last call.
+
+        Raises:
+            StateError: a segment is damaged; or what a disk said that is full.
+        """
+        if self._failed:
+            raise self._failed.pop(0)
+        count = len(self._done)
+        found, self._done[:count] = self._done[:count], []
+        return found
+
+    def close(self) -> None:
+        """End after the merge that is under way."""
+        self._leaving.set()
+        self.wait()
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        if self.beside:
+            with contextlib.suppress(OSError, AttributeError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        for task in tasks:
+            if self._leaving.is_set():
+                return
+            try:
+                self._done.append((task, merged(self.folder, task)))
+            except (StateError, OSError) as error:
+                self._failed.append(error)
+                return
+
+
+def merged(folder: Path, task: Task) -> Segment:
+    """The segment that may take the place of the merge's parts, in a pack of its own.
+
+    Raises:
+        StateError: a part is damaged, or no longer there.
+        OSError: it can't be written.
+    """
+    reach(Point.MERGING)
+    readers = [read_segment(str(folder), s) for s in task.merge.segments]
+    for reader in readers:
+        reader.verify()
+    with PackWriter(folder, f"segments/merged-{uuid.uuid4().hex}.pack") as writer:
+        merge_segments(writer, readers, (), [(k, columns_of(k)) for k in task.spec.indexes])
+    reach(Point.MERGED)
+    return writer.segments[0]
+
+
+def columns_of(key: IndexKey) -> ColumnsOf:
+    """How an index's columns are read from a segment."""
+
+    def columns(reader: SegmentReader) -> list[pa.Array]:
+        return [reader.column(c) for c in key.columns]
+
+    return columns

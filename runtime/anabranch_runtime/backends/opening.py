@@ -1,0 +1,74 @@
+"""Opening a backend by its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.backends.interface import BackendKind
+from anabranch_runtime.backends.lsm import LsmBackend
+from anabranch_runtime.backends.memory import MemoryBackend
+from anabranch_runtime.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from anabranch_runtime.backends.interface import Backend, TableSpec
+
+#: Bytes below which no backend can work.
+LEAST_MEMORY = 1 << 20
+
+
+def open_backend(
+    folder: Path,
+    tables: Mapping[str, TableSpec],
+    memory_limit: int,
+    kind: BackendKind | str = BackendKind.LSM,
+) -> Backend:
+    """The state in ``folder``, which is made if need be.
+
+    Args:
+        folder: nobody else's.
+        tables: the same each time.
+        memory_limit: bytes of anonymous memory that the state may take; what for, the backends
+            say.
+        kind: which backend.
+
+    Raises:
+        StateError: ``unknown-backend``, ``missing-extra``, ``bad-memory-limit``; ``state-in-use``;
+            ``other-backend``, ``other-tables``, ``unknown-version``; ``damaged-...``,
+            ``missing-pack``; ``disk-full``, ``not-writable``.
+    """
+    if kind not in BackendKind.__members__.values():
+        raise StateError(
+            "unknown-backend",
+            f"there is no state backend {str(kind)!r}",
+            field="kind",
+            remedy="use one of " + ", ".join(BackendKind),
+        )
+    if memory_limit < LEAST_MEMORY:
+        raise StateError(
+            "bad-memory-limit",
+            f"{memory_limit:,} bytes are too few for a state backend",
+            field="memory_limit",
+            remedy=f"allow {LEAST_MEMORY:,} bytes at least",
+        )
+    match BackendKind(kind):
+        case BackendKind.MEMORY:
+            return MemoryBackend(folder, tables, memory_limit)
+        case BackendKind.LSM:
+            return LsmBackend(folder, tables, memory_limit)
+        case BackendKind.ROCKSDB:
+            # Imported here: it needs an extra that most do without.
+            try:
+                from anabranch_runtime.backends.rocks import RocksBackend
+            except ModuleNotFoundError as cause:
+                if cause.name != "rocksdict":
+                    raise
+                raise StateError(
+                    "missing-extra",
+                    "the backend 'rocksdb' needs the package rocksdict, which is not installed",
+                    field="kind",
+                    remedy="pip install 'anabranch[rocksdb]', or use the backend 'lsm'",
+                ) from cause
+            return RocksBackend(folder, tables, memory_limit)

@@ -1,0 +1,163 @@
+"""Probing runs: immutable tables of rows with an index for every key, on disk or in memory.
+
+What a probe has to look at is fixed until the next insert or commit, so it is made once (a
+:class:`View`): where the indexes are, where the columns, and what range of ``#sigma`` and ``#tau``
+each run has, by which most runs are passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.backends.interface import Found
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.segment import SIGMA, TAU
+from anabranch_runtime.task.partial import RowSet, Tables, narrow
+from anabranch_runtime.vectors.counting import pairs_of, runs
+from anabranch_runtime.vectors.keys import key_vector, values_equal
+from anabranch_runtime.vectors.matching import Constraint, described, in_order, match
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_runtime.backends.interface import I32, Bounds, Ints, TableSpec
+    from anabranch_runtime.state.segment import IndexKey
+    from anabranch_runtime.task.partial import Table
+    from anabranch_runtime.vectors.index import HashIndex
+    from anabranch_runtime.vectors.keys import KeyVector
+
+LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows that a view looks at; the ranges include both ends."""
+
+    table: Table
+    index: HashIndex
+    sigma: tuple[int, int]
+    tau: tuple[int, int] | None
+
+
+class View:
+    """Some runs as one index."""
+
+    def __init__(self, key: IndexKey, runs: Sequence[Run]) -> None:
+        self._key = key
+        self._runs = tuple(runs)
+        self._tables = Tables([r.table for r in runs])
+        self._indexes = described([r.index for r in runs])
+        self._unique = all(r.index.unique for r in runs)
+        self._sigma = np.array([r.sigma for r in runs], np.int64).reshape(-1, 2)
+        taus = [(LEAST, GREATEST) if r.tau is None else r.tau for r in runs]
+        self._tau = np.array(taus, np.int64).reshape(-1, 2)
+
+    def search(self, keys: Sequence[pa.Array], bounds: Bounds, most: int) -> Iterator[Found]:
+        """As ``Table.probe``."""
+        if not self._runs or not len(keys[0]):
+            return
+        vector = key_vector(keys, self._key.types)
+        probes = in_order(vector.hashes, present_at(vector))
+        near = np.flatnonzero(self._near(bounds))
+        if not len(near) or not len(probes):
+            return
+        whole = len(near) == len(self._runs)
+        indexes = self._indexes if whole else self._indexes[near]
+        constraints = self._constraints(near, bounds, len(vector))
+        if len(probes) == 1 or (self._unique and len(probes) * len(near) <= most):
+            pieces = [probes]
+        else:
+            counts = pairs_of(probes.hashes, indexes)
+            hit = counts > 0
+            probes, counts = probes.where(hit), counts[hit]
+            pieces = [probes.cut(first, end) for first, end in runs(counts, most)]
+        for piece in pieces:
+            found = match(piece, indexes, constraints)
+            if not len(found.positions):
+                continue
+            which: NDArray[np.integer[Any]] | None = None
+            if len(self._runs) > 1:
+                which = np.repeat(near, found.found).astype(narrow(len(self._runs)))
+            pairs = Found(found.positions, RowSet(self._tables, which, found.rows))
+            if not vector.exact:
+                pairs = checked(self._key, keys, pairs)
+            if len(pairs.positions):
+                yield pairs
+
+    def _near(self, bounds: Bounds) -> NDArray[np.bool_]:
+        """The runs of which a row may be within the bounds."""
+        near = np.ones(len(self._runs), np.bool_)
+        if bounds.before is not None:
+            near &= self._sigma[:, 0] < bounds.before.max()
+        if bounds.low is not None:
+            near &= self._tau[:, 1] >= bounds.low.min()
+        if bounds.high is not None:
+            near &= self._tau[:, 0] <= bounds.high.max()
+        return near
+
+    def _constraints(self, near: Ints, bounds: Bounds, length: int) -> list[Constraint]:
+        found = []
+        if bounds.before is not None:
+            columns = self._tables.places(SIGMA).first[near]
+            columns[self._sigma[near, 1] < bounds.before.min()] = 0
+            if columns.any():
+                least = np.full(length, LEAST)
+                found.append(Constraint(columns, least, bounds.before - 1))
+        if bounds.low is not None or bounds.high is not None:
+            low = np.full(length, LEAST) if bounds.low is None else bounds.low
+            high = np.full(length, GREATEST) if bounds.high is None else bounds.high
+            found.append(Constraint(self._tables.places(TAU).first[near], low, high))
+        return found
+
+
+def present_at(vector: KeyVector) -> Ints | None:
+    """The positions of keys that are not NULL; None: of all."""
+    return None if vector.valid is None else np.flatnonzero(vector.valid)
+
+
+def checked(index: IndexKey, keys: Sequence[pa.Array], pairs: Found) -> Found:
+    """The pairs of equal hashes whose keys are the same values."""
+    positions = pa.array(pairs.positions)
+    wanted = [k.take(positions) for k in keys]
+    stored = [pairs.rows.column(c) for c in index.columns]
+    equal = values_equal(wanted, stored, index.types)
+    return pairs if equal.all() else chosen(pairs, np.flatnonzero(equal).astype(np.int32))
+
+
+def within(pairs: Found, bounds: Bounds) -> Found:
+    """The pairs whose rows are within ``bounds``."""
+    kept = np.ones(len(pairs.positions), np.bool_)
+    if bounds.before is not None:
+        kept &= pairs.rows.int64(SIGMA) < bounds.before[pairs.positions]
+    if bounds.low is not None:
+        kept &= pairs.rows.int64(TAU) >= bounds.low[pairs.positions]
+    if bounds.high is not None:
+        kept &= pairs.rows.int64(TAU) <= bounds.high[pairs.positions]
+    return pairs if kept.all() else chosen(pairs, np.flatnonzero(kept).astype(np.int32))
+
+
+def chosen(pairs: Found, kept: I32) -> Found:
+    """Some of the pairs."""
+    return Found(pairs.positions[kept], pairs.rows.take(kept))
+
+
+def known(spec: TableSpec, index: IndexKey) -> IndexKey:
+    """``index``, which must be one of the table's.
+
+    Raises:
+        StateError: ``no-index``.
+    """
+    if index in spec.indexes:
+        return index
+    raise StateError(
+        "no-index",
+        f"the table has no index {index.name!r}",
+        field="index",
+        remedy="name it when the backend is opened",
+    )

@@ -1,0 +1,1 @@
+"""Join operators of one process over a state backend."""

@@ -1,0 +1,213 @@
+"""Chains of probes: what a tuple goes through after it has been inserted.
+
+A chain's steps probe one table each. A chunk of tuples goes through all steps before the next is
+taken, and what a probe finds goes on piece by piece (``Table.probe``), so that no more than one
+piece per step is in memory however much a step multiplies. A chunk that finds nothing stops there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_planner.model import Label
+from anabranch_runtime.backends.interface import Bounds, TableSpec
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from anabranch_runtime.task.partial import Partial, RowSet, Tables
+from anabranch_runtime.vectors.arrays import floored_micros
+from anabranch_runtime.vectors.keys import values_equal
+from anabranch_runtime.vectors.table import BatchTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from anabranch_runtime.backends.interface import I32, Backend, Ints
+    from anabranch_runtime.operators.joins import Join
+
+#: Tuples that start together.
+CHUNK = 1 << 14
+#: Pairs that go on together.
+PIECE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One probe.
+
+    Attributes:
+        table: that is probed. ``members``: the inputs whose tuples its rows have.
+        index: by which.
+        known: the attributes that the probe has to know, one per part of the index.
+    """
+
+    table: str
+    members: tuple[str, ...]
+    index: IndexKey
+    known: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Produced:
+    """What a batch has brought.
+
+    Attributes:
+        results: how many. ``pairs``: found by probes, last steps included.
+        by_input: results by the input of the tuple that arrived last.
+    """
+
+    results: int = 0
+    pairs: int = 0
+    by_input: dict[str, int] = field(default_factory=dict)
+
+    def found(self, name: str, count: int) -> None:
+        """So many results more."""
+        self.results += count
+        self.by_input[name] = self.by_input.get(name, 0) + count
+
+
+@dataclass(slots=True)
+class Sequence36:
+    """Arrival sequence numbers of a batch."""
+
+    batch: int
+    _next: int = 0
+
+    def take(self, count: int) -> Ints:
+        """The next ones."""
+        first = (self.batch << OFFSET_BITS) + self._next
+        self._next += count
+        return np.arange(first, first + count, dtype=np.int64)
+
+
+def table_of(join: Join, name: str, indexes: Sequence[IndexKey]) -> TableSpec:
+    """The table of an input's tuples."""
+    one = join.by_name[name]
+    return TableSpec(one.columns, tuple(dict.fromkeys(indexes)), one.event_time is not None)
+
+
+def step_to(join: Join, known: Sequence[str], table: str, members: tuple[str, ...]) -> Step:
+    """The step from tuples over ``known`` inputs to a table over ``members``."""
+    key = join.key_of(known, members)
+    index = IndexKey(tuple(p.column for p in key), tuple(p.type for p in key))
+    return Step(table, members, index, tuple(p.known for p in key))
+
+
+def arrived(join: Join, name: str, rows: pa.RecordBatch, sequence: Sequence36) -> pa.RecordBatch:
+    """Tuples as their table stores them, but for those that can't be in any result: without event
+    time, or with different values in columns that must be equal.
+
+    Raises:
+        PipelineError: ``bad-arrivals``.
+    """
+    one = join.by_name.get(name)
+    missing = [] if one is None else [c for c in one.columns.names if c not in rows.schema.names]
+    if one is None or missing:
+        raise PipelineError(
+            "bad-arrivals",
+            f"{name!r} is no input" if one is None else f"tuples of {name!r} lack {missing[0]!r}",
+            field=name,
+            remedy="name tuples and their columns as the join does",
+        )
+    kept = np.ones(rows.num_rows, np.bool_)
+    for left, right, kind in join.own_equalities(name):
+        kept &= values_equal([rows.column(left)], [rows.column(right)], [kind])
+    if one.event_time is not None:
+        kept &= rows.column(one.event_time).is_valid().to_numpy(zero_copy_only=False)
+    if not kept.all():
+        rows = rows.filter(pa.array(kept))
+    arrays = list(rows.columns)
+    names = list(rows.schema.names)
+    names.append(SIGMA)
+    arrays.append(pa.array(sequence.take(rows.num_rows)))
+    if one.event_time is not None:
+        names.append(TAU)
+        micros = floored_micros(rows.column(one.event_time), pa.timestamp("us"))
+        arrays.append(micros.view(pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def starting(name: str, members: tuple[str, ...], rows: pa.RecordBatch) -> Iterator[Partial]:
+    """Chunks of stored rows over ``members``, as partial results that they start."""
+    for at in range(0, rows.num_rows, CHUNK):
+        chunk = rows.slice(at, CHUNK)
+        numbers = np.arange(chunk.num_rows, dtype=np.int32)
+        place = {Label(m): (0, m if len(members) > 1 else "") for m in members}
+        found = RowSet(Tables([BatchTable(chunk)]), None, numbers)
+        yield Partial(chunk.num_rows, (found,), place, Label(name))
+
+
+def follow(
+    join: Join,
+    backend: Backend,
+    steps: Sequence[Step],
+    partial: Partial,
+    before: Ints,
+    produced: Produced,
+) -> Iterator[Partial]:
+    """The results that ``partial`` (tuples with sequence numbers ``before``) leads to: with rows of
+    every step's table that arrived before.
+    """
+    if not steps:
+        yield partial
+        return
+    step, *rest = steps
+    keys = [partial.column(Label(n), c) for n, c in step.known]
+    bounds = Bounds(before, *_between(join, partial, step))
+    place = {Label(m): m if len(step.members) > 1 else "" for m in step.members}
+    for found in backend.tables[step.table].probe(step.index, keys, bounds, PIECE):
+        produced.pairs += len(found.positions)
+        grown = partial.extend(found.positions, found.rows, place)
+        sigma = before[found.positions]
+        kept = _in_time(join, grown, partial, step)
+        if kept is not None:
+            grown, sigma = grown.take(kept), sigma[kept]
+        if grown.length:
+            yield from follow(join, backend, rest, grown, sigma, produced)
+
+
+def results_of(join: Join, partial: Partial, members: Sequence[str]) -> pa.RecordBatch:
+    """All columns of a partial result as ``<input>.<column>``."""
+    names, arrays = [], []
+    for name in members:
+        for column in join.by_name[name].columns.names:
+            names.append(f"{name}.{column}")
+            arrays.append(partial.column(Label(name), column))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _between(join: Join, partial: Partial, step: Step) -> tuple[Ints | None, Ints | None]:
+    """What the event times of a step's rows must lie between, where these are one input's."""
+    low: Ints | None = None
+    high: Ints | None = None
+    if len(step.members) == 1:
+        (target,) = step.members
+        for label in partial.place:
+            most = join.limits.get((label, target))
+            if most is not None:
+                limit = partial.tau(label) + most
+                high = limit if high is None else np.minimum(high, limit)
+            least = join.limits.get((target, label))
+            if least is not None:
+                limit = partial.tau(label) - least
+                low = limit if low is None else np.maximum(low, limit)
+    return low, high
+
+
+def _in_time(join: Join, grown: Partial, partial: Partial, step: Step) -> I32 | None:
+    """The tuples within all bounds between old and new members, where :func:`_between` has not seen
+    to it; None: all are.
+    """
+    if len(step.members) == 1:
+        return None
+    kept = np.ones(grown.length, np.bool_)
+    for old in partial.place:
+        for new in step.members:
+            for earlier, later in ((old, new), (new, old)):
+                most = join.limits.get((earlier, later))
+                if most is not None:
+                    kept &= grown.tau(Label(later)) - grown.tau(Label(earlier)) <= most
+    return None if kept.all() else np.flatnonzero(kept).astype(np.int32)

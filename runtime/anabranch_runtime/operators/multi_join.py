@@ -1,0 +1,148 @@
+"""UMJoin: a multi-way join operator whose state is in a backend, and none of it intermediate.
+
+Each batch first inserts the tuples of all inputs. Then, for each input, they probe the other tables
+in that input's probe order, and find what arrived before them. So every result is found once, by
+the tuple of it that arrived last, and by the paper's section 3.1.3 the batch brings exactly the
+difference between the join of all that has arrived and the join of what had arrived before.
+
+Source: "UMJoin", an LSM-tree-based multi-way stream join; ``docs/state.md`` has what differs here:
+tuples go in batches, and a table's block cache is the kernel's page cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import TYPE_CHECKING, TypeAlias
+
+from anabranch_planner.model import Label
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.operators.chains import (
+    Produced,
+    Sequence36,
+    Step,
+    arrived,
+    follow,
+    results_of,
+    starting,
+    step_to,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from anabranch_runtime.backends.interface import Backend, TableSpec
+    from anabranch_runtime.operators.joins import Join
+
+    #: Input -> the others, in the order in which its tuples probe them.
+    ProbeOrders: TypeAlias = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class MultiJoin:
+    """The operator; its state is the backend's, opened with :attr:`tables`.
+
+    Attributes:
+        join: what it joins.
+        orders: a probe order for each input.
+    """
+
+    join: Join
+    orders: ProbeOrders
+    _steps: dict[str, tuple[Step, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises:
+        PipelineError: ``bad-probe-order``.
+        """
+        names = self.join.by_name
+        found = {}
+        for name in names:
+            order = tuple(self.orders.get(name, ()))
+            if sorted((name, *order)) != sorted(names):
+                raise _bad(name, f"the probe order of {name!r} does not name each other input once")
+            steps = []
+            for i, target in enumerate(order):
+                step = step_to(self.join, (name, *order[:i]), target, (target,))
+                if not step.known:
+                    raise _bad(name, f"nothing joins {target!r} with what precedes it")
+                steps.append(step)
+            found[name] = tuple(steps)
+        object.__setattr__(self, "_steps", found)
+
+    @property
+    def tables(self) -> dict[str, TableSpec]:
+        """What its backend is opened with."""
+        steps = [step for chain in self._steps.values() for step in chain]
+        return {
+            name: table_of(self.join, name, [s.index for s in steps if s.table == name])
+            for name in self.join.by_name
+        }
+
+    def process(
+        self,
+        backend: Backend,
+        batch: int,
+        arrivals: Mapping[str, pa.RecordBatch],
+        emit: Callable[[pa.RecordBatch], None] | None = None,
+        watermarks: Mapping[str, int] | None = None,
+    ) -> Produced:
+        """Take one batch, and commit it.
+
+        Args:
+            backend: with what arrived in all earlier batches.
+            batch: its number, greater than that of the last.
+            arrivals: input -> its tuples.
+            emit: takes the results, in pieces with columns ``<input>.<column>``. It is called
+                before the batch is durable: who keeps results keeps them by batch, since a batch
+                that a kill has interrupted comes again. None: results are counted only.
+            watermarks: input -> event time (microseconds) below which none of its tuples will come;
+                rows that no result to come can have may go.
+
+        Raises:
+            StateError: see the backend. The operator goes on with the backend opened again.
+        """
+        sequence, produced = Sequence36(batch), Produced()
+        stored = {}
+        for name, tuples in arrivals.items():
+            stored[name] = arrived(self.join, name, tuples, sequence)
+            backend.tables[name].insert(stored[name])
+        for name, rows in stored.items():
+            for chunk in starting(name, (name,), rows):
+                before = chunk.sigma(Label(name))
+                steps = self._steps[name]
+                for found in follow(self.join, backend, steps, chunk, before, produced):
+                    produced.found(name, found.length)
+                    if emit is not None:
+                        emit(results_of(self.join, found, list(self.join.by_name)))
+        for name, table in backend.tables.items():
+            if watermarks is not None and table.spec.timed:
+                below = self.join.needed_from(name, watermarks)
+                if below is not None:
+                    table.expire(below)
+        backend.commit(batch)
+        return produced
+
+
+def probe_orders(join: Join, name: str) -> Iterator[tuple[str, ...]]:
+    """All probe orders of an input that have no cross product."""
+    for order in permutations(n for n in join.by_name if n != name):
+        if all(join.key((name, *order[:i]), n) for i, n in enumerate(order)):
+            yield order
+
+
+def any_orders(join: Join) -> dict[str, tuple[str, ...]]:
+    """The first probe order of each input."""
+    return {name: next(probe_orders(join, name)) for name in join.by_name}
+
+
+def _bad(name: str, message: str) -> PipelineError:
+    return PipelineError(
+        "bad-probe-order",
+        message,
+        field=name,
+        remedy="name each other input once, each joined with one before it",
+    )

@@ -1,0 +1,153 @@
+"""State backends for tests: opening them, and what they should answer, by the obvious means."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.backends.interface import BackendKind, Bounds
+from anabranch_runtime.backends.lsm import LsmBackend
+from anabranch_runtime.backends.opening import open_backend
+from anabranch_runtime.state.segment import SIGMA, TAU
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from anabranch_runtime.backends.interface import Backend, Table, TableSpec
+    from anabranch_runtime.state.segment import IndexKey
+
+KINDS = tuple(BackendKind)
+#: Enough for what tests store.
+PLENTY = 1 << 28
+
+
+def opened(
+    folder: Path,
+    tables: Mapping[str, TableSpec],
+    kind: BackendKind,
+    limit: int = PLENTY,
+) -> Backend:
+    """A backend whose merges, if it has any, are part of commits: tests are repeatable."""
+    if kind is BackendKind.LSM:
+        return LsmBackend(folder, tables, limit, beside=False)
+    return open_backend(folder, tables, limit, kind)
+
+
+@dataclass
+class Reference:
+    """What a table should hold: rows as dicts, and how many of them are durable."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    durable: int = 0
+
+    def commit(self) -> None:
+        self.durable = len(self.rows)
+
+    def reopen(self) -> None:
+        del self.rows[self.durable :]
+
+    def probe(
+        self,
+        columns: Sequence[str],
+        keys: Sequence[Sequence[Any]],
+        bounds: Bounds,
+        below: int | None,
+    ) -> set[tuple[int, int]]:
+        """(position, ``#sigma``) of all pairs but those whose rows may have expired."""
+        return {
+            (position, row[SIGMA])
+            for row in self.rows
+            for position, key in enumerate(zip(*keys, strict=True))
+            if (below is None or row[TAU] >= below)
+            and all(
+                value is not None and same(value, row[c])
+                for value, c in zip(key, columns, strict=True)
+            )
+            and _within(row, position, bounds)
+        }
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal as keys: NaN equals itself, NULL equals nothing."""
+    if one is None or other is None:
+        return False
+    if isinstance(one, float) and one != one:
+        return bool(other != other)
+    return bool(one == other)
+
+
+def _within(row: dict[str, Any], position: int, bounds: Bounds) -> bool:
+    return (
+        (bounds.before is None or row[SIGMA] < bounds.before[position])
+        and (bounds.low is None or row[TAU] >= bounds.low[position])
+        and (bounds.high is None or row[TAU] <= bounds.high[position])
+    )
+
+
+def pairs(
+    table: Table,
+    index: IndexKey,
+    keys: Sequence[pa.Array],
+    bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+    below: int | None = None,
+    most: int = 1 << 18,
+) -> list[tuple[int, dict[str, Any]]]:
+    """What a table answers: position and row of each pair, but for rows that may have expired."""
+    found = []
+    for part in table.probe(index, keys, bounds, most):
+        names = table.spec.stored.names
+        columns = [part.rows.column(name).to_pylist() for name in names]
+        for position, *values in zip(part.positions.tolist(), *columns, strict=True):
+            row = dict(zip(names, values, strict=True))
+            if below is None or row[TAU] >= below:
+                found.append((position, row))
+    return found
+
+
+#: Columns' types, key type under which they meet, and values.
+DOMAINS: list[tuple[list[pa.DataType], str, list[Any]]] = [
+    ([pa.int8(), pa.int32(), pa.int64()], "bigint", [-1, 0, 1, 100]),
+    (
+        [pa.decimal128(12, 2), pa.int32(), pa.decimal128(38, 2)],
+        "decimal(38,2)",
+        [Decimal(-1), Decimal(0), Decimal(7), Decimal(100)],
+    ),
+    ([pa.string()], "string", ["", "a", "b", "a longer value than one word", "é"]),
+    ([pa.binary()], "binary", [b"", b"\0", b"\0\0", b"x" * 70]),
+    ([pa.float64(), pa.float32()], "double", [0.0, -0.0, 1.5, float("nan"), float("inf")]),
+    ([pa.bool_()], "boolean", [True, False]),
+    ([pa.date32()], "date", [dt.date(1960, 1, 1), dt.date(2024, 2, 29)]),
+    (
+        [pa.timestamp("us"), pa.timestamp("ms")],
+        "timestamp",
+        [dt.datetime(1999, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3)],  # noqa: DTZ001
+    ),
+]
+
+
+def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column; exact numbers are spelled as the type wants them."""
+    if pa.types.is_integer(kind):
+        values = [None if v is None else int(v) for v in values]
+    return pa.array(values, kind)
+
+
+def stored(
+    spec: TableSpec, columns: Mapping[str, Any], first: int, taus: Any = None
+) -> pa.RecordBatch:
+    """Rows as a table takes them, with sequence numbers from ``first`` on."""
+    arrays = [
+        array(columns[f.name], f.type) if isinstance(columns[f.name], list)
+        else pa.array(columns[f.name]) for f in spec.columns
+    ]  # fmt: skip
+    count = len(arrays[0])
+    arrays.append(pa.array(np.arange(first, first + count, dtype=np.int64)))
+    if spec.timed:
+        arrays.append(pa.array(np.asarray(taus, np.int64)))
+    return pa.RecordBatch.from_arrays(arrays, schema=spec.stored)
