@@ -11,6 +11,7 @@ held against DuckDB.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -169,8 +171,13 @@ class Striker:
 
 def _worker(runtime: int) -> int:
     """A Python worker of the runtime: a fork of Spark's daemon."""
-    everybody = {p.pid: p for p in session(runtime) if "anabranch_runtime.daemon" in p.cmdline()}
-    return next(pid for pid, p in everybody.items() if p.ppid() in everybody)
+    daemons: dict[int, int] = {}
+    for process in session(runtime):
+        # Others come and go meanwhile.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "anabranch_runtime.daemon" in process.cmdline():
+                daemons[process.pid] = process.ppid()
+    return next(pid for pid, parent in daemons.items() if parent in daemons)
 
 
 @dataclass(slots=True)
