@@ -118,7 +118,7 @@ def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[st
         figures: the folder of the charts.
     """
     newest = {
-        (entry["part"], str(entry["settings"].get("parallelism"))): entry
+        (entry["part"], str(entry.get("settings", {}).get("parallelism"))): entry
         for entry in entries
         if "part" in entry
     }
