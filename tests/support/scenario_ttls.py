@@ -36,23 +36,31 @@ def with_ttls(generated: Generated, seed: int) -> Generated:
     """The scenario with ttls on some streams, most of which change between its batches.
 
     A ttl that a query could not live with is not given: on a stream that is joined with one that
-    has no event time, or one that contradicts a query's own conditions.
+    has no event time, or one that contradicts a query's own conditions. In half of the scenarios
+    ttls are all that bounds queries: windows are taken away where they are, and little is late, so
+    that much is dropped under a short ttl that a longer one would have kept.
     """
     rng = Random(f"ttl {seed}")
     oracle = Oracle(read_scenario(generated.path))
     batches = oracle.batches()
     oracle.close()
     document = read_document(generated.path)
+    alone = rng.random() < 0.5
     drawn = {
-        name: _calls(rng, batches)
+        name: _growing(rng, batches) if alone else _calls(rng, batches)
         for name, stream in document["streams"].items()
-        if "event_time" in stream and rng.random() < 0.8
+        if "event_time" in stream and (alone or rng.random() < 0.8)
     }
     for name in _impossible(generated, drawn):
         drawn.pop(name, None)
     for name, calls in drawn.items():
         constant = set(calls) == {0}
         document["streams"][name]["retention"] = calls[0] if constant else calls
+        if alone:
+            document["streams"][name]["lateness"] = rng.choice(("0 seconds", "5 minutes"))
+    for name, query in document["queries"].items():
+        if alone and {stream for _, stream in generated.queries[name].members} <= set(drawn):
+            query.pop("window", None)
     generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
     return generated
 
@@ -63,6 +71,13 @@ def _calls(rng: Random, batches: int) -> dict[int, Any]:
     for batch in sorted(rng.sample(range(1, batches), min(batches - 1, rng.choice((0, 1, 2, 3))))):
         calls[batch] = None if calls and rng.random() < 0.25 else _retention(rng)
     return calls or {0: _retention(rng)}
+
+
+def _growing(rng: Random, batches: int) -> dict[int, Any]:
+    """A short ttl from the beginning, and longer ones later."""
+    times = sorted(rng.sample(range(2, batches), min(batches - 2, rng.choice((1, 2)))))
+    ttls = sorted(rng.sample(range(len(_TTLS) - 1), len(times) + 1))
+    return {b: {"ttl": _TTLS[t]} for b, t in zip((0, *times), ttls, strict=True)}
 
 
 def _retention(rng: Random) -> dict[str, str]:

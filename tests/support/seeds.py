@@ -20,11 +20,12 @@ LOCAL_FEW = (3, 4, 5, 6, 7, 8, 9, 10, 12, 32)
 #: In this process, in ``make test-full``.
 LOCAL_MANY = tuple(range(2000))
 #: In this process with ttls, by default: they become looser and tighter, and hide what has gone.
-TTL_FEW = (205, 216)
+#: 200 finds a ``visible_from`` that outlives its activation.
+TTL_FEW = (200, 3004, 3007)
 #: In this process with ttls, in ``make test-full``.
 TTL_MANY = tuple(range(3000, 3300))
 #: With ttls through ``anabranch replay``: several activations of queries with results of each.
-TTL_REPLAYS = (4,)
+TTL_REPLAYS = (1,)
 
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
