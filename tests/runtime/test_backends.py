@@ -385,7 +385,7 @@ def test_memory_is_refused_where_it_would_not_do(tmp_path: Path) -> None:
         with pytest.raises(StateError) as error:
             _fill(backend, 100, 20_000)
         assert error.value.code == "memory-limit"
-        assert backend.batch > 3
+        assert backend.batch > 0
         told = backend.statistics()
         assert told.memory is not None
         assert told.memory <= limit
