@@ -3,9 +3,9 @@
 ``python -m tests.benchmarks.state.caps [--json]``
 
 The multi-way join of UMJoin's section 4 over TPC-DS, rows in a random order. ``need`` is the
-anonymous memory that the operator in memory takes, without a cap, beyond what its process takes with
-next to no state (interpreter, libraries, compiled code, one batch). Then each operator runs in a
-control group that has the latter and a share of the need, and 16 MiB for pages of programs; page
+anonymous memory that the operator in memory takes, without a cap, beyond what its process takes
+with next to no state (interpreter, libraries, compiled code, one batch). Then each operator runs in
+a control group that has the latter and a share of the need, and 16 MiB for pages of programs; page
 cache counts, there is no swap, and who needs more is killed.
 """
 
