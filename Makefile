@@ -9,7 +9,7 @@ ARGS   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites test test-full check format demo bench bench-planner bench-runtime clean
+.PHONY: help setup prerequisites test test-full check format demo bench bench-planner bench-runtime bench-state clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,14 @@ bench-runtime: setup ## measure the runtime, write docs/benchmarks-runtime.md (A
 	@mkdir -p docs/benchmarks
 	@$(BIN)/python -m tests.benchmarks.runtime --json $(ARGS) >> docs/benchmarks/runtime.jsonl
 	@$(BIN)/python -m tests.benchmarks.runtime.report
+
+# Half an hour on a small machine, and privileges for caps on memory; writes TPC-DS data below TMPDIR.
+bench-state: setup ## measure state backends and UMJoin's experiments, write docs/benchmarks-state.md
+	@mkdir -p docs/benchmarks
+	@for part in operations amplification caps budgets sensitivity; do \
+		$(BIN)/python -m tests.benchmarks.state.$$part --json >> docs/benchmarks/state.jsonl || exit 1; \
+	done
+	@$(BIN)/python -m tests.benchmarks.state.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.state import filters
+import duckdb
+import pytest
+
+from tests.benchmarks.state import (
+    amplification,
+    budgets,
+    caps,
+    filters,
+    operations,
+    report,
+    sensitivity,
+    tpcds,
+)
+from tests.support.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 
 def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,3 +36,62 @@ def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
         assert 8 < kind["bits_per_key"] < 20
     assert filters.main(arguments) == 0
     assert "blocked" in capsys.readouterr().out
+
+
+def test_operations(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rows", "3000", "--batches", "1000", "--rounds", "1", "--skip-capped"]
+    assert operations.main(["--json", *arguments]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    (one,) = entry["sizes"]
+    assert set(one["fits"]["per_second"]) == {"lsm", "memory", "rocksdb"}
+    assert set(one["fits"]["lsm_over"]["rocksdb"]) == {"hit", "miss", "insert", "expire"}
+    assert "lsm/this hit" in operations.tables(entry)[0].markdown()
+
+
+def test_amplification(capsys: pytest.CaptureFixture[str]) -> None:
+    """The targets of many batches hold for fewer too."""
+    assert amplification.main(["--json", "--batches", "150", "--rows", "300"]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    for one in entry["kept"]:
+        assert 1 <= one["write"] <= 6
+        assert 1 <= one["space"]["median"] <= 1.6
+    assert "for ever" in amplification.tables(entry)[0].markdown()
+
+
+def _tables(cache: Path) -> None:
+    """Tables as TPC-DS has them, of a few columns and rows: generating real ones takes a minute."""
+    folder = cache / "sf0.001"
+    folder.mkdir(parents=True)
+    with duckdb.connect() as db:
+        for number, (table, column) in enumerate(tpcds.TABLES.items()):
+            db.execute(
+                f"COPY (SELECT CASE WHEN i % 11 = 0 THEN NULL ELSE (i * {7 + number}) % 200 END "
+                f"AS {column}, i AS id{number}, 'text ' || i AS t{number} FROM range({700 + number}"
+                f" * 2) r(i)) TO '{folder / table}.parquet' (FORMAT parquet)"
+            )
+
+
+@pytest.mark.slow
+def test_experiments_over_tpcds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with memory_group(1 << 30) as group:
+        if group is None:
+            pytest.skip(UNAVAILABLE)
+    _tables(tmp_path / "cache")
+    docs = tmp_path / "docs"
+    (docs / "benchmarks").mkdir(parents=True)
+    common = ["--json", "--scale", "0.001", "--batch", "600", "--cache", str(tmp_path / "cache")]
+    for part, more in (
+        (caps, ["--shares", "4"]),
+        (budgets, ["--shares", "99", "--trees", "2"]),
+        (sensitivity, ["--batches", "600", "2000", "--caches", "99"]),
+    ):
+        assert part.main([*common, *more]) == 0
+        line = capsys.readouterr().out
+        assert part.tables(json.loads(line))[0].markdown()
+        with (docs / "benchmarks" / "state.jsonl").open("a") as file:
+            file.write(line)
+    assert report.main(["--docs", str(docs)]) == 0
+    text = (docs / "benchmarks-state.md").read_text()
+    assert "Multi-way join and binary joins" in text
+    assert (docs / "benchmarks" / "state-caps.svg").exists()
+    assert report.main(["--docs", str(tmp_path)]) == 1

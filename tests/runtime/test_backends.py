@@ -385,7 +385,7 @@ def test_memory_is_refused_where_it_would_not_do(tmp_path: Path) -> None:
         with pytest.raises(StateError) as error:
             _fill(backend, 100, 20_000)
         assert error.value.code == "memory-limit"
-        assert backend.batch > 3
+        assert backend.batch > 0
         told = backend.statistics()
         assert told.memory is not None
         assert told.memory <= limit
@@ -425,7 +425,11 @@ def test_merges_go_on_beside_the_operator(tmp_path: Path) -> None:
         assert backend.statistics().tables["t"].rows == 10 * FANOUT * 1000
 
 
-@every_kind
+@pytest.mark.parametrize(
+    "kind",
+    # RocksDB writes on for a while, and closing it waits.
+    [k if k != BackendKind.ROCKSDB else pytest.param(k, marks=pytest.mark.slow) for k in KINDS],
+)
 def test_a_full_disk_is_named_and_nothing_committed_is_lost(
     tmp_path: Path, kind: BackendKind
 ) -> None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.operators.joins import Join
 
 #: Tuples that start together.
-CHUNK = 1 << 14
-#: Pairs that go on together.
-PIECE = 1 << 17
+CHUNK = 1 << 13
+#: Pairs that go on together: results of a hundred columns are some ten megabytes.
+PIECE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,126 @@
+"""The multi-way join against the best tree of binary joins, over memory budgets.
+
+``python -m tests.benchmarks.state.budgets [--json]``
+
+Both on the backend ``lsm``, over the same tuples, results thrown away. The best tree is that which
+takes the least time of all without cross products where there is ample memory. A budget is what a
+process gets beyond what a bare one takes, page cache included; it is given as a share of what the
+multi-way join's state takes on disk.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.operators.binary_tree import name_of, trees
+from tests.benchmarks.figures import tell
+from tests.benchmarks.grids import Grid
+from tests.benchmarks.session import WrongResultError
+from tests.benchmarks.state import tpcds
+from tests.benchmarks.state.command import Part, mebi, run, tpcds_options
+from tests.benchmarks.state.worker import AMPLE, Run, base
+from tests.benchmarks.state.worker import run as run_worker
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_runtime.operators.binary_tree import Tree
+    from tests.benchmarks.state.worker import Outcome
+
+SHARES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    tpcds_options(parser)
+    parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+    parser.add_argument("--trees", type=int, default=10**6, help="try so many of them")
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    folder = tpcds.data(options.scale, options.cache)
+    wanted = tpcds.expected(folder)
+    bare = base(folder, home, options.batch)
+    plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE)
+
+    def measured(one: Run) -> Outcome:
+        found = run_worker(one)
+        if found.ended == "done" and found.results != wanted:
+            raise WrongResultError(f"{found.results} results, DuckDB has {wanted}")
+        return found
+
+    state = measured(plain).last["state"]
+    found = []
+    for tree in list(trees(tpcds.join_of(folder)))[: options.trees]:
+        tell(f"tree {name_of(tree)}")
+        one = measured(Run(folder, home / "run", batch=options.batch, limit=AMPLE, tree=tree))
+        found.append((one.seconds, name_of(tree), tree, one.last["intermediate"]))
+    best = min(found)
+    runs = []
+    for share in options.shares:
+        budget = int(share * state)
+        rivals: list[tuple[str, Tree | None]] = [("multi-way", None), ("best tree", best[2])]
+        for name, chosen in rivals:
+            tell(f"{name} with {mebi(budget)} MiB")
+            limit = max(1 << 20, budget // 2)
+            one = measured(
+                Run(folder, home / "run", "lsm", limit, options.batch, None, chosen, bare + budget)
+            )
+            runs.append(
+                {
+                    "operator": name,
+                    "share": share,
+                    "budget": budget,
+                    "ended": one.ended,
+                    "seconds": one.seconds,
+                    "complete": round(one.results / wanted, 4),
+                    "intermediate": one.last.get("intermediate"),
+                    "state": one.last.get("state"),
+                }
+            )
+    return {
+        "results": wanted,
+        "bare": bare,
+        "state": state,
+        "best": best[1],
+        "trees": [{"tree": n, "seconds": s, "intermediate": i} for s, n, _, i in sorted(found)],
+        "runs": runs,
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Run time by budget, and what each tree took."""
+    rows = tuple(
+        (
+            f"{one['share']:g}",
+            one["operator"],
+            mebi(one["budget"]),
+            one["ended"],
+            f"{one['seconds']:.1f}",
+            mebi(one["state"]),
+            mebi(one["intermediate"]),
+        )
+        for one in entry["runs"]
+    )
+    head = ("share", "operator", "budget, MiB", "ended", "s", "state, MiB", "intermediate, MiB")
+    all_trees = tuple(
+        (t["tree"], f"{t['seconds']:.1f}", mebi(t["intermediate"])) for t in entry["trees"]
+    )
+    return [
+        Grid("by memory budget", head, rows, texts=2),
+        Grid("trees with ample memory", ("tree", "s", "intermediate, MiB"), all_trees),
+    ]
+
+
+PART = Part("budgets", "multi-way join and best tree", _options, _measure, tables)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(PART, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

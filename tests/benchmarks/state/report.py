@@ -1,0 +1,121 @@
+"""``docs/benchmarks-state.md`` from saved figures.
+
+``python -m tests.benchmarks.state.report [--docs docs]`` reads ``docs/benchmarks/state.jsonl``, one
+line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.charts import Line, lines
+from tests.benchmarks.figures import ROOT, tell
+from tests.benchmarks.provenance import provenance
+from tests.benchmarks.state import amplification, budgets, caps, operations, sensitivity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTS = {
+    "Operations": operations.PART,
+    "Amplification": amplification.PART,
+    "Complete results with little memory": caps.PART,
+    "Multi-way join and binary joins": budgets.PART,
+    "Batches and caches": sensitivity.PART,
+}
+_INTRODUCTION = """\
+# Benchmarks of the state store
+
+Made by `python -m tests.benchmarks.state.report` from the lines in
+[`benchmarks/state.jsonl`](benchmarks/state.jsonl), the newest of each benchmark. Change the
+benchmarks, not this file. What the backends are is in [state.md](state.md#backends).
+
+Figures are medians where something is repeated. What shares a table was measured in one run, so
+compare within tables: absolutes say as much about the machine and about what else ran on it (see
+the load). Every run's results are compared with DuckDB's.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-state.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    saved = docs / "benchmarks" / "state.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
+        entry = json.loads(line)
+        found[entry["part"]] = entry
+    if not found:
+        tell(f"{docs / 'benchmarks'} has no figures of the state store")
+        return 1
+    write_report(docs, found)
+    return 0
+
+
+def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Write ``benchmarks-state.md`` and its charts; ``found``: benchmark -> its figures."""
+    parts = [_INTRODUCTION]
+    for heading, part in PARTS.items():
+        entry = found.get(part.name)
+        if entry is None:
+            continue
+        about = inspect.getdoc(inspect.getmodule(part.measure)) or ""
+        parts += [f"## {heading}\n", about.replace("``", "`") + "\n", provenance(entry)]
+        if "skipped" in entry:
+            parts.append(f"Not measured in full: {entry['skipped']}.\n")
+        for name, chart in charts(part.name, entry).items():
+            (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
+            parts.append(f"![{name}](benchmarks/{name}.svg)\n")
+        for grid in part.tables(entry):
+            parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
+    (docs / "benchmarks-state.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
+    """Name -> SVG."""
+    if part == "caps":
+        series = [
+            Line(
+                f"{one['kind']}, {one['share']:g}",
+                tuple((seconds, results / 1e6) for seconds, _, results in one["points"]),
+            )
+            for one in entry["runs"]
+        ]
+        title = "Results over time, by backend and share of the need"
+        return {"state-caps": lines(title, "seconds", "millions of results", series)}
+    if part == "budgets":
+        series = [
+            Line(
+                name,
+                tuple(
+                    (one["share"], one["seconds"])
+                    for one in entry["runs"]
+                    if one["operator"] == name and one["ended"] == "done"
+                ),
+            )
+            for name in ("multi-way", "best tree")
+        ]
+        title = "Run time by memory budget"
+        return {"state-budgets": lines(title, "share of the state", "seconds", series)}
+    if part == "sensitivity":
+        batches = tuple((one["batch"] / 1000, one["seconds"]) for one in entry["by_batch"])
+        caches = tuple(
+            (one["share"], one["seconds"]) for one in entry["by_cache"] if one["ended"] == "done"
+        )
+        batch = [Line("multi-way", batches)]
+        cache = [Line("multi-way", caches)]
+        return {
+            "state-batches": lines("Run time by batch", "thousand tuples", "seconds", batch),
+            "state-caches": lines("Run time by cache", "share of the state", "seconds", cache),
+        }
+    return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

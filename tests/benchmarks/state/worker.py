@@ -1,0 +1,217 @@
+"""One run of a join operator over TPC-DS in a process of its own, perhaps with little memory.
+
+The process is given a :class:`Run` and prints a line of JSON for each batch, so that what it did is
+known also where it is killed for want of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from anabranch_runtime.backends.opening import open_backend
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.operators.binary_tree import BinaryTree
+from anabranch_runtime.operators.multi_join import MultiJoin
+from anabranch_runtime.vectors import kernels
+from tests.benchmarks.state import tpcds
+from tests.support.cgroups import UNAVAILABLE, memory_group
+
+if TYPE_CHECKING:
+    from anabranch_runtime.operators.binary_tree import Tree
+    from anabranch_runtime.operators.joins import Join
+
+#: Bytes that no run reaches.
+AMPLE = 1 << 40
+_SAID = "--run"
+#: The most anonymous memory that this process has been seen to take, in bytes.
+_MOST = [0]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What to run.
+
+    Attributes:
+        data: folder of the tables. ``state``: that of the state, which is removed afterwards.
+        kind: backend. ``limit``: bytes of memory it is told to keep to.
+        batch: tuples per batch. ``only``: so many batches; None: all.
+        tree: of a binary tree; None: the multi-way join.
+        cap: bytes of memory that the process gets, page cache included; None: any.
+    """
+
+    data: Path
+    state: Path
+    kind: str = "lsm"
+    limit: int = AMPLE
+    batch: int = 20_000
+    only: int | None = None
+    tree: Tree | None = None
+    cap: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of it.
+
+    Attributes:
+        points: (seconds, tuples, results) after each batch.
+        ended: "done", "killed" for want of memory, or the code of an error.
+        last: what the process said at its end: see :func:`_work`.
+    """
+
+    points: list[tuple[float, int, int]]
+    ended: str
+    last: dict[str, Any]
+
+    @property
+    def results(self) -> int:
+        """Results that were found."""
+        return self.points[-1][2] if self.points else 0
+
+    @property
+    def seconds(self) -> float:
+        """Until the last batch was done."""
+        return self.points[-1][0] if self.points else 0.0
+
+
+def run(wanted: Run) -> Outcome:
+    """Do it.
+
+    Raises:
+        RuntimeError: the process failed, or there can be no cap on its memory.
+    """
+    text = json.dumps(asdict(wanted), default=str)
+    command = [sys.executable, "-m", "tests.benchmarks.state.worker", _SAID, text]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "MALLOC_ARENA_MAX": "2",
+    }
+    with memory_group(AMPLE if wanted.cap is None else wanted.cap) as group:
+        if group is None and wanted.cap is not None:
+            raise RuntimeError(UNAVAILABLE)
+        done = subprocess.run(
+            command if group is None else group.command(command),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        peak = None if group is None else group.peak
+    shutil.rmtree(wanted.state, ignore_errors=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.endswith("}")]
+    points = [(x["seconds"], x["tuples"], x["results"]) for x in lines if "tuples" in x]
+    last: dict[str, Any] = next((x for x in lines if "ended" in x), {})
+    killed = done.returncode in (-9, 137)
+    if not last and not killed:
+        raise RuntimeError(f"{text}: {done.returncode} {done.stderr[-2000:]}")
+    return Outcome(points, "killed" if killed else last["ended"], {**last, "peak": peak})
+
+
+def base(data: Path, home: Path, batch: int) -> int:
+    """Bytes that a process takes whose state is next to nothing: interpreter, libraries, compiled
+    code, one batch and its results (anonymous memory, at most).
+    """
+    found: int = run(Run(data, home / "base", batch=batch, only=1)).last["anonymous"]
+    return found
+
+
+def order_of(folder: Path, join: Join) -> dict[str, tuple[str, ...]]:
+    """Probe orders: the smaller of the other tables first."""
+    counts = tpcds.rows_of(folder)
+    return {
+        name: tuple(sorted((n for n in join.by_name if n != name), key=lambda n: counts[n]))
+        for name in join.by_name
+    }
+
+
+def _work(wanted: Run) -> None:
+    kernels.warm()
+    # What a system allocator gives back to the kernel it does not count as in use.
+    pa.set_memory_pool(pa.system_memory_pool())
+    join = tpcds.join_of(wanted.data)
+    tree = wanted.tree
+    operator: MultiJoin | BinaryTree
+    operator = (
+        MultiJoin(join, order_of(wanted.data, join)) if tree is None else BinaryTree(join, tree)
+    )
+    ended = "done"
+    told: dict[str, Any] = {}
+    try:
+        told = _run(wanted, operator)
+    except StateError as error:
+        ended = error.code
+    _say({"ended": ended, "anonymous": _MOST[0], **told})
+
+
+def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
+    tuples = results = 0
+    began = time.perf_counter()
+    with open_backend(wanted.state, operator.tables, wanted.limit, wanted.kind) as backend:
+        batches = islice(tpcds.batches(wanted.data, wanted.batch), wanted.only)
+        for number, arrivals in enumerate(batches):
+            done = operator.process(backend, number, arrivals, _taken)
+            tuples += sum(rows.num_rows for rows in arrivals.values())
+            results += done.results
+            seconds = round(time.perf_counter() - began, 3)
+            _say({"seconds": seconds, "tuples": tuples, "results": results})
+        told = backend.statistics()
+    between = operator.intermediate if isinstance(operator, BinaryTree) else ()
+    return {
+        "state": told.bytes,
+        "memory": told.memory,
+        "intermediate": sum(told.tables[name].bytes for name in between),
+        "intermediate_rows": sum(told.tables[name].rows for name in between),
+        "segments": sum(t.segments or 0 for t in told.tables.values()),
+        "write_amplification": told.write_amplification,
+    }
+
+
+def _taken(rows: pa.RecordBatch) -> None:
+    """Results are made, with all their columns, and thrown away. Then most memory is in use."""
+    assert rows.num_columns
+    _MOST[0] = max(_MOST[0], anonymous())
+
+
+def anonymous() -> int:
+    """Bytes of this process's memory that are no pages of files."""
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
+
+
+def _say(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def _tree(found: Any) -> Tree:
+    return found if isinstance(found, str) else (_tree(found[0]), _tree(found[1]))
+
+
+def main(arguments: list[str]) -> None:
+    """The process."""
+    given = json.loads(arguments[arguments.index(_SAID) + 1])
+    wanted = Run(**given)
+    _work(
+        replace(
+            wanted,
+            data=Path(given["data"]),
+            state=Path(given["state"]),
+            tree=None if given["tree"] is None else _tree(given["tree"]),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv)
