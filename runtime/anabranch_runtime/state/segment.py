@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 MAGIC = b"ANBPACK1"
 VERSION = 2
 ALIGNMENT = 64
+#: So few rows are copied once more: to write them column by column takes longer than that.
+_FEW = 1 << 14
 #: Bits of a sigma that hold the offset within its batch: the reading task, then a counter.
 OFFSET_BITS = 36
 #: Bits of the counter: tuples that one task may read in one batch (and so 1,024 tasks).
@@ -238,7 +240,12 @@ class PackWriter:
         return segment
 
     def _stream(self, batch: pa.RecordBatch) -> Blob:
-        """The rows as a blob. They go to the file column by column: no copy of all is made."""
+        """The rows as a blob. Many go to the file column by column: no copy of all is made."""
+        if batch.num_rows < _FEW:
+            copy = pa.BufferOutputStream()
+            with pa.ipc.new_stream(copy, batch.schema) as writer:
+                writer.write_batch(batch)
+            return self._blob(copy.getvalue())
         self._align()
         start, sink = self._at, _Counted(self._file)
         # Buffers of columns are not copied on their way through a file object of Python's.
@@ -250,8 +257,9 @@ class PackWriter:
         self._at = start + sink.written
         return (start, sink.written, sink.crc)
 
-    def _blob(self, data: NDArray[Any]) -> Blob:
-        view = memoryview(np.ascontiguousarray(data).data)
+    def _blob(self, data: pa.Buffer | NDArray[Any]) -> Blob:
+        plain = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data
+        view = memoryview(plain)
         view = view.cast("B") if view.nbytes else memoryview(b"")
         self._align()
         start = self._at
