@@ -15,6 +15,8 @@ from anabranch_runtime.state.report import state_report
 from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anabranch_planner.model import Stream
 
 
@@ -239,7 +241,7 @@ def with_ttl(state: State, epoch: int, ttl: int | None, window: int | None = Non
     return enter_epoch(state, known, epoch)
 
 
-def test_a_changed_ttl_ends_one_activation_and_begins_the_next() -> None:
+def test_a_changed_ttl_ends_one_activation_and_begins_the_next(tmp_path: Path) -> None:
     state = after(with_ttl(State(), 0, None), 3, R=MINUTE, S=MINUTE)
     counted = replace(state.queries["q"], results=7)
     state = replace(state, queries={**state.queries, "q": counted})
@@ -257,7 +259,7 @@ def test_a_changed_ttl_ends_one_activation_and_begins_the_next() -> None:
     assert query.earlier[0].visible_from["R"] == Visibility(0, None)
     # It does not read R.
     assert found.queries["p"] == state.queries["p"]
-    reported = {s.store: s.ttl for s in state_report(found, None).stores}
+    reported = {s.store: s.ttl for s in state_report(tmp_path, found, None).stores}
     assert reported == {"R/1": (5 * MINUTE,), "S/1": (None,), "T/1": (None,)}
     # What is stored of the stream goes on.
     assert found.streams["R"].input == state.streams["R"].input
