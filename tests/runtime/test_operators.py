@@ -250,10 +250,9 @@ def test_expired_rows_leave_tables_and_intermediate_results(kind_of_join: str) -
         (Equality(("r", "k"), ("s", "k")), Equality(("s", "k"), ("t", "k"))),
         tuple(bounds),
     )
-    operator: MultiJoin | BinaryTree = BinaryTree(join, (("r", "s"), "t"))
-    assert set(operator.intermediate) == {"(r s)"}
-    if kind_of_join == "multi-way":
-        operator = MultiJoin(join, any_orders(join))
+    tree = BinaryTree(join, (("r", "s"), "t"))
+    assert set(tree.intermediate) == {"(r s)"}
+    operator = tree if kind_of_join == "tree" else MultiJoin(join, any_orders(join))
     with passing_folder() as folder, opened(folder, operator.tables, BackendKind.LSM) as backend:
         for batch in range(40):
             at = pa.array([batch * 1_000_000] * 10).cast(pa.timestamp("us"))
