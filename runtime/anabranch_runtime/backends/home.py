@@ -6,7 +6,7 @@ the process that has it open.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.errors import StateError
@@ -44,8 +44,12 @@ class Home:
         self._held.close()
 
     def disk(self) -> int:
-        """Bytes of all files."""
-        return sum(p.stat().st_size for p in self.folder.rglob("*") if p.is_file())
+        """Bytes of all files. Merges rename and remove some meanwhile."""
+        found = 0
+        for path in self.folder.rglob("*"):
+            with suppress(FileNotFoundError):
+                found += path.stat().st_size if path.is_file() else 0
+        return found
 
 
 @contextmanager
