@@ -15,11 +15,8 @@ level, the next batch waits until the merge that is under way has ended.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,9 +24,9 @@ import structlog
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.layout import Layout, layouts
-from anabranch_runtime.state.merging import LARGEST, backlog, merges, replaced
+from anabranch_runtime.state.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.state.segment import Merge
-from anabranch_runtime.task.compact import Compaction, compact
+from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,11 +37,6 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
-
-#: So many times the fanout's segments of one level make the next batch wait.
-STALL = 4
-#: How much the thread yields to everybody else (Linux: a thread has a priority of its own).
-_NICE = 10
 
 
 @dataclass(slots=True)
@@ -145,15 +137,13 @@ class Compactor:
 
     def _run(self, found: Sequence[Merge], layout: Layout) -> None:
         if self.beside:
-            with contextlib.suppress(OSError, AttributeError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            give_way()
         for merge in found:
             if self.leaving.is_set():
                 return
-            pack = f"segments/merged-{uuid.uuid4().hex}.pack"
             started = time.perf_counter()
             try:
-                segment = self.work(Compaction(str(self.root), pack, merge, layout))
+                segment = self.work(Compaction(str(self.root), merged_pack(), merge, layout))
             except StateError as error:
                 self._done.append((merge, error))
             except Exception as error:

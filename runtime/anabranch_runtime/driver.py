@@ -23,7 +23,7 @@ from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.failed_queries import failed, take_out, withdraw
+from anabranch_runtime.failed_queries import failed, surviving, take_out, withdraw
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.fold import fold, fullness, snapshot, steps_seen, stream_counts
 from anabranch_runtime.ownership import without
@@ -272,7 +272,7 @@ class Driver:
             self._end_epoch()
 
     def _enter_idle(self, published: int) -> None:
-        ruleset = without(self.rulesets.get(published), failed(self.state))
+        ruleset = surviving(self.rulesets.get(published), self.state)
         state = self._entered(ruleset, self._epoch)
         state = drop_unused(state, ruleset, accesses(state, ruleset))
         self.manifests.commit(state)
@@ -468,7 +468,7 @@ class Driver:
             ruleset = self.rulesets.get(choice.ruleset)
         self._epoch = choice.epoch
         self._offsets = offsets
-        ruleset = without(ruleset, failed(self.state))
+        ruleset = surviving(ruleset, self.state)
         if choice.epoch == self.state.epoch:
             return self.state, ruleset, False
         return self._entered(ruleset, choice.epoch), ruleset, True

@@ -28,6 +28,11 @@ def failed(state: State) -> frozenset[str]:
     return frozenset(name for name, q in state.queries.items() if q.failure is not None)
 
 
+def surviving(ruleset: Ruleset, state: State) -> Ruleset:
+    """``ruleset`` as ``state`` has stores for it: less the queries that have failed so far."""
+    return without(ruleset, failed(state))
+
+
 def withdraw(reports: Sequence[TaskReport], batch: int) -> dict[str, Failure]:
     """Take the results of failed queries out of ``reports``; why they failed, by query.
 

@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.failed_queries import failed
-from anabranch_runtime.ownership import without
+from anabranch_runtime.failed_queries import surviving
 from anabranch_runtime.state.report import state_report
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class StateTeller:
             return
         rules = ruleset()
         if rules is not None:
-            # The stores of failed queries are gone.
-            rules = without(rules, failed(state))
+            rules = surviving(rules, state)
         self.control.report_state(state_report(self.root, state, rules))
         self._told, self._at = state, now

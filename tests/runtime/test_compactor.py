@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.compactor import STALL, Compactor
+from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.merging import LARGEST
+from anabranch_runtime.state.merging import LARGEST, STALL
 from tests.support.states import RS, rules, segment
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from anabranch_runtime.control import (
     fetch_ruleset,
 )
 from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.failed_queries import failed
-from anabranch_runtime.ownership import without
+from anabranch_runtime.failed_queries import surviving
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
@@ -227,7 +226,7 @@ class _Run:
         )
         if epoch in self.script.missing:
             self.replay.events["ruleset missing"] += 1
-        self.watch.committed(state, without(self.control.ruleset(wanted), failed(state)))
+        self.watch.committed(state, surviving(self.control.ruleset(wanted), state))
         self.service.snapshot = last_snapshot(self.control)
 
     def _finish(self, state: State) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import redis
 
 from anabranch_planner import ruleset as rulesets
@@ -86,9 +87,10 @@ def main(url: str, folder: str, what: str, limit: int | None = None) -> None:
 
 def _blocks(tuples: int, size: int) -> Iterator[Block]:
     yield Block("R", pa.record_batch({"a": pa.array([0] * tuples, pa.int64())}))
-    texts = [str(i).rjust(size, "x") for i in range(PARTNERS)]
+    # As a source would have them: Python's own strings would count as the worker's.
+    texts = pc.utf8_lpad(pc.cast(pa.array(range(PARTNERS)), pa.string()), width=size, padding="x")
     zeros = pa.array([0] * PARTNERS, pa.int64())
-    yield Block("S", pa.record_batch({"a": zeros, "t": pa.array(texts)}))
+    yield Block("S", pa.record_batch({"a": zeros, "t": texts}))
 
 
 if __name__ == "__main__":

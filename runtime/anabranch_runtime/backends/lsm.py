@@ -32,10 +32,11 @@ from anabranch_runtime.backends.interface import (
 from anabranch_runtime.backends.merger import Merger, Task, columns_of
 from anabranch_runtime.backends.search import GREATEST, Run, View, known
 from anabranch_runtime.state.files import Kind, read_document, write_document
-from anabranch_runtime.state.merging import FANOUT, LARGEST, merge_groups, replaced
+from anabranch_runtime.state.merging import FANOUT, LARGEST, STALL, merge_groups, replaced
 from anabranch_runtime.state.opened import keep_open, open_segment
 from anabranch_runtime.state.segment import OFFSET_BITS, PackWriter, Segment
 from anabranch_runtime.state.verify import Verify, verify_packs
+from anabranch_runtime.task.compact import MERGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +52,6 @@ KIND = Kind("backend-manifest", "state", 1, sealed=1)
 _BATCH, _MERGE = 4, 2
 #: Bytes per row and index while a merge sorts an index: entries before, between and after, buckets.
 _SORTING = 48
-#: So many times the fanout's segments of one level make a commit wait for merges.
-STALL = 4
 
 
 @dataclass(slots=True)
@@ -295,7 +294,7 @@ class LsmBackend:
         keep_open(str(self.folder), self._segments())
 
     def _under_way(self, path: Path) -> bool:
-        return self._merger.busy and path.name.startswith("merged-")
+        return self._merger.busy and path.name.startswith(MERGED)
 
 
 def _run(root: str, segment: Segment, key: IndexKey) -> Run:

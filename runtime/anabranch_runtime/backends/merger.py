@@ -6,17 +6,13 @@ has put it in the place of its parts; so a kill at any moment leaves a file too 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.state.segment import PackWriter, read_segment
 from anabranch_runtime.state.stores import merge_segments
+from anabranch_runtime.task.compact import give_way, merged_pack, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +23,6 @@ if TYPE_CHECKING:
     from anabranch_runtime.backends.interface import TableSpec
     from anabranch_runtime.state.segment import IndexKey, Merge, Segment, SegmentReader
     from anabranch_runtime.state.stores import ColumnsOf
-
-#: How much the thread yields to everybody else (Linux: a thread has a priority of its own).
-_NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +91,7 @@ class Merger:
 
     def _run(self, tasks: Sequence[Task]) -> None:
         if self.beside:
-            with contextlib.suppress(OSError, AttributeError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            give_way()
         for task in tasks:
             if self._leaving.is_set():
                 return
@@ -117,14 +109,13 @@ def merged(folder: Path, task: Task) -> Segment:
         StateError: a part is damaged, or no longer there.
         OSError: it can't be written.
     """
-    reach(Point.MERGING)
-    readers = [read_segment(str(folder), s) for s in task.merge.segments]
-    for reader in readers:
-        reader.verify()
-    with PackWriter(folder, f"segments/merged-{uuid.uuid4().hex}.pack") as writer:
-        merge_segments(writer, readers, (), [(k, columns_of(k)) for k in task.spec.indexes])
-    reach(Point.MERGED)
-    return writer.segments[0]
+    indexes = [(key, columns_of(key)) for key in task.spec.indexes]
+    return rewrite(
+        folder,
+        merged_pack(),
+        task.merge,
+        lambda writer, parts: merge_segments(writer, parts, (), indexes),
+    )
 
 
 def columns_of(key: IndexKey) -> ColumnsOf:

@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import Ints, TableSpec
+    from anabranch_runtime.backends.interface import I32, Ints, TableSpec
     from anabranch_runtime.state.segment import IndexKey
-    from anabranch_runtime.vectors.keys import U64
+    from anabranch_runtime.vectors.keys import U64, KeyVector
 
 #: Shares of the memory limit: one over these.
 _CACHE, _BUFFERS, _BATCH = 2, 4, 4
@@ -172,11 +172,7 @@ class RocksTable:
                 self.history = _coarser(self.history)
         for number, key in enumerate(self.spec.indexes, self.first):
             vector = key_vector([rows.column(c) for c in key.columns], key.types)
-            at = present_at(vector)
-            probes = in_order(vector.hashes, at)
-            # Nearly sorted: hashes that share all but their last bits may come in any order.
-            order = np.argsort(probes.hashes, kind="stable")
-            chosen, hashes = probes.order[order], probes.hashes[order]
+            hashes, chosen = _ascending(vector)
             self.rows += len(hashes) if number == self.first else 0
             if len(hashes):
                 self._append(batch, number, hashes, rows.take(pa.array(chosen)))
@@ -207,9 +203,7 @@ class RocksTable:
     def _stored(self, index: IndexKey, keys: Sequence[pa.Array], most: int) -> Iterator[Found]:
         number = self.first + self.spec.indexes.index(index)
         vector = key_vector(keys, index.types)
-        probes = in_order(vector.hashes, present_at(vector))
-        order = np.argsort(probes.hashes, kind="stable")
-        hashes, positions = probes.hashes[order], probes.order[order]
+        hashes, positions = _ascending(vector)
         distinct, of_probe = np.unique(hashes, return_inverse=True)
         for at in range(0, len(distinct), _KEYS):
             lists = self._lists(number, distinct[at : at + _KEYS])
@@ -516,6 +510,14 @@ def options(memory_limit: int) -> Options:
     found.increase_parallelism(2)
     found.set_keep_log_file_num(2)
     return found
+
+
+def _ascending(vector: KeyVector) -> tuple[U64, I32]:
+    """The hashes of keys that are not NULL, ascending, and where each was."""
+    probes = in_order(vector.hashes, present_at(vector))
+    # Nearly sorted: hashes that share all but their last bits may come in any order.
+    order = np.argsort(probes.hashes, kind="stable")
+    return probes.hashes[order], probes.order[order]
 
 
 def _keys(number: int, hashes: U64) -> list[bytes]:

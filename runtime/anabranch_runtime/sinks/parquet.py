@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 STAGING = ".staging"
 #: Rows per row group at most.
 GROUP_ROWS = 1 << 17
-#: Rows of which the width of a query's results is learned.
-_FIRST_ROWS = 1 << 8
+#: Rows of which the width of results with texts is learned: few, for they may be long.
+_FIRST_ROWS = 1 << 4
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
@@ -57,7 +57,7 @@ class ResultWriter:
         self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
         self._pending: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        self._page, self._width = page, 0.0
+        self._page, self._width = page, _fixed_width(schema)
         self.schema = schema
 
     @property
@@ -127,6 +127,14 @@ def batch_of(file: Path) -> int | None:
     """The batch of a published file; None for files that are none."""
     batch, dash, task = file.stem.partition("-")
     return int(batch) if dash and batch.isdecimal() and task.isdecimal() else None
+
+
+def _fixed_width(schema: pa.Schema) -> float:
+    """Bytes of a row; 0 where rows differ."""
+    try:
+        return float(sum(f.type.bit_width for f in schema)) / 8
+    except ValueError:
+        return 0.0
 
 
 def clear_staging(results: Path, keep: str = "") -> None:

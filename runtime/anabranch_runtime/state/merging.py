@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Segments of one level that become one of the next.
 FANOUT = 6
+#: So many times the fanout's segments of one level make the next commit wait for merges.
+STALL = 4
 #: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
 #: row), and one more segment of that size costs a probe little.
 LARGEST = 1 << 24

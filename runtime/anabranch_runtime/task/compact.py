@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +16,14 @@ from anabranch_runtime.state.segment import PackWriter, read_segment
 from anabranch_runtime.state.stores import merge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from anabranch_runtime.state.layout import Layout
-    from anabranch_runtime.state.segment import Merge, Segment
+    from anabranch_runtime.state.segment import Merge, Segment, SegmentReader
+
+#: How the names of packs that merges write begin.
+MERGED = "merged-"
+_NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +47,42 @@ def compact(work: Compaction) -> Segment:
     Raises:
         StateError: a part is damaged, or no longer there.
     """
+    spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
+    return rewrite(
+        Path(work.root),
+        work.pack,
+        work.merge,
+        lambda writer, parts: merge(writer, work.layout, spec, parts),
+    )
+
+
+def rewrite(
+    root: Path,
+    pack: str,
+    parts: Merge,
+    write: Callable[[PackWriter, Sequence[SegmentReader]], None],
+) -> Segment:
+    """The segment that ``write`` makes of ``parts``, alone in ``pack`` below ``root``.
+
+    Raises:
+        StateError: a part is damaged, or no longer there.
+    """
     reach(Point.MERGING)
-    parts = work.merge.segments
-    readers = [read_segment(work.root, s) for s in parts]
+    readers = [read_segment(str(root), s) for s in parts.segments]
     for reader in readers:
         reader.verify()
-    with PackWriter(Path(work.root), work.pack) as writer:
-        merge(writer, work.layout, work.layout.specs[StoreId(parts[0].store)], readers)
+    with PackWriter(root, pack) as writer:
+        write(writer, readers)
     reach(Point.MERGED)
     return writer.segments[0]
+
+
+def merged_pack() -> str:
+    """A name for a pack that a merge writes; no two are the same."""
+    return f"segments/{MERGED}{uuid.uuid4().hex}.pack"
+
+
+def give_way() -> None:
+    """Let the calling thread yield to all others (Linux: each has a priority of its own)."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -169,7 +169,11 @@ class Partial:
         )
 
     def cut(self, first: int, last: int) -> Partial:
-        """The tuples from ``first`` up to ``last`` (or the end), without a copy."""
+        """The tuples from ``first`` up to ``last`` (or the end), without a copy; all of them with
+        what is known about them.
+        """
+        if first == 0 and last >= self.length:
+            return self
         last = min(last, self.length)
         return Partial(
             last - first, tuple(s.cut(first, last) for s in self.sets), self.place, self.start

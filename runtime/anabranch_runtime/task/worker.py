@@ -356,9 +356,7 @@ class _Task:
             self.report.files[query.id] = str(path)
         done = 0
         while done < partial.length:
-            size = writer.room
-            whole = done == 0 and size >= partial.length
-            piece = partial if whole else partial.cut(done, done + size)
+            piece = partial.cut(done, done + writer.room)
             writer.add(project(query, piece, writer.schema))
             done += piece.length
         self.memory.glance()
