@@ -25,16 +25,20 @@ class Column(Answer):
 
 
 class Retention(Answer):
-    """How long a stream's tuples are of use, a duration."""
+    """Which of a stream's tuples are of use: those that are at most ``ttl`` (a duration) old, the
+    ``latest`` of a key's columns; None: all.
+    """
 
-    ttl: str
+    ttl: str | None = None
+    latest: list[str] | None = None
 
 
 class StreamInfo(Answer):
     """A registered stream; ``lateness`` is a duration or ``unbounded``.
 
     ``idle_timeout`` is a duration, or None where the stream may be silent for ever; ``retention``
-    has its ttl, None where it has none.
+    is None where neither age nor later tuples make a tuple useless; ``latest_since`` is the first
+    batch whose tuples supersede others.
     """
 
     name: str
@@ -44,6 +48,7 @@ class StreamInfo(Answer):
     idle_timeout: str | None = None
     keep_late: bool = False
     retention: Retention | None = None
+    latest_since: int | None = None
     source: dict[str, Any] = Field(default_factory=dict)
     waiting_tuples: int | None = None
     waiting_seconds: float | None = None

@@ -75,13 +75,15 @@ class Client:
         idle_timeout: str | None = None,
         keep_late: bool | None = None,
         ttl: str | None = None,
+        latest: Sequence[str] | None = None,
     ) -> StreamInfo:
         """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
-        is a window on every alias over it.
+        is a window on every alias over it, ``latest`` the key of which only the latest count.
         """
+        retention = calls.retention(ttl, latest)
         return self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late, ttl
+                name, columns, event_time, lateness, source, idle_timeout, keep_late, retention
             )
         )
 
@@ -95,7 +97,7 @@ class Client:
 
     def update_stream(self, name: str, **changes: Any) -> StreamInfo:
         """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
-        (``{"ttl": "7 days"}``; None: none).
+        (``{"ttl": "7 days", "latest": ["k"]}``; None: neither).
         """
         return self._send(calls.patch_stream(name, changes))
 
@@ -321,13 +323,15 @@ class AsyncClient:
         idle_timeout: str | None = None,
         keep_late: bool | None = None,
         ttl: str | None = None,
+        latest: Sequence[str] | None = None,
     ) -> StreamInfo:
         """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
-        is a window on every alias over it.
+        is a window on every alias over it, ``latest`` the key of which only the latest count.
         """
+        retention = calls.retention(ttl, latest)
         return await self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late, ttl
+                name, columns, event_time, lateness, source, idle_timeout, keep_late, retention
             )
         )
 
@@ -341,7 +345,7 @@ class AsyncClient:
 
     async def update_stream(self, name: str, **changes: Any) -> StreamInfo:
         """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
-        (``{"ttl": "7 days"}``; None: none).
+        (``{"ttl": "7 days", "latest": ["k"]}``; None: neither).
         """
         return await self._send(calls.patch_stream(name, changes))
 

@@ -121,7 +121,7 @@ def create_stream(
     source: JsonObject | None,
     idle_timeout: str | None = None,
     keep_late: bool | None = None,
-    ttl: str | None = None,
+    retention: JsonObject | None = None,
 ) -> Call[StreamInfo]:
     """Register a stream."""
     body = _given(
@@ -130,11 +130,20 @@ def create_stream(
         lateness=lateness,
         idle_timeout=idle_timeout,
         keep_late=keep_late,
-        retention=None if ttl is None else {"ttl": ttl},
+        retention=retention,
         source=source,
     )
     body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
     return Call("POST", "/v1/streams", StreamInfo.model_validate, body)
+
+
+def retention(ttl: str | None, latest: Sequence[str] | None) -> JsonObject | None:
+    """Which tuples of a new stream are of use; None: all.
+
+    >>> retention("7 days", None), retention(None, ("k",)), retention(None, ())
+    ({'ttl': '7 days'}, {'latest': ['k']}, None)
+    """
+    return _given(ttl=ttl, latest=list(latest) if latest else None) or None
 
 
 def list_streams() -> Call[list[StreamInfo]]:
@@ -154,7 +163,7 @@ def push_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
 
 
 def patch_stream(name: str, changes: JsonObject) -> Call[StreamInfo]:
-    """Change a stream's idle time-out, whether its late tuples are kept, or its ttl."""
+    """Change a stream's idle time-out, whether its late tuples are kept, or its retention."""
     path = f"/v1/streams/{quote(name, safe='')}"
     return Call("PATCH", path, StreamInfo.model_validate, changes)
 

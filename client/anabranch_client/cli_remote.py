@@ -83,6 +83,10 @@ def stream_add(
     ttl: Annotated[
         str | None, typer.Option(help="A window on every alias over it, in every query.")
     ] = None,
+    latest: Annotated[
+        list[str] | None,
+        typer.Option(help="A key column: only the latest tuple of a key counts (repeat)."),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -117,6 +121,7 @@ def stream_add(
             idle_timeout=idle_timeout,
             keep_late=keep_late or None,
             ttl=ttl,
+            latest=latest,
         )
     _show(as_json, stream.document(), render.stream_detail(stream))
 
@@ -157,6 +162,12 @@ def stream_set(
     ttl: Annotated[
         str | None, typer.Option(help="A duration, or 'none': queries' own windows count.")
     ] = None,
+    latest: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A key column: only the latest tuple of a key counts (repeat); or 'none'."
+        ),
+    ] = None,
     on_loss: Annotated[
         str | None,
         typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
@@ -171,14 +182,17 @@ def stream_set(
     if keep_late is not None:
         changes["keep_late"] = keep_late
     if ttl is not None:
-        changes["retention"] = None if ttl == "none" else {"ttl": ttl}
+        changes["retention"] = {"ttl": None if ttl == "none" else ttl}
+    if latest:
+        key = None if latest == ["none"] else latest
+        changes["retention"] = {**changes.get("retention", {}), "latest": key}
     if on_loss is not None:
         changes["on_loss"] = on_loss
     if not changes:
         raise UsageError(
             "nothing to change",
             field="stream set",
-            remedy="give --idle-timeout, --keep-late, --ttl or --on-loss",
+            remedy="give --idle-timeout, --keep-late, --ttl, --latest or --on-loss",
         )
     with connect(url) as client:
         stream = client.update_stream(name, **changes)

@@ -21,7 +21,7 @@ from anabranch_client.channel import Activation, Progress
 from anabranch_client.errors import ApiError, ProcessError
 from anabranch_client.meter import ProcessMeter
 from anabranch_client.pipeline import Pipeline
-from anabranch_client.scenario import OptimizerName, Scenario, ScenarioQuery
+from anabranch_client.scenario import OptimizerName, RetentionEntry, Scenario, ScenarioQuery
 
 #: A batch that takes longer than this is taken for a runtime that hangs.
 STALL_SECONDS = 900.0
@@ -30,10 +30,10 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The REST calls to be made before one batch; ``ttls`` are (stream, duration or None)."""
+    """The REST calls to be made before one batch; ``retention`` is (stream, what is said of it)."""
 
     optimizer: OptimizerName | None = None
-    ttls: tuple[tuple[str, str | None], ...] = ()
+    retention: tuple[tuple[str, RetentionEntry], ...] = ()
     register: tuple[ScenarioQuery, ...] = ()
     expire: tuple[ScenarioQuery, ...] = ()
 
@@ -44,15 +44,17 @@ def schedule(scenario: Scenario) -> dict[int, Calls]:
     The optimiser of batch 0 is not called for: the service is started with it.
     """
     batches = {0} | set(scenario.optimizer)
-    batches |= {batch for s in scenario.streams for batch in s.ttls}
+    batches |= {batch for s in scenario.streams for batch in s.retention}
     batches |= {q.register_at for q in scenario.queries}
     batches |= {q.expire_at for q in scenario.queries if q.expire_at is not None}
     return {
         batch: Calls(
             optimizer=scenario.optimizer.get(batch) if batch else None,
             # What a stream begins with, it is registered with.
-            ttls=tuple(
-                (s.name, s.ttls[batch]) for s in scenario.streams if batch and batch in s.ttls
+            retention=tuple(
+                (s.name, s.retention[batch])
+                for s in scenario.streams
+                if batch and batch in s.retention
             ),
             register=tuple(q for q in scenario.queries if q.register_at == batch),
             expire=tuple(q for q in scenario.queries if q.expire_at == batch),
@@ -183,6 +185,7 @@ def _measured(pipeline: Pipeline, played: Played) -> Iterator[Callable[[], None]
 
 def _register_streams(scenario: Scenario, client: Client) -> None:
     for stream in scenario.streams:
+        first = stream.retention.get(0)
         client.create_stream(
             stream.name,
             stream.columns,
@@ -190,7 +193,8 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
             lateness=stream.lateness,
             idle_timeout=stream.idle_timeout,
             keep_late=stream.keep_late or None,
-            ttl=stream.ttls.get(0),
+            ttl=first.ttl if first is not None else None,
+            latest=first.latest if first is not None else None,
             source={
                 "format": "recorded",
                 "path": str(stream.path),
@@ -203,9 +207,10 @@ def _make_calls(batch: int, calls: Calls, client: Client, played: Played, watche
     if calls.optimizer is not None:
         client.update_settings(optimizer=calls.optimizer)
         watcher.called(batch, f"optimizer {calls.optimizer}")
-    for stream, ttl in calls.ttls:
-        client.update_stream(stream, retention=None if ttl is None else {"ttl": ttl})
-        watcher.called(batch, f"{stream} ttl {ttl or 'none'}")
+    for stream, said in calls.retention:
+        client.update_stream(stream, retention={"ttl": said.ttl, "latest": said.latest or None})
+        latest = f", latest of each {', '.join(said.latest)}" if said.latest else ""
+        watcher.called(batch, f"{stream} ttl {said.ttl or 'none'}{latest}")
     for query in calls.register:
         try:
             played.registered[query.name] = client.create_query(

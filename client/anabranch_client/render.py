@@ -114,6 +114,13 @@ def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
     return table
 
 
+def _latest(stream: StreamInfo) -> dict[str, str]:
+    if stream.retention is None or stream.retention.latest is None:
+        return {}
+    since = "" if stream.latest_since is None else f", since batch {stream.latest_since}"
+    return {"latest of each": ", ".join(stream.retention.latest) + since}
+
+
 def stream_detail(stream: StreamInfo) -> RenderableType:
     """One stream with its columns."""
     columns = table_of("column", "type")
@@ -125,7 +132,8 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",
         "late tuples": "kept aside" if stream.keep_late else "counted only",
-        "ttl": stream.retention.ttl if stream.retention is not None else "none",
+        "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
+        **_latest(stream),
         "source": json.dumps({k: v for k, v in stream.source.items() if v}),
         **({"waiting": number(stream.waiting_tuples)} if stream.waiting_tuples is not None else {}),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),

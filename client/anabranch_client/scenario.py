@@ -51,7 +51,8 @@ class RecordedStream:
         lateness: a duration, or ``"unbounded"``.
         idle_timeout: a duration, or None: it may be silent for ever.
         keep_late: whether late and invalid tuples are kept aside.
-        ttls: batch -> the ttl that the stream is given before it, a duration; None: none any more.
+        retention: batch -> what is said before it of the tuples that are of use: their ``ttl``, a
+            duration, and the key of which only the ``latest`` count; None: nothing.
     """
 
     name: str
@@ -63,7 +64,7 @@ class RecordedStream:
     lateness: str = UNBOUNDED
     idle_timeout: str | None = None
     keep_late: bool = False
-    ttls: Mapping[int, str | None] = field(default_factory=dict)
+    retention: Mapping[int, RetentionEntry] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:
@@ -171,7 +172,14 @@ class Entry(BaseModel):
 class RetentionEntry(Entry):
     """``streams.<name>.retention``."""
 
-    ttl: Annotated[str, AfterValidator(_duration)]
+    ttl: Annotated[str, AfterValidator(_duration)] | None = None
+    latest: tuple[Annotated[str, AfterValidator(_text)], ...] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> RetentionEntry:
+        if not self.model_fields_set:
+            raise ValueError("a retention says nothing; give ttl, latest or both")
+        return self
 
 
 class StreamEntry(Entry):
@@ -194,7 +202,7 @@ class StreamEntry(Entry):
         return {0: value} if said_once else value
 
     @model_validator(mode="after")
-    def _ttl_has_event_time(self) -> StreamEntry:
+    def _retention_has_event_time(self) -> StreamEntry:
         if any(self.retention.values()) and self.event_time is None:
             raise ValueError("a retention needs an event time; name its column as event_time")
         return self
@@ -392,7 +400,7 @@ def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
         lateness=entry.lateness,
         idle_timeout=entry.idle_timeout,
         keep_late=entry.keep_late,
-        ttls={b: None if r is None else r.ttl for b, r in sorted(entry.retention.items())},
+        retention={b: r or RetentionEntry(ttl=None) for b, r in sorted(entry.retention.items())},
     )
 
 

@@ -33,6 +33,7 @@ from anabranch_planner.model import (
     QueryId,
     RelationId,
     Stream,
+    make_relation,
     needed_columns,
 )
 from anabranch_planner.ruleset import (
@@ -41,6 +42,7 @@ from anabranch_planner.ruleset import (
     FillStep,
     IndexSpec,
     KeyPart,
+    LatestRule,
     OutputRule,
     ProbeRule,
     QuerySpec,
@@ -53,6 +55,7 @@ from anabranch_planner.ruleset import (
     arrival_edge,
 )
 from anabranch_planner.sinks import SinkSpec
+from anabranch_planner.types import key_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,6 +141,9 @@ class _Compiler:
         self.by_id = {q.id: q for q in self.queries}
         self.mirs = {m.id: m for m in plan.mirs}
         self.relations = {r.id: r for q in self.queries for r in q.relations}
+        read = {r.stream for r in self.relations.values()}
+        #: The streams that queries read and that keep the latest per key.
+        self.latest = {s.name: s for s in self.streams if s.latest and s.name in read}
         self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
         #: Attribute (of a label; of a base store) -> the key types in which queries compare it.
         self.kinds: dict[AttrRef, set[str]] = defaultdict(set)
@@ -174,6 +180,8 @@ class _Compiler:
                 stores.append(StoreRule(edge, self.stores[copy.owner, copy].id))
         for owner, _, root in trees:
             self._emit(owner, root, levels, probes, outputs, stores)
+        latest, added = self._latest()
+        stores += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in added]
         ruleset = Ruleset(
             epoch=self.epoch,
             streams=tuple(
@@ -185,6 +193,7 @@ class _Compiler:
                     s.idle_timeout,
                     s.keep_late,
                     s.ttl,
+                    s.latest,
                 )
                 for s in self.streams
             ),
@@ -192,7 +201,7 @@ class _Compiler:
             queries=tuple(self._query(q) for q in self.queries),
             stores=tuple(
                 _with_indexes(s, self.indexes[s.id])
-                for s in sorted(self.stores.values(), key=lambda s: s.id)
+                for s in sorted([*self.stores.values(), *added], key=lambda s: s.id)
             ),
             store_rules=tuple(sorted(set(stores), key=lambda r: (r.edge, r.store))),
             probe_rules=tuple(sorted(probes, key=lambda p: (p.level, p.out))),
@@ -200,6 +209,7 @@ class _Compiler:
             derived=tuple((s, a, e) for (s, a), e in sorted(self.derived.items(), key=_first)),
             sketches=self._sketches(),
             backfill_rules=self._backfills(backfills),
+            latest_rules=latest,
         )
         ruleset.validate()
         return ruleset
@@ -514,6 +524,9 @@ class _Compiler:
             for key_class in query.classes:
                 if not {m.label for m in key_class.members} <= members:
                     refs.update(key_class.restrict(members))
+        for label, relation in zip(mir.members, mir.relations, strict=True):
+            stream = self.latest.get(self.relations[relation].stream)
+            kept |= {(label, c) for c in (stream.latest if stream is not None else ())}
         for ref in refs:
             relation = mir.relations[mir.members.index(ref.label)]
             derived = self.derived.get((self.relations[relation].stream, ref.attribute))
@@ -524,6 +537,39 @@ class _Compiler:
                 columns_of = self._kept_columns(other, self.mirs[larger])
                 kept |= {(label, c) for label, c in columns_of if label in members}
         return tuple(sorted(kept))
+
+    def _latest(self) -> tuple[tuple[LatestRule, ...], list[StoreSpec]]:
+        """How later tuples of a key are found, and the stores that no order needs but this.
+
+        A filter may hide the later tuple and not the earlier one, so they are looked for among all
+        tuples of the stream.
+        """
+        rules, added = [], []
+        for name, stream in sorted(self.latest.items()):
+            relation = make_relation(name, ())
+            self.relations.setdefault(relation.id, relation)
+            types = dict(stream.columns)
+            key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
+            base = MirId(relation.id)
+            label = Label(relation.id)
+            known = [s for (_, copy), s in self.stores.items() if copy.mir == base]
+            wanted = (AttrRef(label, key[0][0]), key[0][1]) if len(key) == 1 else None
+            store = min(known, key=lambda s: (s.owner, s.partition != wanted, s.id), default=None)
+            if store is None:
+                text = f"[{key[0][0]}:{key[0][1]}]" if wanted is not None else ""
+                store = StoreSpec(
+                    StoreId(f"{relation.id}{text}/{self.parallelism}"),
+                    base,
+                    (label,),
+                    (relation.id,),
+                    wanted,
+                    self.parallelism,
+                )
+                added.append(store)
+            rule = LatestRule(name, relation.id, store.id, key)
+            self.indexes[store.id].add(rule.index)
+            rules.append(rule)
+        return tuple(rules), added
 
     # --- the rest ------------------------------------------------------------------------------
 

@@ -516,6 +516,8 @@ class Progress:
         epoch_starts: epoch -> its first batch, for the epochs so far.
         ruleset_epoch: which published ruleset the running epoch goes by.
         streams: stream -> {"input", "late", "invalid"} tuples so far.
+        latest_since: stream that keeps the latest per key -> the first batch of the tuples that
+            supersede others; none in documents of the release before.
         results: query -> results so far.
         probes: epoch -> tuples probed so far in it.
         exhausted: whether every recorded source has been read to its end.
@@ -538,6 +540,7 @@ class Progress:
     epoch_starts: dict[str, int] = field(default_factory=dict)
     ruleset_epoch: int = -1
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    latest_since: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
     state_bytes: int = 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NewType
 
 from anabranch_planner.errors import QueryError, StreamError
 from anabranch_planner.expr import Expr, columns
-from anabranch_planner.types import TIMESTAMPS, DataType
+from anabranch_planner.types import FLOATING, TIMESTAMPS, DataType, key_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +41,8 @@ class Stream:
             None: never.
         keep_late: whether late and invalid tuples are kept aside.
         ttl: microseconds: a window on every alias over the stream, in every query; None: none.
+        latest: key columns: of the tuples that agree in all of them only those with the greatest
+            event time are of use, as of each batch; empty: all tuples are.
     """
 
     name: StreamName
@@ -50,6 +52,7 @@ class Stream:
     idle_timeout: Micros | None = None
     keep_late: bool = False
     ttl: Micros | None = None
+    latest: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -79,6 +82,10 @@ class Stream:
                     field="event_time",
                     remedy="name a timestamp column of the stream",
                 )
+        self._check_ttl()
+        self._check_latest()
+
+    def _check_ttl(self) -> None:
         if self.ttl is None:
             return
         if self.event_time is None:
@@ -95,6 +102,32 @@ class Stream:
                 field="retention.ttl",
                 remedy="give a duration of zero or more",
             )
+
+    def _check_latest(self) -> None:
+        def refuse(why: str, remedy: str, code: str = "bad-latest") -> StreamError:
+            return StreamError(
+                code, f"stream {self.name!r} {why}", field="retention.latest", remedy=remedy
+            )
+
+        if not self.latest:
+            return
+        if self.event_time is None:
+            raise refuse(
+                "has no event time by which one tuple of a key is later than another",
+                "declare event_time, or leave latest out",
+                "latest-without-event-time",
+            )
+        for at, column in enumerate(self.latest):
+            kind = self.type_of(column)
+            if kind is None:
+                raise refuse(f"has no column {column!r}", "name columns of the stream")
+            if column in self.latest[:at]:
+                raise refuse(f"has {column!r} twice in its key", "name it once")
+            if kind.kind in FLOATING or key_type([kind]) is None:
+                raise refuse(
+                    f"can't be keyed by {column!r}, of type {kind}",
+                    "name columns of an exact type, such as bigint or string",
+                )
 
     def type_of(self, column: str) -> DataType | None:
         """The type of ``column``, or None if the stream has none of that name."""

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from anabranch_planner.expr import Expr
 
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
-#: version 2 a query's bounds never changed, as no stream had a ttl.
-VERSION = 3
+#: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
+#: latest per key.
+VERSION = 4
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
@@ -160,6 +161,28 @@ class BackfillRule:
 
 
 @dataclass(frozen=True, slots=True)
+class LatestRule:
+    """Of a stream's tuples only the latest of a key are of use (``Stream.latest``).
+
+    Attributes:
+        relation: the stream without a filter; whatever arrives on it is kept in ``store``, which
+            has an index over ``key``.
+        key: (column, key type), sorted.
+    """
+
+    stream: StreamName
+    relation: RelationId
+    store: StoreId
+    key: tuple[tuple[str, str], ...]
+
+    @property
+    def index(self) -> IndexSpec:
+        """The store's index by which later tuples of a key are found."""
+        label = Label(self.relation)
+        return IndexSpec(tuple((AttrRef(label, column), kind) for column, kind in self.key))
+
+
+@dataclass(frozen=True, slots=True)
 class OutputRule:
     """Emit what arrives on ``edge`` as results of ``query``, after the query's own checks."""
 
@@ -191,8 +214,9 @@ class QuerySpec:
 class StreamSpec:
     """A stream as workers see it; ``lateness`` in microseconds, None: unbounded.
 
-    ``idle_timeout`` (microseconds, None: never), ``keep_late`` and ``ttl`` (microseconds, None:
-    none; queries' ``retention`` has it in it) are absent from documents of earlier releases.
+    ``idle_timeout`` (microseconds, None: never), ``keep_late``, ``ttl`` (microseconds, None:
+    none; queries' ``retention`` has it in it) and ``latest`` (key columns, none: all tuples are of
+    use) are absent from documents of earlier releases.
     """
 
     name: StreamName
@@ -202,6 +226,7 @@ class StreamSpec:
     idle_timeout: int | None = None
     keep_late: bool = False
     ttl: int | None = None
+    latest: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +237,7 @@ class Ruleset:
         derived: key expressions that are not plain columns: (stream, text, expression).
         sketches: attribute combinations per relation whose distinct counts are to be measured.
         backfill_rules: at most one per MIR store; absent in documents of earlier releases.
+        latest_rules: one per stream that queries read and that keeps the latest; likewise.
     """
 
     epoch: int
@@ -225,6 +251,7 @@ class Ruleset:
     derived: tuple[tuple[StreamName, str, Expr], ...] = ()
     sketches: tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...] = ()
     backfill_rules: tuple[BackfillRule, ...] = ()
+    latest_rules: tuple[LatestRule, ...] = ()
     version: int = VERSION
 
     @property
@@ -253,6 +280,10 @@ class Ruleset:
             _require(bool(probe.key), f"cross product on edge {probe.out}")
         for output in self.output_rules:
             _require(output.query in queries and output.edge in edges, f"dangling {output}")
+        for latest in self.latest_rules:
+            known = next((s for s in self.stores if s.id == latest.store), None)
+            _require(known is not None and latest.relation in relations, f"dangling {latest}")
+            _require(known is None or latest.index in known.indexes, f"no index for {latest}")
         for backfill in self.backfill_rules:
             _require(backfill.store in stores, f"dangling {backfill}")
             _require(
@@ -353,6 +384,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 "idle_timeout": s.idle_timeout,
                 "keep_late": s.keep_late,
                 "ttl": s.ttl,
+                "latest": list(s.latest),
             }
             for s in ruleset.streams
         ],
@@ -414,6 +446,10 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 for o in ruleset.output_rules
             ],
             "backfill": [backfill_to_json(b) for b in ruleset.backfill_rules],
+            "latest": [
+                [r.stream, r.relation, r.store, [list(k) for k in r.key]]
+                for r in ruleset.latest_rules
+            ],
         },
         "derived": [[s, a, encode(e)] for s, a, e in ruleset.derived],
         "sketches": [[r, [list(a) for a in attrs]] for r, attrs in ruleset.sketches],
@@ -473,6 +509,7 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
                 s.get("idle_timeout"),
                 s.get("keep_late", False),
                 s.get("ttl"),
+                tuple(s.get("latest", ())),
             )
             for s in doc["streams"]
         ),
@@ -527,4 +564,8 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
             (RelationId(r), tuple((a, t) for a, t in attrs)) for r, attrs in doc["sketches"]
         ),
         backfill_rules=tuple(backfill_from_json(b) for b in rules.get("backfill", ())),
+        latest_rules=tuple(
+            LatestRule(StreamName(s), RelationId(r), StoreId(t), tuple((c, k) for c, k in key))
+            for s, r, t, key in rules.get("latest", ())
+        ),
     )

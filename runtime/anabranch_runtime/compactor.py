@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.access import latest_since
 from anabranch_runtime.state.layout import Layout, layouts
 from anabranch_runtime.state.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.state.segment import Merge
 from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from anabranch_planner.ruleset import Ruleset
@@ -108,12 +109,12 @@ class Compactor:
         found = merges(state, ruleset, fanout, most)
         if not found:
             return
-        layout = Layout(ruleset, layouts(state))
+        layout, since = Layout(ruleset, layouts(state)), latest_since(state)
         if not self.beside:
-            self._run(found, layout)
+            self._run(found, layout, since)
             return
         self._thread = threading.Thread(
-            target=self._run, args=(found, layout), name="compaction", daemon=True
+            target=self._run, args=(found, layout, since), name="compaction", daemon=True
         )
         self._thread.start()
 
@@ -127,7 +128,7 @@ class Compactor:
                     runs.append([])
                 runs[-1].append(segment)
         found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
-        self._run(found, Layout(ruleset, layouts(state)))
+        self._run(found, Layout(ruleset, layouts(state)), latest_since(state))
 
     def close(self) -> None:
         """Wait for the merge that is under way; what it writes is of no use any more."""
@@ -135,7 +136,7 @@ class Compactor:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, found: Sequence[Merge], layout: Layout) -> None:
+    def _run(self, found: Sequence[Merge], layout: Layout, since: Mapping[str, int]) -> None:
         if self.beside:
             give_way()
         for merge in found:
@@ -143,7 +144,8 @@ class Compactor:
                 return
             started = time.perf_counter()
             try:
-                segment = self.work(Compaction(str(self.root), merged_pack(), merge, layout))
+                work = Compaction(str(self.root), merged_pack(), merge, layout, since)
+                segment = self.work(work)
             except StateError as error:
                 self._done.append((merge, error))
             except Exception as error:

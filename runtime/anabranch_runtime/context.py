@@ -50,6 +50,8 @@ class BatchContext:
         failed: active queries of the ruleset that have failed in an earlier batch.
         backfill: background work on an MIR's past, if there is any.
         bounds: what has been measured so far, as far as tasks need to know it.
+        latest: stream -> the stores in which later tuples of a key are found, for streams that
+            keep the latest.
         memory_limit: bytes of private memory that the workers of a host may take together.
     """
 
@@ -71,6 +73,7 @@ class BatchContext:
     clock: int | None = None
     failed: frozenset[str] = frozenset()
     backfill: Slice | None = None
+    latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
     memory_limit: int | None = None
 
 

@@ -34,7 +34,7 @@ from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.valve import Valve
 from anabranch_runtime.state import backfill
-from anabranch_runtime.state.access import accesses
+from anabranch_runtime.state.access import accesses, latest_since, latest_tiles
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
 from anabranch_runtime.state.choices import Choice, Choices
 from anabranch_runtime.state.claim import identify, lost
@@ -296,6 +296,7 @@ class Driver:
                 epoch_starts={str(e): b for e, b in current.epoch_starts},
                 ruleset_epoch=current.ruleset_epoch,
                 streams=stream_counts(current),
+                latest_since=latest_since(current),
                 results={q: a.results for q, a in current.queries.items()},
                 probes=current.probes,
                 state_bytes=current.bytes,
@@ -526,6 +527,7 @@ class Driver:
             stores=layouts(state),
             bounds=bounds(state, self._samples),
             backfill=backfill.next_slice(state, ruleset),
+            latest=latest_tiles(state, ruleset),
             memory_limit=self.settings.memory_limit,
         )
 

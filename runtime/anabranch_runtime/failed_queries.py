@@ -58,10 +58,15 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
         failures: query -> why.
     """
     batch = state.next_batch - 1
-    left = {s.id for s in without(ruleset, frozenset(failures)).stores}
-    gone = {s.id for s in ruleset.stores} - left
+    rest = without(ruleset, frozenset(failures))
+    gone = {s.id for s in ruleset.stores} - {s.id for s in rest.stores}
+    keep = {r.stream for r in rest.latest_rules}
     return replace(
         state,
+        streams={
+            name: stream if name in keep else replace(stream, latest_since=None)
+            for name, stream in state.streams.items()
+        },
         queries={
             name: replace(q, expired_batch=batch, failure=failures[name]) if name in failures else q
             for name, q in state.queries.items()

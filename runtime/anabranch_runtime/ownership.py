@@ -9,6 +9,7 @@ rule has *users*: the queries whose results can't be had without it.
   kept from it.
 * A store has the users of the probes that read it, the steps that replace an intermediate result
   included. A relation has the queries that it is a member of.
+* What a stream's later tuples are found by has the queries that read the stream.
 
 An expression common to several users of a rule fails all of them, and nobody else: what a shared
 edge checks is what all of its users have in common (``planner.compile``).
@@ -74,6 +75,10 @@ def ownership(ruleset: Ruleset) -> Ownership:
     for query in ruleset.queries:
         for _, _, relation in query.members:
             relations[relation] = relations.get(relation, _NOBODY) | {query.id}
+    for latest in ruleset.latest_rules:
+        same = (r.id for r in ruleset.relations if r.stream == latest.stream)
+        readers = _NOBODY.union(*(relations.get(r, _NOBODY) for r in same))
+        relations[latest.relation] = stores[latest.store] = readers
     arrivals = {arrival_edge(r) for r in relations}
     grown = True
     while grown:  # Once per level of probes, and once more to see that nothing has changed.
@@ -92,6 +97,8 @@ def ownership(ruleset: Ruleset) -> Ownership:
     indexes: dict[Indexed, Queries] = defaultdict(frozenset)
     for (store, index), edge in _index_uses(ruleset.probe_rules):
         indexes[store, index] |= edges.get(edge, _NOBODY)
+    for latest in ruleset.latest_rules:
+        indexes[latest.store, latest.index] |= relations[latest.relation]
     return Ownership(edges, stores, relations, dict(indexes))
 
 
@@ -132,7 +139,9 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     starved = {r.store for r in ruleset.store_rules if r.edge not in edges}
     stores = [s for s in stores if s.id not in starved]
     kept = {s.id for s in stores}
+    latest = tuple(r for r in ruleset.latest_rules if r.relation in relations)
     used = {indexed for indexed, _ in _index_uses(probes)}
+    used |= {(r.store, r.index) for r in latest}
     return replace(
         ruleset,
         relations=tuple(r for r in ruleset.relations if r.id in relations),
@@ -145,6 +154,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
         output_rules=tuple(o for o in ruleset.output_rules if o.query not in gone),
         sketches=tuple(s for s in ruleset.sketches if s[0] in relations),
         backfill_rules=tuple(b for b in ruleset.backfill_rules if b.store in kept),
+        latest_rules=latest,
     )
 
 

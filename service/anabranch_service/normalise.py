@@ -125,7 +125,11 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         unbounded=unbounded,
         residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.projection),
-        notes=(*_lived(query, streams), *_notes(aliases, unbounded)),
+        notes=(
+            *_lived(query, streams),
+            *_latest(query, streams),
+            *_notes(aliases, unbounded),
+        ),
     )
 
 
@@ -157,6 +161,17 @@ def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
             yield (
                 f"tuples of {member.alias} join with what is at most "
                 f"{format_duration(stream.ttl)} later, by the ttl of stream {stream.name}"
+            )
+
+
+def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+    """Of which aliases only the latest tuples join."""
+    for member in query.members:
+        stream = streams[query.relation_of(member.label).stream]
+        if stream.latest:
+            yield (
+                f"of the tuples of {member.alias} with the same {', '.join(stream.latest)} only "
+                f"the latest join: stream {stream.name} keeps no others"
             )
 
 

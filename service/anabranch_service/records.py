@@ -47,6 +47,8 @@ class StreamRecord(Record):
             None: never.
         keep_late: whether late and invalid tuples are kept aside.
         ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
+        latest: key columns: only the latest of the tuples that agree in them are of use; none: all
+            are. Absent from records of earlier releases.
         registration: tells a stream from one of the same name and definition that was deleted
             before; empty in records of earlier releases.
     """
@@ -58,6 +60,7 @@ class StreamRecord(Record):
     idle_timeout: int | None = None
     keep_late: bool = False
     ttl: int | None = None
+    latest: tuple[str, ...] = ()
     source: SourceRecord = SourceRecord()
     registration: str = ""
 
@@ -79,6 +82,7 @@ class StreamRecord(Record):
             self.idle_timeout,
             self.keep_late,
             self.ttl,
+            self.latest,
         )
 
 

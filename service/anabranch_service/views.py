@@ -28,6 +28,13 @@ from anabranch_service.wire import (
 )
 
 
+def _retention_out(record: StreamRecord) -> RetentionOut | None:
+    if record.ttl is None and not record.latest:
+        return None
+    ttl = None if record.ttl is None else format_duration(record.ttl)
+    return RetentionOut(ttl=ttl, latest=list(record.latest) or None)
+
+
 def stream_out(
     record: StreamRecord, progress: Progress | None, last: Snapshot | None = None
 ) -> StreamOut:
@@ -42,7 +49,8 @@ def stream_out(
         lateness="unbounded" if record.lateness is None else format_duration(record.lateness),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
         keep_late=record.keep_late,
-        retention=None if record.ttl is None else RetentionOut(ttl=format_duration(record.ttl)),
+        retention=_retention_out(record),
+        latest_since=progress.latest_since.get(record.name) if progress is not None else None,
         source=SourceOut(**record.source.model_dump()),
         waiting_tuples=None if intake is None else intake.waiting,
         waiting_seconds=None if intake is None else intake.seconds,

@@ -73,18 +73,33 @@ class SourceIn(Body):
 
 
 class RetentionIn(Body):
-    """How long a stream's tuples are of use."""
+    """Which of a stream's tuples are of use, and for how long."""
 
-    ttl: Duration = Field(
+    ttl: Duration | None = Field(
+        default=None,
         description="A tuple joins with what is at most so much later in event time, in every "
-        "query: a window on every alias over the stream."
+        "query: a window on every alias over the stream.",
+        examples=["7 days"],
     )
+    latest: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="Key columns: of the tuples that agree in them only those with the greatest "
+        "event time are of use, as of each batch.",
+        examples=[["customer_id"]],
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("empty_retention", "give ttl, latest or both")
+        return self
 
 
 class RetentionOut(BaseModel):
-    """How long a stream's tuples are of use."""
+    """Which of a stream's tuples are of use, and for how long; null: what is not limited."""
 
-    ttl: str
+    ttl: str | None
+    latest: list[str] | None
 
 
 class StreamIn(Body):
@@ -123,7 +138,8 @@ class StreamIn(Body):
 
 class StreamPatch(Body):
     """What may change of a registered stream. ``idle_timeout: null``: however long it is silent;
-    ``retention: null``: as long as queries say themselves.
+    ``retention: null``: all tuples, as long as queries say themselves; what ``retention`` does not
+    name stays as it is, and what it has as null goes.
     """
 
     idle_timeout: Duration | None = None
@@ -251,7 +267,7 @@ class DryRunIn(Body):
     )
     retention: dict[StreamName, RetentionIn | None] = Field(
         default_factory=dict,
-        description="Streams whose ttl is to be assumed; null: they have none.",
+        description="Streams whose retention is to be assumed; null: they have none.",
         examples=[{"orders": {"ttl": "7 days"}}],
     )
     switching: Switching | None = None
@@ -320,6 +336,10 @@ class StreamOut(BaseModel):
     idle_timeout: str | None
     keep_late: bool
     retention: RetentionOut | None
+    latest_since: int | None = Field(
+        description="Of a stream that keeps the latest, the first batch whose tuples supersede "
+        "others; null: it doesn't, or no query reads it."
+    )
     source: SourceOut
     waiting_tuples: int | None
     waiting_seconds: float | None

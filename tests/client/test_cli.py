@@ -76,10 +76,10 @@ def test_silence_and_late_tuples_of_a_stream(url: str, client: Client) -> None:
 def test_the_ttl_of_a_stream(url: str, client: Client) -> None:
     made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
                   "--ttl", "P2D", url=url)  # fmt: skip
-    assert made["retention"] == {"ttl": "2 days"}
+    assert made["retention"] == {"ttl": "2 days", "latest": None}
     assert "2 days" in run("stream", "show", "a", url=url).stdout
     changed = answer("stream", "set", "a", "--ttl", "3 hours", url=url)
-    assert changed["retention"] == {"ttl": "3 hours"}
+    assert changed["retention"] == {"ttl": "3 hours", "latest": None}
     assert answer("stream", "set", "a", "--keep-late", url=url)["retention"] is not None
     assert answer("stream", "set", "a", "--ttl", "none", url=url)["retention"] is None
     one_line(run("stream", "set", "a", "--ttl", "soon", url=url), 1, "soon")
@@ -87,6 +87,24 @@ def test_the_ttl_of_a_stream(url: str, client: Client) -> None:
     stream = client.update_stream("a", retention={"ttl": "1 day"})
     assert stream.retention is not None
     assert stream.retention.ttl == "1 day"
+
+
+def test_the_key_of_which_a_stream_keeps_the_latest(url: str, client: Client) -> None:
+    columns = ("--column", "k:int", "--column", "t:timestamp", "--event-time", "t")
+    made = answer("stream", "add", "a", *columns, "--latest", "k", url=url)
+    assert made["retention"] == {"ttl": None, "latest": ["k"]}
+    shown = run("stream", "show", "a", url=url).stdout
+    assert "latest of each" in shown
+    both = answer("stream", "set", "a", "--ttl", "1 day", "--latest", "k", "--latest", "t", url=url)
+    assert both["retention"] == {"ttl": "1 day", "latest": ["k", "t"]}
+    left = answer("stream", "set", "a", "--latest", "none", url=url)
+    assert left["retention"] == {"ttl": "1 day", "latest": None}
+    one_line(run("stream", "set", "a", "--latest", "nowhere", url=url), 1, "nowhere")
+    stream = client.create_stream(
+        "b", [("k", "int"), ("t", "timestamp")], event_time="t", latest=["k"]
+    )
+    assert stream.retention is not None
+    assert stream.retention.latest == ["k"]
 
 
 def test_earlier_activations_of_a_query_are_shown(url: str, shop: Client, service: Service) -> None:

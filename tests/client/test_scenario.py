@@ -82,23 +82,33 @@ def test_one_optimizer_is_for_all_batches_and_clash_is_the_default(folder: Path)
 
 
 @pytest.mark.parametrize(
-    ("retention", "ttls"),
+    ("retention", "said"),
     [
-        ("{ttl: 1 day}", {0: "1 day"}),
-        ("{4: {ttl: PT2H}, 0: {ttl: 1 day}, 6: null}", {0: "1 day", 4: "PT2H", 6: None}),
+        ("{ttl: 1 day}", {0: ("1 day", None)}),
+        (
+            "{4: {ttl: PT2H}, 0: {ttl: 1 day}, 6: null}",
+            {0: ("1 day", None), 4: ("PT2H", None), 6: (None, None)},
+        ),
+        ("{latest: [origin]}", {0: (None, ("origin",))}),
+        (
+            "{0: {latest: [origin, dest], ttl: 1 day}, 2: {ttl: 1 day}}",
+            {0: ("1 day", ("origin", "dest")), 2: ("1 day", None)},
+        ),
         ("null", {}),
         ("{}", {}),
     ],
 )
-def test_ttls_by_batch(folder: Path, retention: str, ttls: dict[int, str | None]) -> None:
+def test_retention_by_batch(
+    folder: Path, retention: str, said: dict[int, tuple[str | None, tuple[str, ...] | None]]
+) -> None:
     text = GOOD.replace("event_time: ts", f"event_time: ts, retention: {retention}")
     (folder / "SCENARIO.yaml").write_text(text)
     scenario = load_scenario(folder / "SCENARIO.yaml")
-    assert scenario.streams[0].ttls == ttls
-    calls = schedule(scenario)
-    later = {batch: ttl for batch, ttl in ttls.items() if batch}
-    assert {b: c.ttls for b, c in calls.items() if c.ttls} == {
-        batch: (("flights", ttl),) for batch, ttl in later.items()
+    found = {b: (r.ttl, r.latest) for b, r in scenario.streams[0].retention.items()}
+    assert found == said
+    calls = {b: c.retention for b, c in schedule(scenario).items() if c.retention}
+    assert {b: [(s, (r.ttl, r.latest)) for s, r in c] for b, c in calls.items()} == {
+        batch: [("flights", one)] for batch, one in said.items() if batch
     }
 
 
@@ -135,8 +145,8 @@ BAD = [
     (
         "event_time: ts",
         "event_time: ts, retention: {rows: 5}",
-        "streams.flights.retention.0.ttl",
-        "is missing",
+        "streams.flights.retention.0.rows",
+        "a retention has ttl, latest",
     ),
     (
         "event_time: ts",

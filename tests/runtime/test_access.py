@@ -14,7 +14,7 @@ from anabranch_planner.ruleset import (
     StoreId,
     TimeBound,
 )
-from anabranch_runtime.state.access import accesses, relation_tiles
+from anabranch_runtime.state.access import accesses, known_attributes, relation_tiles
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State
 from tests.support.states import RS, base_store, mir_store, rules
@@ -35,7 +35,7 @@ def test_older_layouts_answer_for_the_batches_they_have() -> None:
             "S/parallel": base_store("S", ((2, 7),), partition=BY_B),
         },
     )
-    tiles = relation_tiles(state, FREE, (0, 9), "S/new", KEY)
+    tiles = relation_tiles(state, FREE, (0, 9), "S/new", known_attributes(KEY))
 
     assert tiles == (Tile("S/new", (6, 9)), Tile("S/old", (0, 5)))
 
@@ -49,8 +49,10 @@ def test_a_copy_that_the_probe_can_be_routed_to_is_preferred() -> None:
             "S[b]": base_store("S", ((0, 4),), partition=BY_B),
         },
     )
-    assert relation_tiles(state, FREE, (0, 4), "", KEY) == (Tile("S[a]", (0, 4)),)
-    assert relation_tiles(state, FREE, (0, 4), "S[b]", KEY) == (Tile("S[b]", (0, 4)),)
+    assert relation_tiles(state, FREE, (0, 4), "", known_attributes(KEY)) == (Tile("S[a]", (0, 4)),)
+    assert relation_tiles(state, FREE, (0, 4), "S[b]", known_attributes(KEY)) == (
+        Tile("S[b]", (0, 4)),
+    )
 
 
 def test_weaker_filters_answer_where_no_stricter_store_does() -> None:

@@ -45,13 +45,19 @@ def test_a_stream_is_registered_with_a_ttl_and_changed(service: Service) -> None
         "retention": {"ttl": "P6D"},
     }
     first = service.post("/v1/streams", body)
-    assert first["retention"] == {"ttl": "6 days"}
+    assert first["retention"] == {"ttl": "6 days", "latest": None}
     assert service.post("/v1/streams", body, 200) == first
     assert service.post("/v1/streams", {**body, "retention": None}, 409)["code"]
-    assert given(service, "events", "90 minutes")["retention"] == {"ttl": "1 hour 30 minutes"}
+    assert given(service, "events", "90 minutes")["retention"] == {
+        "ttl": "1 hour 30 minutes",
+        "latest": None,
+    }
     assert service.call("PATCH", "/v1/streams/events", 200, {})["retention"] is not None
     assert given(service, "events", None)["retention"] is None
-    assert given(service, "events", "0 seconds")["retention"] == {"ttl": "0 seconds"}
+    assert given(service, "events", "0 seconds")["retention"] == {
+        "ttl": "0 seconds",
+        "latest": None,
+    }
     assert given(service, "none", "6 days", 404)["code"] == "unknown-stream"
 
 
@@ -122,7 +128,7 @@ def test_a_ttl_that_queries_could_not_live_with_is_refused(shop: Service) -> Non
     assert (shop.get("/v1/streams/orders"), shop.get("/v1/queries")) == before
     for name in ("later", "pair"):
         shop.call("DELETE", f"/v1/queries/{name}", 202)
-    assert given(shop, "orders", "1 day")["retention"] == {"ttl": "1 day"}
+    assert given(shop, "orders", "1 day")["retention"] == {"ttl": "1 day", "latest": None}
     problem = shop.post("/v1/queries", {"sql": later}, 422)
     assert problem["code"] == "unsatisfiable-ttl"
     problem = shop.post("/v1/queries", {"sql": CHAIN}, 422)

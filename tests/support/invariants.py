@@ -84,7 +84,9 @@ class Watch:
                     self.events["sees what has not expired"] += 1
 
     def _anew(self, before: Activation, after: Activation) -> None:
-        """A query has been activated again, as a ttl has changed its bounds."""
+        """A query has been activated again, as a ttl has changed its bounds, or as a stream no
+        longer keeps the latest of the same key.
+        """
         assert before.retention is not None
         assert after.retention is not None
         for old, new in zip(before.retention, after.retention, strict=True):
@@ -92,6 +94,8 @@ class Watch:
                 if one != other:
                     looser = other is None or (one is not None and other > one)
                     self.events[f"activated anew, {'looser' if looser else 'tighter'}"] += 1
+        if before.retention == after.retention:
+            self.events["activated anew, no longer the latest of the same key"] += 1
         hidden = [s.event_time for s in after.visible_from.values() if s.event_time is not None]
         if hidden:
             self.events["activated anew, less in sight"] += 1
@@ -157,6 +161,15 @@ class Watch:
         now = state.next_batch - 1
         if self._before is not None and _merged(state) - _merged(self._before):
             self.events["merge"] += 1
+        for name, store in self._before.stores.items() if self._before is not None else ():
+            after = state.stores.get(name)
+            if after is None or after.expired_below != store.expired_below:
+                continue
+            keep = any(state.streams[s].latest_since is not None for s in store.streams)
+            if keep and _left_out(store, after):
+                self.events["merge leaves out what is not the latest"] += 1
+        if any(s.latest_since is not None for s in state.streams.values()):
+            self.events["keeps the latest"] += 1
         for name, store in state.stores.items():
             if store.open_since is not None and store.intervals:
                 self.events["layout taken up again"] += 1
@@ -177,6 +190,25 @@ class Watch:
             self.events[f"{'relation' if base else 'MIR'} introduced again"] += 1
         self._there = there
         self._known |= there
+
+
+def _left_out(before: StoreState, after: StoreState) -> bool:
+    """Whether a merge has left out rows."""
+    gone = [s for s in before.segments if s not in after.segments]
+    merged = [s for s in after.segments if s not in before.segments and "/merged-" in s.path]
+    return any(
+        m.rows < sum(s.rows for s in parts)
+        for m in merged
+        if (
+            parts := [
+                s
+                for s in gone
+                if s.partition == m.partition
+                and m.first_batch <= s.first_batch
+                and s.last_batch <= m.last_batch
+            ]
+        )
+    )
 
 
 def _merged(state: State) -> set[str]:

@@ -8,6 +8,7 @@ Results are compared as multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Columns of the oracle's own, beside the stream's.
 ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__invalid"
+#: With the batch from which on a stream keeps the latest: the first batch that brings a later one.
+GONE = "__gone_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ class Oracle:
         self.db.execute("SET TimeZone = 'UTC'")
         for name, stream in scenario.streams.items():
             self.db.execute(f'CREATE TABLE "{name}" AS {_placed(stream)}')
+        #: Stream -> the spans of batches, end excluded, in which it keeps the latest of a key.
+        self.latest: dict[str, list[tuple[int, int]]] = {}
         self.watermarks: dict[str, dict[int, int | None]] = {}
         if any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values()):
             self._let_idle()
@@ -136,6 +141,48 @@ class Oracle:
                 self.db.execute(
                     f'UPDATE "{name}" SET {LATE} = true WHERE {BATCH} = {batch} AND {TAU} < {mark}'
                 )
+
+    def observe(
+        self, queries: Mapping[str, OracleQuery], activations: Mapping[str, Activation | None]
+    ) -> None:
+        """Learn from all activations when streams have been read, and so from when to when tuples
+        have been superseded, and by what.
+        """
+        known = [(queries[n], a) for n, a in activations.items() if a is not None and n in queries]
+        spans = [(q, a) for q, last in known for a in (*last.earlier, last)]
+        for stream in self.scenario.streams:
+            keys: list[tuple[str, ...]] = []
+            for batch in range(self.batches()):
+                read = any(
+                    a.activated_batch <= batch
+                    and (a.expired_batch is None or batch < a.expired_batch)
+                    for q, a in spans
+                    if stream in {s for _, s in q.members}
+                )
+                key = self.scenario.latest(self.ruled(batch)).get(stream, ())
+                keys.append(key if read else ())
+            first = 0
+            for key, run in itertools.groupby(keys):
+                end = first + len(list(run))
+                if key:
+                    self._supersede(stream, key, first, end)
+                first = end
+
+    def _supersede(self, stream: str, key: tuple[str, ...], first: int, end: int) -> None:
+        """Note of each tuple the first batch from ``first`` on that brings a later one."""
+        if (first, end) in self.latest.setdefault(stream, []):
+            return
+        self.latest[stream].append((first, end))
+        same = " AND ".join(f'old."{c}" = new."{c}"' for c in key)
+        self.db.execute(f'ALTER TABLE "{stream}" ADD COLUMN {GONE}{first} BIGINT')
+        self.db.execute(f"""
+            UPDATE "{stream}" SET {GONE}{first} = later.batch FROM (
+                SELECT old.{ROW} AS row, min(new.{BATCH}) AS batch
+                FROM "{stream}" old JOIN "{stream}" new ON {same}
+                WHERE new.{TAU} > old.{TAU} AND new.{BATCH} >= {first}
+                    AND NOT new.{LATE} AND NOT new.{INVALID}
+                GROUP BY old.{ROW}) later
+            WHERE "{stream}".{ROW} = later.row""")
 
     def close(self) -> None:
         """Close the database."""
@@ -191,6 +238,10 @@ class Oracle:
                         assert timed[other], f"a window over {other}, which has no event time"
                         where.append(f"{other}.{TAU} - {alias}.{TAU} <= {width}")
         last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
+        for alias, stream in query.members:
+            for first, end in self.latest.get(stream, ()):
+                inside = f"{last} >= {first} AND {last} < {end}"
+                where.append(f"NOT ({inside} AND coalesce({alias}.{GONE}{first} <= {last}, false))")
         where.append(f"{last} >= {activation.activated_batch}")
         if activation.expired_batch is not None:
             where.append(f"{last} < {activation.expired_batch}")

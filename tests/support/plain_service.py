@@ -30,6 +30,7 @@ from tests.support.random_plans import random_layouts, random_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from anabranch_planner.model import Bounds
     from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.control import Control
     from tests.support.scenario_file import Scenario
@@ -100,8 +101,11 @@ class PlainService:
 
     def streams_in(self, epoch: int) -> list[Stream]:
         """The streams as ``epoch``'s ruleset has them."""
-        ttls = self.scenario.ttls(epoch * self.scenario.every)
-        return [replace(s, ttl=ttls.get(s.name)) for s in self.streams]
+        start = epoch * self.scenario.every
+        ttls, latest = self.scenario.ttls(start), self.scenario.latest(start)
+        return [
+            replace(s, ttl=ttls.get(s.name), latest=latest.get(s.name, ())) for s in self.streams
+        ]
 
     def query_in(self, name: str, epoch: int) -> JoinQuery:
         """A query as ``epoch``'s ruleset has it."""
@@ -114,14 +118,23 @@ class PlainService:
 
     def begins(self, name: str, epochs: Sequence[tuple[int, int]]) -> list[int]:
         """The batches at which a query's activations have to begin: of (epoch, the epoch whose
-        ruleset it goes by), those that have it where the one before has not, or other bounds.
+        ruleset it goes by), those that have it where the one before has not, or other bounds, or
+        where a stream of it no longer keeps the latest of the same key.
         """
-        found, last = [], None
+        found: list[int] = []
+        last: Bounds | None = None
+        kept: dict[str, tuple[str, ...]] = {}
         for epoch, ruled in epochs:
-            here = self.query_in(name, ruled).bounds if name in self.active(ruled) else None
-            if here is not None and here != last:
+            if name not in self.active(ruled):
+                last = None
+                continue
+            query = self.query_in(name, ruled)
+            latest = self.scenario.latest(ruled * self.scenario.every)
+            keys = {r.stream: latest.get(r.stream, ()) for r in query.relations}
+            forgotten = any(kept.get(s) and kept[s] != key for s, key in keys.items())
+            if query.bounds != last or forgotten:
                 found.append(epoch * self.scenario.every)
-            last = here
+            last, kept = query.bounds, {str(s): key for s, key in keys.items()}
         return found
 
     def active(self, epoch: int) -> list[str]:

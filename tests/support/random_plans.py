@@ -58,6 +58,7 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
             )
             for b in rules.backfill_rules
         ),
+        latest_rules=tuple(replace(r, store=renamed[r.store]) for r in rules.latest_rules),
     )
     made.validate()
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -120,6 +121,7 @@ class Run:
 
 def check_run(oracle: Oracle, run: Run, totals: Mapping[str, Any]) -> Verdict:
     """Hold a run against the oracle; ``totals`` are the report's counts over all streams."""
+    oracle.observe(run.queries, run.activations)
     problems = _totals(oracle, run.scenario, totals)
     results = 0
     for name in run.queries:
@@ -206,6 +208,8 @@ def _visibility(run: Run) -> list[str]:
         for alias, stream in queries[name].members:
             if alias in filtered(queries[name]) or alias not in activation.visible_from:
                 continue
+            if _forgets(run.scenario, stream):
+                continue
             holders = [
                 other
                 for other, span in active.items()
@@ -232,10 +236,16 @@ def _visibility(run: Run) -> list[str]:
     return problems
 
 
+def _forgets(scenario: Scenario, stream: str) -> bool:
+    """Whether the stream ever no longer keeps the latest of some key."""
+    keys = [set(key) for _, key in scenario.streams[stream].latest]
+    return any(one and one != other for one, other in itertools.pairwise(keys))
+
+
 def _keeps_all(scenario: Scenario, name: str, query: OracleQuery) -> bool:
     times = {s.event_time for s in scenario.streams.values() if s.event_time}
     bounded = any(f".{t}" in c for t in times for c in query.where)
-    bounded |= any(scenario.streams[s].ttls for _, s in query.members)
+    bounded |= any(ttl for _, s in query.members for _, ttl in scenario.streams[s].ttls)
     return scenario.queries[name].window is None and not bounded
 
 

@@ -34,6 +34,7 @@ from tests.support.local_replay import LocalReplay
 from tests.support.redis import redis_url
 from tests.support.replay_check import Run, Verdict, check_run, replay_and_check
 from tests.support.scenario_file import read_scenario
+from tests.support.scenario_latest import generate_with_latest
 from tests.support.scenario_rows import LOCAL
 from tests.support.scenario_ttls import generate_with_ttls
 from tests.support.scenarios import Generated, generate
@@ -59,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="at once (replay only)")
     parser.add_argument("--keep", type=Path, help="where to work (default: a temporary folder)")
     parser.add_argument("--all", action="store_true", help="keep what passed as well")
-    parser.add_argument("--ttl", action="store_true", help="with ttls that change")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--ttl", action="store_true", help="with ttls that change")
+    kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -70,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     with ExitStack() as stack:
         make: Make = generate_with_ttls if options.ttl else generate
+        make = generate_with_latest if options.latest else make
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
             url = stack.enter_context(redis_url())

@@ -37,7 +37,8 @@ class StreamEntry:
 
     ``cuts`` has, per batch, the row after its last, where batches are not of one length
     (``anabranch replay`` has no such streams; the local engine does). ``ttls`` are the ttls that it
-    is given, in microseconds (None: none from then on), each before a batch, in order.
+    is given, in microseconds (None: none from then on), each before a batch, in order; ``latest``
+    likewise the keys of which it keeps the latest.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class StreamEntry:
     idle_timeout: int | None = None
     keep_late: bool = False
     ttls: tuple[tuple[int, int | None], ...] = ()
+    latest: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,15 @@ class Scenario:
             said = [ttl for batch, ttl in stream.ttls if self.next_epoch(batch) <= start]
             if said and said[-1] is not None:
                 found[name] = said[-1]
+        return found
+
+    def latest(self, start: int) -> dict[str, tuple[str, ...]]:
+        """Stream -> the key of which it keeps the latest by then, if it has one; sorted."""
+        found = {}
+        for name, stream in self.streams.items():
+            said = [key for batch, key in stream.latest if self.next_epoch(batch) <= start]
+            if said and said[-1]:
+                found[name] = tuple(sorted(said[-1]))
         return found
 
     def span(self, query: str, batches: int) -> tuple[int | None, int | None]:
@@ -143,6 +154,7 @@ def read_scenario(path: Path) -> Scenario:
 
 def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
     lateness = doc.get("lateness", "unbounded")
+    retention = _retention(doc.get("retention"))
     return StreamEntry(
         folder / doc["path"],
         doc.get("event_time"),
@@ -151,15 +163,17 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         tuple(doc["cuts"]) if "cuts" in doc else None,
         micros(doc["idle_timeout"]) if "idle_timeout" in doc else None,
         doc.get("keep_late", False),
-        _ttls(doc.get("retention")),
+        tuple((b, micros(r["ttl"]) if "ttl" in r else None) for b, r in retention),
+        tuple((b, tuple(r.get("latest", ()))) for b, r in retention),
     )
 
 
-def _ttls(doc: Mapping[Any, Any] | None) -> tuple[tuple[int, int | None], ...]:
+def _retention(doc: Mapping[Any, Any] | None) -> list[tuple[int, Mapping[str, Any]]]:
+    """The calls about retention, in order."""
     if doc is None:
-        return ()
-    calls = {0: doc} if "ttl" in doc else doc
-    return tuple((b, None if r is None else micros(r["ttl"])) for b, r in sorted(calls.items()))
+        return []
+    calls = {0: doc} if {"ttl", "latest"} & set(doc) else doc
+    return [(batch, said or {}) for batch, said in sorted(calls.items())]
 
 
 def _query(doc: Mapping[str, Any]) -> QueryEntry:

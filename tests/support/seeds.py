@@ -27,6 +27,12 @@ TTL_MANY = tuple(range(3000, 3300))
 #: With ttls through ``anabranch replay``: several activations of queries with results of each.
 TTL_REPLAYS = (1,)
 
+#: In this process with streams that keep the latest, by default, and in ``make test-full``.
+LATEST_FEW = (4, 5, 10, 13)
+LATEST_MANY = tuple(range(4000, 4300))
+#: The same through ``anabranch replay``.
+LATEST_REPLAYS = (2,)
+
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     """``seeds`` in runs of ``length``.

@@ -10,7 +10,7 @@ from anabranch_runtime.state.coverage import tile
 from anabranch_runtime.state.lifecycle import serves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
@@ -28,14 +28,35 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     answers: dict[str, Access] = {}
     for rule in ruleset.probe_rules:
         # Many queries' rules ask the same of the same stores.
-        asked = (rule.mir, rule.store, _known(rule.key), tuple(rule.fill))
+        asked = (rule.mir, rule.store, known_attributes(rule.key), tuple(rule.fill))
         if asked not in found:
             found[asked] = _access(state, rule, relations)
         answers[rule.out] = found[asked]
     return answers
 
 
-def _known(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
+def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
+    """Stream that keeps the latest -> where its tuples are that may supersede others."""
+    relations = {r.id: r for r in ruleset.relations}
+    since = latest_since(state)
+    return {
+        str(rule.stream): relation_tiles(
+            state,
+            relations[rule.relation],
+            (since[rule.stream], state.next_batch),
+            rule.store,
+            rule.key,
+        )
+        for rule in ruleset.latest_rules
+    }
+
+
+def latest_since(state: State) -> dict[str, int]:
+    """Stream that keeps the latest -> the first batch of the tuples that supersede others."""
+    return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
+
+
+def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
     """The build attributes that a probing tuple knows, with their key types."""
     return frozenset((k.build.attribute, k.type) for k in key)
 
@@ -44,7 +65,9 @@ def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]
     now = state.next_batch
     if not rule.fill:
         relation = relations[RelationId(rule.mir)]
-        return Access(relation_tiles(state, relation, (0, now), rule.store, rule.key))
+        return Access(
+            relation_tiles(state, relation, (0, now), rule.store, known_attributes(rule.key))
+        )
     usable = containers(state, rule.store)
     filled = [relations[step.relation] for step in rule.fill]
     first = max(first_batch(state, relation) for relation in filled)
@@ -54,7 +77,7 @@ def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]
         return Access(tuple(tiles))
     reach = (0, max(high for _, high in gaps))
     fill = tuple(
-        relation_tiles(state, relation, reach, step.store, step.key)
+        relation_tiles(state, relation, reach, step.store, known_attributes(step.key))
         for relation, step in zip(filled, rule.fill, strict=True)
     )
     return Access(tuple(tiles), tuple(gaps), fill)
@@ -65,12 +88,12 @@ def relation_tiles(
     relation: Relation,
     wanted: Interval,
     preferred: str = "",
-    key: Sequence[KeyPart] = (),
+    known: Collection[tuple[str, str]] = (),
 ) -> tuple[Tile, ...]:
     """Cover ``wanted`` with stores of ``relation``: the preferred copy, then copies that the
-    probing tuple can be routed to, then the rest; stricter filters before weaker ones.
+    probing tuple can be routed to, as it knows the values of these attributes in these key types,
+    then the rest; stricter filters before weaker ones.
     """
-    known = _known(key)
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
         name, store = item

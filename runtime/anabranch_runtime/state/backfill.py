@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.model import RelationId
 from anabranch_planner.ruleset import backfill_from_json, backfill_to_json
-from anabranch_runtime.state.access import containers, first_batch, relation_tiles
+from anabranch_runtime.state.access import containers, first_batch, known_attributes, relation_tiles
 from anabranch_runtime.state.coverage import tile
 from anabranch_runtime.state.merging import merge_groups
 from anabranch_runtime.state.segment import Segment
@@ -92,7 +92,9 @@ def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
         gaps=found.gaps,
         sources=cut(found.sources, found.rows)[0],
         fill=tuple(
-            relation_tiles(state, relations[step.relation], reach, step.store, step.key)
+            relation_tiles(
+                state, relations[step.relation], reach, step.store, known_attributes(step.key)
+            )
             for step in rule.steps
         ),
         merges=merge_groups(found.segments),

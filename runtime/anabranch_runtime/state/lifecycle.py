@@ -3,7 +3,8 @@
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
 first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps what it
 has (its interval is closed) until nothing needs it. A query whose time bounds have changed with a
-stream's ttl expires and is activated anew in the same batch.
+stream's ttl expires and is activated anew in the same batch; so is one over a stream that no longer
+keeps the latest of the same key, of which what is stored is dropped: rows are missing in it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     """
     batch = state.next_batch
     documents = rulesets.to_json(ruleset)
-    state = _streams(state, {s["name"]: s for s in documents["streams"]})
+    specs = {s["name"]: s for s in documents["streams"]}
+    forgotten = _forgotten(state, specs)
+    state = _latest(_streams(state, specs, forgotten), ruleset)
     relations = {r.id: r for r in ruleset.relations}
     queries = {
         name: replace(q, expired_batch=batch)
@@ -52,7 +55,9 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         known = queries.get(query.id)
         if known is None or known.expired_batch is not None:
             queries[query.id] = _activate(state, query, relations)
-        elif _same_bounds(known, query, relations, limited):
+        elif _same_bounds(known, query, relations, limited) and not any(
+            relations[r].stream in forgotten for _, _, r in query.members
+        ):
             queries[query.id] = replace(known, retention=query.retention)
             continue
         else:
@@ -108,10 +113,38 @@ def _anew(known: Activation, activation: Activation) -> Activation:
     return replace(activation, results=known.results, earlier=earlier)
 
 
-def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
-    """Take the epoch's stream definitions; one that has changed starts from nothing."""
+def _forgotten(state: State, specs: dict[str, dict[str, Any]]) -> frozenset[str]:
+    """The streams that have kept the latest of a key and no longer do: nobody can tell what would
+    have been kept by another.
+    """
+    return frozenset(
+        name
+        for name, spec in specs.items()
+        if name in state.streams
+        and state.streams[name].latest_since is not None
+        and set(state.streams[name].spec["latest"]) != set(spec["latest"])
+    )
+
+
+def _latest(state: State, ruleset: Ruleset) -> State:
+    """Since when each stream has kept the latest per key."""
+    keep = {r.stream for r in ruleset.latest_rules}
+
+    def since(name: str, stream: StreamState) -> int | None:
+        if name not in keep:
+            return None
+        return state.next_batch if stream.latest_since is None else stream.latest_since
+
+    streams = {n: replace(s, latest_since=since(n, s)) for n, s in state.streams.items()}
+    return replace(state, streams=streams)
+
+
+def _streams(state: State, specs: dict[str, dict[str, Any]], forgotten: frozenset[str]) -> State:
+    """Take the epoch's stream definitions; one that has changed starts from nothing, and of one
+    that is ``forgotten`` nothing stays stored.
+    """
     streams: dict[str, StreamState] = {}
-    changed: set[str] = set()
+    changed: set[str] = set(forgotten)
     for name, spec in specs.items():
         known = state.streams.get(name)
         if known is not None and not known.spec:
@@ -123,7 +156,9 @@ def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
             history = [x for x in known.history if x[1] != known.max_tau]
             history.append((state.next_batch, known.max_tau))
             # Without its oldest entries a bound from later on is given: still an upper bound.
-            streams[name] = replace(known, spec=spec, history=tuple(history[-REMEMBERED_EPOCHS:]))
+            kept = tuple(history[-REMEMBERED_EPOCHS:])
+            since = None if name in forgotten else known.latest_since
+            streams[name] = replace(known, spec=spec, history=kept, latest_since=since)
     stores = {
         name: store for name, store in state.stores.items() if not changed & set(store.streams)
     }
@@ -132,9 +167,11 @@ def _streams(state: State, specs: dict[str, dict[str, Any]]) -> State:
 
 def _definition(spec: dict[str, Any]) -> dict[str, Any]:
     """What makes a stream another one if it changes: not how its silence and its late tuples are
-    dealt with, nor how long its tuples are of use.
+    dealt with, nor which of its tuples are of use for how long.
     """
-    return {k: v for k, v in spec.items() if k not in ("idle_timeout", "keep_late", "ttl")}
+    return {
+        k: v for k, v in spec.items() if k not in ("idle_timeout", "keep_late", "ttl", "latest")
+    }
 
 
 def _stores(

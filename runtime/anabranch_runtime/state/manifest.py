@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
-#: up to version 3 a query had one activation.
-KIND = Kind("manifest", "state", 4, sealed=3)
+#: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key.
+KIND = Kind("manifest", "state", 5, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 
@@ -94,8 +94,10 @@ class StreamState:
             with one maximum the newest.
         active_at: the clock's reading (``State.clock``) of the last batch that brought a tuple.
         floor: what the watermark has been raised to while the stream was idle.
+        latest_since: the first of the batches, without a gap up to now, in which queries read the
+            stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
 
-    The last two are absent from manifests of earlier releases.
+    The last three are absent from manifests of earlier releases.
     """
 
     spec: dict[str, Any]
@@ -107,6 +109,7 @@ class StreamState:
     invalid: int = 0
     active_at: int | None = None
     floor: int | None = None
+    latest_since: int | None = None
 
     def watermark(self) -> int | None:
         """Greatest event time seen less the lateness, or what idleness has raised it to; None

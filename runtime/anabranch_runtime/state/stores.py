@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.state.segment import SIGMA, TAU, IndexKey, PackWriter, SegmentReader
+from anabranch_runtime.state.segment import (
+    OFFSET_BITS,
+    SIGMA,
+    TAU,
+    IndexKey,
+    PackWriter,
+    SegmentReader,
+)
 from anabranch_runtime.task.failures import EVALUATION
+from anabranch_runtime.vectors.arrays import fixed
 from anabranch_runtime.vectors.index import build_index, merge_indexes
 from anabranch_runtime.vectors.keys import KeyVector, key_vector, partition_of
+from anabranch_runtime.vectors.latest import superseded
 from anabranch_runtime.vectors.table import BatchTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 
     #: The columns of an index, as a segment has them.
     ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
+    Bools = NDArray[np.bool_]
     KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
     #: Key vectors already computed for a table: (attributes, types) -> vector.
     KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
@@ -85,10 +95,24 @@ def insert(
 
 
 def merge(
-    writer: PackWriter, layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader]
+    writer: PackWriter,
+    layout: Layout,
+    spec: StoreSpec,
+    readers: Sequence[SegmentReader],
+    since: Mapping[str, int],
 ) -> None:
-    """Write one segment that holds the rows of all ``readers`` (one store, one partition)."""
+    """Write one segment that holds the rows of all ``readers`` (one store, one partition), less
+    those of which others say that they are not the latest of their key.
+
+    Args:
+        since: stream -> the first batch of the tuples that supersede others, for streams that
+            keep the latest.
+    """
     store = layout.stores[spec.id]
+    gone = _superseded(layout, spec, readers, since)
+    if gone is not None and gone.any():
+        _write_rest(writer, layout, spec, readers, gone)
+        return
 
     def columns_of(index: IndexSpec) -> ColumnsOf:
         def columns(reader: SegmentReader) -> list[pa.Array]:
@@ -138,6 +162,68 @@ def merge_segments(
         members=members,
         indexes=merged,
         level=1 + max(r.segment.level for r in readers),
+    )
+
+
+def _superseded(
+    layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
+) -> Bools | None:
+    """The rows with a tuple that is not the latest of its key among these rows; None: none are.
+
+    That rows elsewhere supersede more is found out when these are merged with them.
+    """
+    store = layout.stores[spec.id]
+    gone: Bools | None = None
+    for member, relation in zip(spec.members, spec.relations, strict=True):
+        stream = layout.streams[layout.relations[relation].stream]
+        first = since.get(stream.name)
+        if first is None:
+            continue
+
+        def column(name: str) -> pa.Array:
+            return pa.concat_arrays([r.column(name) for r in readers])
+
+        suffix = "" if store.is_base else f":{member}"
+        tau, sigma = (fixed(column(n + suffix), np.int64) for n in (TAU, SIGMA))
+        keys = [column(store.column(member, c)) for c in stream.latest]
+        found = superseded(keys, tau, by=sigma >> OFFSET_BITS >= first)
+        gone = found if gone is None else gone | found
+    return gone
+
+
+def _write_rest(
+    writer: PackWriter,
+    layout: Layout,
+    spec: StoreSpec,
+    readers: Sequence[SegmentReader],
+    gone: Bools,
+) -> None:
+    """Write one segment of the rows of ``readers`` that are not ``gone``; of one at least, as a
+    segment has rows.
+
+    What has become much less than its parts stays on their level: it is as large as one of them.
+    """
+    store = layout.stores[spec.id]
+    kept = np.flatnonzero(~gone)
+    kept = kept if len(kept) else np.zeros(1, np.int64)
+    rows = pa.concat_batches([r.batch for r in readers]).take(pa.array(kept))
+    table = BatchTable(rows)
+    indexes = []
+    for index in spec.indexes:
+        try:
+            columns = [layout.stored(store, table, rows.num_rows, ref) for ref, _ in index.parts]
+            keys = key_vector(columns, [kind for _, kind in index.parts])
+        except EVALUATION:
+            continue
+        indexes.append((index_key(store, index), build_index(keys)))
+    grown = 2 * len(kept) >= len(gone)
+    writer.add(
+        rows,
+        store=spec.id,
+        partition=readers[0].segment.partition,
+        members=() if store.is_base else spec.members,
+        indexes=indexes,
+        level=max(r.segment.level for r in readers) + grown,
     )
 
 

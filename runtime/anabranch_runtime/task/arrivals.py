@@ -3,7 +3,8 @@
 Blocks are Arrow record batches of one stream. A tuple whose event time is NULL
 is invalid, one whose event time lies below its stream's watermark at the start of the batch is
 late: both are counted and set aside (and kept, where the stream asks for it), neither is stored
-nor probed (``semantics.md``, promise 5). The rest gets its sigma and goes to every relation whose
+nor probed (``semantics.md``, promise 5). Of a stream that keeps the latest per key, what a block
+has superseded itself goes no further. The rest gets its sigma and goes to every relation whose
 filter it passes. A filter that fails concerns its relation, which gets no table then.
 """
 
@@ -20,7 +21,9 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.failures import EVALUATION
+from anabranch_runtime.vectors.arrays import fixed
 from anabranch_runtime.vectors.expressions import filter_mask
+from anabranch_runtime.vectors.latest import superseded
 from anabranch_runtime.vectors.table import BatchTable
 
 if TYPE_CHECKING:
@@ -174,6 +177,12 @@ def _admit(
     admitted = pa.RecordBatch.from_arrays(columns, names=names)
     if kept is not None and not kept.all():
         admitted = admitted.take(pa.array(np.flatnonzero(kept)))
+    if spec.latest and admitted.num_rows:
+        # Of no use to anybody from this batch on, which is soon enough to leave them out at once.
+        keys = [admitted.column(c) for c in spec.latest]
+        gone = superseded(keys, fixed(admitted.column(TAU), np.int64))
+        if gone.any():
+            admitted = admitted.take(pa.array(np.flatnonzero(~gone)))
     return admitted if admitted.num_rows else None
 
 

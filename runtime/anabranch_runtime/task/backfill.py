@@ -62,7 +62,8 @@ def fill_slice(
         readers = [open_segment(root, s) for s in work.merges[number].segments]
         for reader in readers:
             reader.verify()
-        merge(writer, layout, spec, readers)
+        # What has been superseded among them goes when the store is merged.
+        merge(writer, layout, spec, readers, since={})
     return merged
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from anabranch_runtime.state.segment import PackWriter, read_segment
 from anabranch_runtime.state.stores import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.state.segment import Merge, Segment, SegmentReader
@@ -33,16 +33,19 @@ class Compaction:
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
         layout: the epoch's, which says what indexes the segment gets.
+        since: stream -> the first batch of the tuples that supersede others of their key, for
+            streams that keep the latest.
     """
 
     root: str
     pack: str
     merge: Merge
     layout: Layout
+    since: Mapping[str, int] = field(default_factory=dict)
 
 
 def compact(work: Compaction) -> Segment:
-    """Do it; the result holds the rows of its parts and may take their place.
+    """Do it; the result holds the rows of its parts that are of use and may take their place.
 
     Raises:
         StateError: a part is damaged, or no longer there.
@@ -52,7 +55,7 @@ def compact(work: Compaction) -> Segment:
         Path(work.root),
         work.pack,
         work.merge,
-        lambda writer, parts: merge(writer, work.layout, spec, parts),
+        lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
     )
 
 

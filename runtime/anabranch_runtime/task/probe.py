@@ -76,12 +76,14 @@ class Target:
         key: the attributes that must be equal.
         members: the labels that a row of it fills.
         inclusive: those of them that may be the start tuple itself.
+        whenever: a row counts whenever it arrived, be it after the start tuple.
     """
 
     name: str
     key: Sequence[KeyPart]
     members: Sequence[Label]
     inclusive: Sequence[Label]
+    whenever: bool = False
 
 
 @dataclass(slots=True)
@@ -181,7 +183,7 @@ class Prober:
         Raises:
             TooManyPairs: there are more.
         """
-        lookup = _Lookup(self, partial, target, bounds)
+        lookup = Lookup(self, partial, target, bounds)
         found: list[tuple[I32, RowSet]] = []
         left = most
         for tile in tiles:
@@ -236,7 +238,7 @@ class _Keys:
         return found
 
 
-class _Lookup:
+class Lookup:
     """One probe of one partial result."""
 
     __slots__ = ("_arrived", "_keys", "_ranges", "_target", "partial", "prober")
@@ -316,7 +318,7 @@ class _Lookup:
         its newest member: see ``_afterwards``).
         """
         found: list[Constraint] = []
-        if group.any_current:
+        if group.any_current and not self._target.whenever:
             for label, member in zip(self._target.members, store.members, strict=True):
                 name = SIGMA if store.is_base else f"{SIGMA}:{member}"
                 columns = group.columns(name, current=True)

@@ -35,6 +35,7 @@ from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import fill_slice
 from anabranch_runtime.task.failures import EVALUATION, FailureNote, Failures
 from anabranch_runtime.task.groups import LiveSegments
+from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.partial import Partial, RowSet, Tables, concat_partials
@@ -147,6 +148,7 @@ class _Task:
         self.memory = PrivateMemory()
         self.prober = Prober(self.layout, self.live, context.batch, self.budget.pairs)
         self.pieces = Pieces(self.prober)
+        self.latest = Latest(self.prober, context.latest)
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
@@ -338,10 +340,11 @@ class _Task:
     def _emit(self, partial: Partial, rule: OutputRule) -> None:
         partial = check(self.layout, partial, rule.bounds, ())
         partial = partial.where(self._visible(rule.query, partial))
+        query = self.layout.queries[rule.query]
+        partial = self.latest.current(partial, [label for _, label, _ in query.members])
         partial = check(self.layout, partial, (), rule.residuals)
         if not partial.length:
             return
-        query = self.layout.queries[rule.query]
         self.report.results[query.id] = self.report.results.get(query.id, 0) + partial.length
         if query.sink.kind is SinkKind.COUNT:
             return

@@ -211,7 +211,7 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
 def _assumed(
     streams: Mapping[str, StreamRecord], retention: Mapping[str, RetentionIn | None]
 ) -> dict[str, StreamRecord]:
-    """The streams with the ttls that are to be assumed."""
+    """The streams with the retention that is to be assumed."""
     found = dict(streams)
     for name, one in retention.items():
         if name not in streams:
@@ -221,13 +221,16 @@ def _assumed(
                 field=f"retention.{name}",
                 remedy="GET /v1/streams lists them",
             )
-        ttl = None if one is None else read_duration(one.ttl, f"retention.{name}.ttl")
-        found[name] = streams[name].model_copy(update={"ttl": ttl})
+        text = None if one is None else one.ttl
+        ttl = None if text is None else read_duration(text, f"retention.{name}.ttl")
+        latest = () if one is None else tuple(one.latest or ())
+        found[name] = streams[name].model_copy(update={"ttl": ttl, "latest": latest})
         try:
             found[name].to_stream()
         except PlannerError as cause:
+            part = (cause.field or "retention").rpartition(".")[2]
             raise InvalidInput(
-                cause.code, cause.message, field=f"retention.{name}.ttl", remedy=cause.remedy
+                cause.code, cause.message, field=f"retention.{name}.{part}", remedy=cause.remedy
             ) from None
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
@@ -91,7 +92,8 @@ async def get_stream(name: str, ctx: Ctx) -> StreamOut:
 async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
     """Change how a stream's silence and its late tuples are dealt with, or how long its tuples are
     of use, from the next planned epoch on, and what happens where its input was lost, at once.
-    Nothing that is stored is lost by it, unless a shorter ttl makes it useless.
+    Nothing that is stored is lost by a ttl, unless a shorter one makes it useless. A stream that no
+    longer keeps the latest of the same key starts anew for the queries that read it.
     """
     changes: dict[str, object] = {}
     if "idle_timeout" in body.model_fields_set:
@@ -99,7 +101,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
     if body.keep_late is not None:
         changes["keep_late"] = body.keep_late
     if "retention" in body.model_fields_set:
-        changes["ttl"] = _ttl(body.retention)
+        changes |= _retention(body.retention)
 
     def change(record: StreamRecord) -> StreamRecord:
         changed = record.model_copy(update=changes)
@@ -114,7 +116,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         changed.to_stream()
         return changed
 
-    if "ttl" in changes:
+    if changes.keys() & {"ttl", "latest"}:
         activations, now = await ctx.store.activations(), ctx.clock()
 
         async def follow(
@@ -207,7 +209,7 @@ def read_stream(body: StreamIn) -> StreamRecord:
         lateness=_lateness(body),
         idle_timeout=_idle_timeout(body.idle_timeout),
         keep_late=body.keep_late,
-        ttl=_ttl(body.retention),
+        **_retention(body.retention),
         source=SourceRecord(**body.source.model_dump()),
     )
     record.to_stream()
@@ -246,14 +248,23 @@ def _idle_timeout(text: str | None) -> int | None:
     return micros
 
 
-def _ttl(retention: RetentionIn | None) -> int | None:
-    return None if retention is None else read_duration(retention.ttl, "retention.ttl")
+def _retention(retention: RetentionIn | None) -> dict[str, Any]:
+    """What a request says of ``ttl`` and ``latest``: of both where it says that there is none."""
+    if retention is None:
+        return {"ttl": None, "latest": ()}
+    found: dict[str, Any] = {}
+    if "ttl" in retention.model_fields_set:
+        ttl = retention.ttl
+        found["ttl"] = None if ttl is None else read_duration(ttl, "retention.ttl")
+    if "latest" in retention.model_fields_set:
+        found["latest"] = tuple(retention.latest or ())
+    return found
 
 
 def _replanned(
     name: str, queries: list[QueryRecord], streams: Mapping[str, Stream]
 ) -> list[QueryRecord]:
-    """What queries over stream ``name`` mean now that its ttl is another.
+    """What queries over stream ``name`` mean now that its retention is another.
 
     Raises:
         Conflict: some could not be planned any more.

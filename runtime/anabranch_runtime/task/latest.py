@@ -1,0 +1,97 @@
+"""Streams that keep the latest per key: which tuples of a partial result have been superseded.
+
+A tuple is superseded once another of its stream has arrived that has its key and a greater event
+time, in whatever order they came (``semantics.md``, "Latest per key"). Whoever supersedes may fail
+a query's conditions or be out of its sight, so results are looked at when they are complete, and
+asked against all that the stream has stored since it keeps the latest, this batch included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.model import AttrRef, Label
+from anabranch_planner.ruleset import KeyPart, TimeBound
+from anabranch_runtime.state.segment import TAU
+from anabranch_runtime.task.probe import Lookup, Target
+from anabranch_runtime.vectors.matching import ANY, TooManyPairs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.ruleset import LatestRule
+    from anabranch_runtime.state.coverage import Tile
+    from anabranch_runtime.task.partial import Partial
+    from anabranch_runtime.task.probe import Prober
+
+    Bools = NDArray[np.bool_]
+
+_LATER = Label("later")
+
+
+@dataclass(slots=True)
+class Latest:
+    """Looks for later tuples.
+
+    Attributes:
+        tiles: stream -> where they are (``BatchContext.latest``).
+    """
+
+    prober: Prober
+    tiles: Mapping[str, Sequence[Tile]]
+    _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
+
+    def current(self, partial: Partial, labels: Sequence[Label]) -> Partial:
+        """``partial`` less the results of which a tuple has been superseded."""
+        for label in labels:
+            found = self._target(label)
+            if found is not None and partial.length:
+                partial = partial.where(~self._superseded(partial, label, *found))
+        return partial
+
+    def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
+        """Whom to ask about tuples of ``label``; None: they are of use however old they are."""
+        if label not in self._targets:
+            layout = self.prober.layout
+            stream = layout.relations[layout.relation_of[label]].stream
+            rule = next((r for r in layout.ruleset.latest_rules if r.stream == stream), None)
+            self._targets[label] = None if rule is None else (rule, _target(rule, label))
+        return self._targets[label]
+
+    def _superseded(
+        self, partial: Partial, label: Label, rule: LatestRule, target: Target
+    ) -> Bools:
+        # Each tuple once: it may be in many results.
+        _, first, back = np.unique(partial.sigma(label), return_index=True, return_inverse=True)
+        tuples = partial.take(first.astype(np.int32))
+        gone: Bools = self._has_later(tuples, label, rule, target)[back]
+        return gone
+
+    def _has_later(self, tuples: Partial, label: Label, rule: LatestRule, target: Target) -> Bools:
+        most = self.prober.most if tuples.length > 1 else ANY
+        found = np.zeros(tuples.length, np.bool_)
+        try:
+            lookup = Lookup(self.prober, tuples, target, (TimeBound(_LATER, label, -1),))
+            for tile in self.tiles[rule.stream]:
+                for group, probes in lookup.routed(tile):
+                    pairs = lookup.match(tile, group, probes, None, most)
+                    if pairs is not None:
+                        positions, rows = pairs
+                        later = rows.int64(TAU) > tuples.tau(label)[positions]
+                        found[positions[later]] = True
+        except TooManyPairs:
+            middle = tuples.length // 2
+            halves = (tuples.cut(0, middle), tuples.cut(middle, tuples.length))
+            return np.concatenate([self._has_later(h, label, rule, target) for h in halves])
+        return found
+
+
+def _target(rule: LatestRule, label: Label) -> Target:
+    stored = Label(rule.relation)
+    key = [KeyPart(AttrRef(label, c), AttrRef(stored, c), kind) for c, kind in rule.key]
+    return Target(rule.relation, key, (_LATER,), (), whenever=True)
