@@ -19,7 +19,14 @@ from anabranch_runtime.state.segment import SIGMA, TAU
 from anabranch_runtime.task.partial import RowSet, Tables, narrow
 from anabranch_runtime.vectors.counting import pairs_of, runs
 from anabranch_runtime.vectors.keys import key_vector, values_equal
-from anabranch_runtime.vectors.matching import Constraint, described, in_order, match
+from anabranch_runtime.vectors.matching import (
+    ANY,
+    Constraint,
+    TooManyPairs,
+    described,
+    in_order,
+    match,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.partial import Table
     from anabranch_runtime.vectors.index import HashIndex
     from anabranch_runtime.vectors.keys import KeyVector
+    from anabranch_runtime.vectors.matching import Matches, Probes
 
 LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -53,7 +61,6 @@ class View:
         self._runs = tuple(runs)
         self._tables = Tables([r.table for r in runs])
         self._indexes = described([r.index for r in runs])
-        self._unique = all(r.index.unique for r in runs)
         self._sigma = np.array([r.sigma for r in runs], np.int64).reshape(-1, 2)
         taus = [(LEAST, GREATEST) if r.tau is None else r.tau for r in runs]
         self._tau = np.array(taus, np.int64).reshape(-1, 2)
@@ -70,15 +77,7 @@ class View:
         whole = len(near) == len(self._runs)
         indexes = self._indexes if whole else self._indexes[near]
         constraints = self._constraints(near, bounds, len(vector))
-        if len(probes) == 1 or (self._unique and len(probes) * len(near) <= most):
-            pieces = [probes]
-        else:
-            counts = pairs_of(probes.hashes, indexes)
-            hit = counts > 0
-            probes, counts = probes.where(hit), counts[hit]
-            pieces = [probes.cut(first, end) for first, end in runs(counts, most)]
-        for piece in pieces:
-            found = match(piece, indexes, constraints)
+        for found in _in_pieces(probes, indexes, constraints, most):
             if not len(found.positions):
                 continue
             which: NDArray[np.integer[Any]] | None = None
@@ -114,6 +113,26 @@ class View:
             high = np.full(length, GREATEST) if bounds.high is None else bounds.high
             found.append(Constraint(self._tables.places(TAU).first[near], low, high))
         return found
+
+
+def _in_pieces(
+    probes: Probes, indexes: Ints, constraints: Sequence[Constraint], most: int
+) -> Iterator[Matches]:
+    """All matches, about ``most`` pairs at a time.
+
+    As a rule there are fewer. So pairs are counted before they are made only where it has turned
+    out that there are more.
+    """
+    try:
+        found = match(probes, indexes, constraints, most=ANY if len(probes) == 1 else most)
+    except TooManyPairs:
+        counts = pairs_of(probes.hashes, indexes)
+        hit = counts > 0
+        probes, counts = probes.where(hit), counts[hit]
+        for first, end in runs(counts, most):
+            yield match(probes.cut(first, end), indexes, constraints)
+    else:
+        yield found
 
 
 def present_at(vector: KeyVector) -> Ints | None:

@@ -23,7 +23,9 @@ from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.operators.binary_tree import BinaryTree
 from anabranch_runtime.operators.multi_join import MultiJoin
+from anabranch_runtime.task.memory import PrivateMemory
 from anabranch_runtime.vectors import kernels
+from tests.benchmarks.session import WrongResultError
 from tests.benchmarks.state import tpcds
 from tests.support.cgroups import UNAVAILABLE, memory_group
 
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
 
 #: Bytes that no run reaches.
 AMPLE = 1 << 40
+#: For pages of programs and libraries, which are charged to who reads them first, in bytes.
+PROGRAMS = 16 << 20
 _SAID = "--run"
-#: The most anonymous memory that this process has been seen to take, in bytes.
-_MOST = [0]
+_MEMORY = PrivateMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,24 @@ class Outcome:
         return self.points[-1][0] if self.points else 0.0
 
 
-def run(wanted: Run) -> Outcome:
+def run(wanted: Run, expected: int | None = None) -> Outcome:
     """Do it.
 
+    Args:
+        wanted: what to run.
+        expected: results that it must have, if it comes to its end; None: any number.
+
     Raises:
+        WrongResultError: it has others.
         RuntimeError: the process failed, or there can be no cap on its memory.
     """
+    found = _run_process(wanted)
+    if expected is not None and found.ended == "done" and found.results != expected:
+        raise WrongResultError(f"{wanted.kind}: {found.results} results, DuckDB has {expected}")
+    return found
+
+
+def _run_process(wanted: Run) -> Outcome:
     text = json.dumps(asdict(wanted), default=str)
     command = [sys.executable, "-m", "tests.benchmarks.state.worker", _SAID, text]
     environment = {
@@ -152,7 +167,7 @@ def _work(wanted: Run) -> None:
         told = _run(wanted, operator)
     except StateError as error:
         ended = error.code
-    _say({"ended": ended, "anonymous": _MOST[0], **told})
+    _say({"ended": ended, "anonymous": _MEMORY.peak, **told})
 
 
 def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
@@ -181,13 +196,7 @@ def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
 def _taken(rows: pa.RecordBatch) -> None:
     """Results are made, with all their columns, and thrown away. Then most memory is in use."""
     assert rows.num_columns
-    _MOST[0] = max(_MOST[0], anonymous())
-
-
-def anonymous() -> int:
-    """Bytes of this process's memory that are no pages of files."""
-    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
+    _MEMORY.look()
 
 
 def _say(line: dict[str, Any]) -> None:
