@@ -20,6 +20,7 @@ from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.plan import Optimizer
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
+from tests.benchmarks.command import Benchmark, quantile
 from tests.benchmarks.engine import Engine
 from tests.benchmarks.kinds import Kind, KindMeter
 from tests.benchmarks.profiled import blocks_of, planner_stream, recorded
@@ -35,7 +36,7 @@ from tests.benchmarks.runtime import (
     state_size,
     workload,
 )
-from tests.benchmarks.runtime.command import Benchmark, quantile, run
+from tests.benchmarks.runtime.command import run
 from tests.benchmarks.runtime.newest import newest, runs_of
 from tests.benchmarks.runtime.pacing import Latency, Pacer
 from tests.benchmarks.session import BatchLog

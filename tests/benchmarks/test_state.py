@@ -82,7 +82,7 @@ def test_experiments_over_tpcds(tmp_path: Path, capsys: pytest.CaptureFixture[st
     common = ["--json", "--scale", "0.001", "--batch", "600", "--cache", str(tmp_path / "cache")]
     for part, more in (
         (caps, ["--shares", "4"]),
-        (budgets, ["--shares", "99", "--trees", "2"]),
+        (budgets, ["--shares", "99", "--finalists", "2"]),
         (sensitivity, ["--batches", "600", "2000", "--caches", "99"]),
     ):
         assert part.main([*common, *more]) == 0

@@ -20,10 +20,12 @@ from tests.benchmarks.runtime import (
     sharing,
     state_size,
 )
-from tests.benchmarks.runtime.command import Benchmark, run
+from tests.benchmarks.runtime.command import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tests.benchmarks.command import Benchmark
 
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK

@@ -35,10 +35,11 @@ from anabranch_client.types import spark_type
 from anabranch_planner import ruleset as rulesets
 from anabranch_planner.exchange import Keys
 from tests.benchmarks.charts import Line, lines
+from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
-from tests.benchmarks.runtime.command import Benchmark, made, master, quantile, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.runtime.pacing import Latency, Pacer
 from tests.benchmarks.session import Session, session
 

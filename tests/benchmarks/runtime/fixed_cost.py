@@ -24,11 +24,12 @@ import redis
 from anabranch_client.processes import session as processes_of
 from anabranch_client.processes import signal_all, spawn
 from anabranch_planner.exchange import Keys
+from tests.benchmarks.command import Benchmark, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
 from tests.benchmarks.runtime import workload
-from tests.benchmarks.runtime.command import Benchmark, master, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.session import PATIENCE, Session, session
 
 if TYPE_CHECKING:

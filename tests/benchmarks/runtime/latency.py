@@ -11,11 +11,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from anabranch_client import tpch
+from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
 from tests.benchmarks.kinds import KindMeter
-from tests.benchmarks.runtime.command import Benchmark, made, master, quantile, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.runtime.pacing import Pacer
 from tests.benchmarks.session import session
 

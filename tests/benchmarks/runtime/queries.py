@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.inspection import describe
+from tests.benchmarks.command import Benchmark, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
 from tests.benchmarks.kinds import KindMeter
 from tests.benchmarks.runtime import workload
-from tests.benchmarks.runtime.command import Benchmark, master, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.session import session
 from tests.benchmarks.system_run import SAMPLING, Configuration, SystemRun, run_system
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.charts import Line, Row, grouped, lines
 from tests.benchmarks.figures import ROOT, tell
-from tests.benchmarks.provenance import provenance
 from tests.benchmarks.runtime import adaptation, pacing
 from tests.benchmarks.runtime.__main__ import BENCHMARKS
 from tests.benchmarks.runtime.newest import newest, runs_of
 from tests.benchmarks.runtime.targets import targets
+from tests.benchmarks.sections import section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,22 +75,16 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
         if benchmark.name not in found:
             continue
         entry = found[benchmark.name]
-        about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
-        parts += [f"## {_HEADINGS[benchmark.name]}\n", _markdown(about)]
-        if benchmark.name == "latency":
-            parts.append(_markdown(inspect.getdoc(pacing) or ""))
-        parts += map(provenance, runs_of(entry))
-        for name, chart in _charts(benchmark.name, entry).items():
-            (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
-            parts.append(f"![{name}](benchmarks/{name}.svg)\n")
-        for grid in benchmark.tables(entry):
-            parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
+        parts += section(
+            docs,
+            _HEADINGS[benchmark.name],
+            benchmark,
+            entry,
+            _charts(benchmark.name, entry),
+            notes=[inspect.getdoc(pacing) or ""] if benchmark.name == "latency" else (),
+            runs=runs_of(entry),
+        )
     (docs / "benchmarks-runtime.md").write_text("\n".join(parts), encoding="utf-8")
-
-
-def _markdown(about: str) -> str:
-    """A module's docstring without what only readers of the code need."""
-    return about.replace("``", "`").replace(":mod:`", "`") + "\n"
 
 
 def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:

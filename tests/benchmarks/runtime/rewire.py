@@ -23,10 +23,11 @@ import redis
 
 from anabranch_client import tpch
 from anabranch_planner.exchange import Keys
+from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
-from tests.benchmarks.runtime.command import Benchmark, made, master, quantile, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.session import Session, session
 
 if TYPE_CHECKING:

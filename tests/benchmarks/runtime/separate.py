@@ -14,10 +14,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from anabranch_client import tpch
+from tests.benchmarks.command import Benchmark, made, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
-from tests.benchmarks.runtime.command import Benchmark, made, run, spread
+from tests.benchmarks.runtime.command import run
 from tests.benchmarks.runtime.sharing import WORKLOADS, run_once
 from tests.benchmarks.session import WrongResultError
 from tests.benchmarks.system_run import Configuration, SystemRun

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_client import tpch
 from anabranch_planner.plan import Optimizer
+from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
-from tests.benchmarks.runtime.command import Benchmark, made, master, quantile, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.session import WrongResultError
 from tests.benchmarks.system_run import Configuration, SystemRun, run_system
 

@@ -30,11 +30,12 @@ from anabranch_client.types import spark_type
 from anabranch_planner.model import Stream, StreamName
 from anabranch_planner.types import parse_type
 from anabranch_runtime.sources.blocks import Block
+from tests.benchmarks.command import Benchmark, made, spread
 from tests.benchmarks.engine import Engine
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.grids import spread as shown
-from tests.benchmarks.runtime.command import Benchmark, made, master, run, spread
+from tests.benchmarks.runtime.command import master, run
 from tests.benchmarks.session import Session, WrongResultError, session
 from tests.support.redis import redis_url
 

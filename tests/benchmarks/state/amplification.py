@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from anabranch_runtime.backends.lsm import LsmBackend
 from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
+from tests.benchmarks.command import Benchmark, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
-from tests.benchmarks.runtime.command import quantile, spread
-from tests.benchmarks.state.command import Part, mebi, run
+from tests.benchmarks.state.command import mebi, run
 from tests.benchmarks.state.operations import SPEC
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     return [Grid("amplification of lsm", head, rows)]
 
 
-PART = Part("amplification", "space and write amplification", _options, _measure, tables)
+PART = Benchmark("amplification", "space and write amplification", _options, _measure, tables)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.command import Benchmark
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.session import WrongResultError
 from tests.benchmarks.state import tpcds
-from tests.benchmarks.state.command import Part, mebi, run, tpcds_options
+from tests.benchmarks.state.command import mebi, run, tpcds_options
 from tests.benchmarks.state.worker import PROGRAMS, Run, base
 from tests.benchmarks.state.worker import run as run_worker
 from tests.support.cgroups import UNAVAILABLE, memory_group
@@ -104,7 +105,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     return [Grid(title, head, rows, texts=2)]
 
 
-PART = Part("caps", "complete results under memory caps", _options, _measure, tables)
+PART = Benchmark("caps", "complete results under memory caps", _options, _measure, tables)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

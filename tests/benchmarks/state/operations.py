@@ -34,10 +34,10 @@ from anabranch_runtime.backends.interface import BackendKind, TableSpec
 from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from anabranch_runtime.vectors import kernels
+from tests.benchmarks.command import Benchmark, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
-from tests.benchmarks.runtime.command import spread
-from tests.benchmarks.state.command import Part, run
+from tests.benchmarks.state.command import run
 from tests.support.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 WHATS = ("insert", "hit", "miss", "expire")
-PART = Part("operations", "what operations on state cost", _options, _measure, tables)
+PART = Benchmark("operations", "what operations on state cost", _options, _measure, tables)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.charts import Line, lines
 from tests.benchmarks.figures import ROOT, tell
-from tests.benchmarks.provenance import provenance
+from tests.benchmarks.sections import section
 from tests.benchmarks.state import amplification, budgets, caps, operations, sensitivity
 
 if TYPE_CHECKING:
@@ -65,15 +64,7 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
         entry = found.get(part.name)
         if entry is None:
             continue
-        about = inspect.getdoc(inspect.getmodule(part.measure)) or ""
-        parts += [f"## {heading}\n", about.replace("``", "`") + "\n", provenance(entry)]
-        if "skipped" in entry:
-            parts.append(f"Not measured in full: {entry['skipped']}.\n")
-        for name, chart in charts(part.name, entry).items():
-            (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
-            parts.append(f"![{name}](benchmarks/{name}.svg)\n")
-        for grid in part.tables(entry):
-            parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
+        parts += section(docs, heading, part, entry, charts(part.name, entry))
     (docs / "benchmarks-state.md").write_text("\n".join(parts), encoding="utf-8")
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.command import Benchmark
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
 from tests.benchmarks.state import tpcds
-from tests.benchmarks.state.command import Part, mebi, run, tpcds_options
+from tests.benchmarks.state.command import mebi, run, tpcds_options
 from tests.benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
 from tests.benchmarks.state.worker import run as run_worker
 
@@ -89,7 +90,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     ]
 
 
-PART = Part("sensitivity", "batch and cache sizes", _options, _measure, tables)
+PART = Benchmark("sensitivity", "batch and cache sizes", _options, _measure, tables)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
