@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.layout import Layout, layouts
 from anabranch_runtime.state.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.state.segment import Merge
@@ -86,9 +87,8 @@ class Compactor:
         are deleted.
         """
         named = {s.path for store in state.stores.values() for s in store.segments}
-        for _, outcome in self._done[: self._seen]:
-            if not isinstance(outcome, StateError) and outcome.path not in named:
-                (self.root / outcome.path).unlink(missing_ok=True)
+        written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
+        durable(self.root).discard(path for path in written if path not in named)
         del self._done[: self._seen]
         self._seen = 0
 
@@ -143,7 +143,9 @@ class Compactor:
                 return
             started = time.perf_counter()
             try:
-                segment = self.work(Compaction(str(self.root), merged_pack(), merge, layout))
+                objects = durable(self.root).uri
+                work = Compaction(str(self.root), merged_pack(), merge, layout, objects)
+                segment = self.work(work)
             except StateError as error:
                 self._done.append((merge, error))
             except Exception as error:

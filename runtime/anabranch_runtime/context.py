@@ -51,6 +51,7 @@ class BatchContext:
         backfill: background work on an MIR's past, if there is any.
         bounds: what has been measured so far, as far as tasks need to know it.
         memory_limit: bytes of private memory that the workers of a host may take together.
+        objects: the object store behind the state directory, if there is one.
     """
 
     batch: int
@@ -72,6 +73,7 @@ class BatchContext:
     failed: frozenset[str] = frozenset()
     backfill: Slice | None = None
     memory_limit: int | None = None
+    objects: str | None = None
 
 
 def exchange_directory(context: BatchContext) -> Path:

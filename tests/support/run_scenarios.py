@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import structlog
@@ -60,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="where to work (default: a temporary folder)")
     parser.add_argument("--all", action="store_true", help="keep what passed as well")
     parser.add_argument("--ttl", action="store_true", help="with ttls that change")
+    parser.add_argument(
+        "--objects", action="store_true", help="state in an object store, machines lost (local)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -73,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
             url = stack.enter_context(redis_url())
-            engine = partial(local, url=url, make=make)
+            engine = partial(local, url=url, make=make, remote=options.objects)
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
             engine = partial(spark, url=url, session=start_spark(), make=make)
@@ -124,11 +128,13 @@ def replay(seed: int, folder: Path, make: Make = generate) -> tuple[Verdict, Cou
     return verdict, Counter(features(scenario))
 
 
-def local(seed: int, folder: Path, url: str, make: Make = generate) -> tuple[Verdict, Counter[str]]:
-    """A seed in this process, by the script of the same seed."""
+def local(
+    seed: int, folder: Path, url: str, make: Make = generate, *, remote: bool = False
+) -> tuple[Verdict, Counter[str]]:
+    """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`."""
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
-    return run_local(generated, draw(seed, batches), url)
+    return run_local(generated, draw(seed, batches), url, remote=remote)
 
 
 def spark(
@@ -140,9 +146,18 @@ def spark(
     return _checked(generated, SparkReplay(generated.path, folder / "out", url, session, script))
 
 
-def run_local(generated: Generated, script: Script, url: str) -> tuple[Verdict, Counter[str]]:
-    """A scenario in this process, as ``script`` says."""
+def run_local(
+    generated: Generated, script: Script, url: str, *, remote: bool = False
+) -> tuple[Verdict, Counter[str]]:
+    """A scenario in this process, as ``script`` says; ``remote``: its state is in an object store,
+    in front of which nearly nothing is kept, and machines are lost.
+    """
     replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
+    if remote:
+        rng = Random(script.seed)
+        replay.objects = generated.folder / "objects"
+        replay.cache_size = rng.choice((0, 4096, 1 << 16))
+        replay.losses = frozenset(b for b in range(100) if rng.random() < 0.3)
     return _checked(generated, replay)
 
 

@@ -13,7 +13,9 @@ of every batch that has been begun since the oldest manifest that is kept. So:
   notices and the offsets are put in place once more (:class:`RewoundError`).
 
 A checkpoint that has less than the state is not repaired: what a source keeps in it would be gone
-as well, and what was read would be read again. Deciding is a pure function of what is seen.
+as well, and what was read would be read again. The exception is one that is not there at all, of a
+pipeline whose state is in an object store: sources of ours keep nothing in it, so for them it is
+made anew. Deciding is a pure function of what is seen.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 _BACKUP = "restore state, checkpoint and results from one backup"
 _ANEW = "start again from the sources with an empty state directory and another namespace"
+
+
+#: Sources that keep nothing in a checkpoint but their offsets (``sources``).
+OURS = frozenset(("recorded", "feeds"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,13 @@ def source_offsets(text: str | None) -> dict[str, Any]:
 
 
 def decide(
-    seen: Seen, next_batch: int, reached: str | None, choices: Choices, *, replay: bool
+    seen: Seen,
+    next_batch: int,
+    reached: str | None,
+    choices: Choices,
+    *,
+    replay: bool,
+    anew: bool = False,
 ) -> Repair:
     """What makes a checkpoint agree with a state.
 
@@ -106,6 +118,7 @@ def decide(
         reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
         choices: the state's journal.
         replay: whether a choice that is lost would be made again in the same way (step mode).
+        anew: whether a checkpoint that has nothing may be made anew.
 
     Raises:
         StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,
@@ -113,7 +126,10 @@ def decide(
     """
     last = next_batch - 1
     committed = max(seen.commits, default=-1)
-    if next_batch and not seen.offsets and not seen.commits:
+    empty = not seen.offsets and not seen.commits
+    if next_batch and empty and anew:
+        _check_ours(last, reached, choices)
+    elif next_batch and empty:
         raise StateError(
             "checkpoint-lost",
             f"the state has {next_batch} batches, Spark's checkpoint beside it is empty",
@@ -134,7 +150,7 @@ def decide(
             remedy=f"{_BACKUP}, or {_ANEW}",
         )
     lost = choices.damage is not None or (next_batch > 0 and (choices.newest or 0) < last)
-    if lost and not replay and next_batch in seen.offsets:
+    if lost and not replay and (next_batch in seen.offsets or (empty and anew)):
         raise StateError(
             "damaged-journal",
             f"choice.json is damaged or missing, and batch {next_batch} may have been begun",
@@ -156,6 +172,32 @@ def decide(
     if not _is_json(seen.metadata):
         remove.append("metadata")
     return Repair(write, tuple(sorted(remove)), max(committed - last, 0))
+
+
+def _check_ours(last: int, reached: str | None, choices: Choices) -> None:
+    """See to it that a checkpoint that is gone can be made anew.
+
+    Raises:
+        StateError: ``checkpoint-lost``.
+    """
+    foreign = sorted(set(source_offsets(reached)) - OURS)
+    if foreign:
+        names = ", ".join(foreign)
+        raise StateError(
+            "checkpoint-lost",
+            f"Spark's checkpoint is not here, and what the sources of {names} keep in it is not "
+            "in the object store",
+            remedy="start where the checkpoint is, or copy it from there into the state directory; "
+            f"or {_ANEW}",
+        )
+    # Spark begins a batch where the one before has ended.
+    if reached is None or (last > 0 and _begun(choices, last - 1) is None):
+        raise StateError(
+            "checkpoint-lost",
+            f"Spark's checkpoint is not here, and the state does not tell the offsets of batch "
+            f"{last if reached is None else last - 1}",
+            remedy=f"start where the checkpoint is; {_BACKUP}; or {_ANEW}",
+        )
 
 
 def perform(checkpoint: Path, repair: Repair) -> None:

@@ -1,7 +1,7 @@
 """Which state a pipeline starts from: the newest one that is whole.
 
 Manifests are tried from the newest to the oldest that is kept; one counts if it can be read and
-every pack that it names passes :func:`verify_packs`. Whether the pipeline may go back that far is
+every pack that it names passes ``verify``. Whether the pipeline may go back that far is
 for ``state.checkpoint`` to decide.
 """
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.verify import REMEDY, Verify, verify_packs
+from anabranch_runtime.state.verify import REMEDY, Verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -
             if isinstance(found, StateError):
                 raise found
             segments = [s for store in found.stores.values() for s in store.kept]
-            verify_packs(root, segments, depth, verified)
+            durable(root).verify(segments, depth, verified)
         except StateError as error:
             if error.code == "unknown-version":
                 raise

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.ruleset import StoreId
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.state.segment import PackWriter, read_segment
+from anabranch_runtime.state.durable import attach, durable
+from anabranch_runtime.state.opened import read_segment
+from anabranch_runtime.state.segment import PackWriter
 from anabranch_runtime.state.stores import merge
 
 if TYPE_CHECKING:
@@ -33,12 +35,14 @@ class Compaction:
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
         layout: the epoch's, which says what indexes the segment gets.
+        objects: the object store behind the state directory, if there is one.
     """
 
     root: str
     pack: str
     merge: Merge
     layout: Layout
+    objects: str | None = None
 
 
 def compact(work: Compaction) -> Segment:
@@ -47,6 +51,7 @@ def compact(work: Compaction) -> Segment:
     Raises:
         StateError: a part is damaged, or no longer there.
     """
+    attach(work.root, work.objects)
     spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
     return rewrite(
         Path(work.root),
@@ -73,6 +78,7 @@ def rewrite(
         reader.verify()
     with PackWriter(root, pack) as writer:
         write(writer, readers)
+    durable(root).upload(pack)
     reach(Point.MERGED)
     return writer.segments[0]
 
