@@ -417,6 +417,7 @@ class Driver:
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)
+        self._durable.trim(self.manifests.named)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
             # Planned without it at the end of this epoch, active after the next.
@@ -594,7 +595,6 @@ class Driver:
         written = {str(d["path"]) for r in reports for d in (*r.segments, *r.backfilled)}
         named = self.manifests.named
         self._durable.discard(self.manifests.dropped() | (written - named))
-        self._durable.trim(named)
         self.rulesets.forget(self.manifests.rulesets | self.choices.rulesets)
 
     def _collect_garbage(self) -> None:
