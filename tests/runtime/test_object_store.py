@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_planner.exchange import Mode
+from anabranch_runtime import inspection
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.state import lease as leases
@@ -269,6 +270,57 @@ def test_a_flipped_bit_is_noticed_when_the_pack_is_fetched(
     assert results(tmp_path) == expected(log.total)
 
 
+def test_a_store_that_fails_during_a_start_is_no_reason_to_roll_back(
+    log: SparkLog, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(log, 5)
+    lose(log)
+    monkeypatch.setattr(remotes, "PAUSES", ())
+
+    def broken(_: object, name: str, __: object) -> None:
+        raise StateError("store-unreachable", name, remedy="wait")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remotes.Remote, "download", broken)
+        refused(log, "store-unreachable")
+    assert log.start().state.next_batch == 5
+    assert (objects / "manifest" / "000000000005.json").exists()
+
+
+def test_tools_read_what_is_not_here_in_the_store(
+    log: SparkLog, tmp_path: Path, objects: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.settings["cache_size"] = 0
+    begun(log, 5)
+    state = tmp_path / "state"
+    assert not packs(state)
+    found = inspection.verify(state)
+    assert not found["problems"]
+    assert found["packs"] == 5
+    assert not packs(state)
+    first = min((objects / "segments").iterdir())
+    first.write_bytes(first.read_bytes()[:50])
+    (problem,) = inspection.verify(state)["problems"]
+    assert problem["code"] == "damaged-pack"
+    assert first.name in problem["message"]
+    attach(state, None)
+    assert inspection.main(["--state", str(state), "compact"]) == 1
+    assert "store-missing" in capsys.readouterr().out
+
+
+def test_what_is_compacted_is_durable(log: SparkLog, tmp_path: Path) -> None:
+    one = begun(log, 4)
+    settings = log.settings["object_store"]
+    arguments = ["--state", str(tmp_path / "state"), "--object-store", settings, "compact"]
+    assert inspection.main(arguments) == 0
+    lose(log)
+    two = log.start()
+    assert two.state.next_batch == one.state.next_batch
+    assert any(s.level for store in two.state.stores.values() for s in store.segments)
+    log.run(two)
+    assert results(tmp_path) == expected(log.total)
+
+
 def test_what_is_whole_here_and_not_there_is_put_there_again(
     log: SparkLog, tmp_path: Path, objects: Path
 ) -> None:
@@ -367,7 +419,7 @@ def test_the_command_line_says_what_is_wrong(
 def test_a_store_that_does_not_answer_is_told_of(
     log: SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remotes, "PAUSES", (0.01,))
+    monkeypatch.setattr(remotes, "PAUSES", ())
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     address = "s3://key:secret@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
     log.settings = {"object_store": address}

@@ -22,6 +22,7 @@ import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="keep what passed as well")
     parser.add_argument("--ttl", action="store_true", help="with ttls that change")
     parser.add_argument(
-        "--objects", action="store_true", help="state in an object store, machines lost (local)"
+        "--objects", action="store_true", help="state in an object store, machines lost"
     )
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
@@ -80,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             engine = partial(local, url=url, make=make, remote=options.objects)
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
-            engine = partial(spark, url=url, session=start_spark(), make=make)
+            engine = partial(
+                spark, url=url, session=start_spark(), make=make, remote=options.objects
+            )
         jobs = options.jobs if options.engine == "replay" else 1
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
 
@@ -138,12 +141,24 @@ def local(
 
 
 def spark(
-    seed: int, folder: Path, url: str, session: SparkSession, make: Make = generate
+    seed: int,
+    folder: Path,
+    url: str,
+    session: SparkSession,
+    make: Make = generate,
+    *,
+    remote: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
-    """A seed through Spark in this process."""
+    """A seed through Spark in this process; ``remote``: its state is in an object store, and the
+    machine is lost at a restart, of which there are two.
+    """
     generated = make(seed, folder)
     script = draw_for_spark(seed, 8)
-    return _checked(generated, SparkReplay(generated.path, folder / "out", url, session, script))
+    replay = SparkReplay(generated.path, folder / "out", url, session, script)
+    if remote:
+        replay.objects = folder / "objects"
+        replay.script = replace(script, restarts=frozenset((2, 4)))
+    return _checked(generated, replay)
 
 
 def run_local(

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_OID, uuid5
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.files import sync_directory, write_durably
@@ -43,7 +44,10 @@ OURS = frozenset(("recorded", "feeds"))
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is in a checkpoint: batch -> text of its entry; None where it can't be read."""
+    """What is in a checkpoint: batch -> text of its entry; None where it can't be read.
+
+    ``metadata`` is None where there is none, and empty where it can't be read.
+    """
 
     offsets: Mapping[int, str | None] = field(default_factory=dict)
     commits: Mapping[int, str | None] = field(default_factory=dict)
@@ -70,7 +74,7 @@ def look(checkpoint: Path) -> Seen:
     return Seen(
         _entries(checkpoint / "offsets"),
         _entries(checkpoint / "commits"),
-        _text(metadata) if metadata.exists() else "{}",
+        (_text(metadata) or "") if metadata.exists() else None,
     )
 
 
@@ -170,7 +174,11 @@ def decide(
     remove += [f"offsets/{b}" for b in seen.offsets if b > kept]
     remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not _is_commit(t)]
     if not _is_json(seen.metadata):
-        remove.append("metadata")
+        if write or any(b <= kept for b in seen.offsets):
+            # Spark does not start over entries without it.
+            write["metadata"] = json.dumps({"id": str(uuid5(NAMESPACE_OID, reached or ""))})
+        elif seen.metadata is not None:
+            remove.append("metadata")
     return Repair(write, tuple(sorted(remove)), max(committed - last, 0))
 
 

@@ -119,6 +119,14 @@ class Durable:
         """As :func:`verify_packs`."""
         verify_packs(self.root, segments, depth, known)
 
+    def read(self, path: str, parts: list[Segment]) -> None:
+        """Compare every byte of a pack's ``parts`` with its checksum, and change nothing.
+
+        Raises:
+            StateError: it is missing or damaged.
+        """
+        verify_packs(self.root, parts, Verify.FULL)
+
     def sweep(self, named: Collection[str]) -> None:
         """Delete all packs but those ``named``."""
         folder = self.root / "segments"
@@ -281,6 +289,17 @@ class Mirrored(Durable):
                     self.upload(path)
 
         each_pack(segments, check, known)
+
+    def read(self, path: str, parts: list[Segment]) -> None:
+        """Compare a pack with its checksums, in the store if it is not here.
+
+        Raises:
+            StateError: it is missing or damaged.
+        """
+        try:
+            verify_file(self.root / path, path, parts, Verify.FULL)
+        except FileNotFoundError:
+            fetch(self.remote, self.root, path, parts, keep=False)
 
     def sweep(self, named: Collection[str]) -> None:
         """Delete all packs but those ``named``, here and in the store."""

@@ -14,6 +14,7 @@ import structlog
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.remote import UNAVAILABLE
 from anabranch_runtime.state.verify import REMEDY, Verify
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import Manifests
     from anabranch_runtime.state.segment import Segment
 
+#: Refusals that say nothing of whether a state is whole.
+_TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
+
 _LOG = structlog.get_logger("anabranch.runtime")
 
 
@@ -31,8 +35,8 @@ def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -
     where so little was that the journal still has the first batch.
 
     Raises:
-        StateError: ``unknown-version``, or ``state-lost``: something was committed, and none of it
-            is whole.
+        StateError: ``unknown-version``; ``store-unreachable`` or ``store-refused``; or
+            ``state-lost``: something was committed, and none of it is whole.
     """
     verified: set[Segment] = set()
     problems: list[StateError] = []
@@ -43,7 +47,7 @@ def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -
             segments = [s for store in found.stores.values() for s in store.kept]
             durable(root).verify(segments, depth, verified)
         except StateError as error:
-            if error.code == "unknown-version":
+            if error.code in _TELL_NOTHING:
                 raise
             problems.append(error)
             _LOG.error("state not whole", manifest=path.name, error=str(error))

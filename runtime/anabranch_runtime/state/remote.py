@@ -58,6 +58,10 @@ _REFUSALS = (
 )
 
 
+#: Codes of errors that tell of a store and not of what is in it.
+UNAVAILABLE = ("store-unreachable", "store-refused")
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
     """The objects below ``base``; names are relative to it, with slashes.
