@@ -433,6 +433,7 @@ class Driver:
             ruleset=state.ruleset_epoch,
             tuples=tuples,
             results=sum(sum(r.results.values()) for r in reports),
+            fetched=sum(r.fetched[1] for r in reports),
             task_ms={
                 phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports))
                 for phase in ("read", "store", "wait", "probe", "write", "backfill", "upload")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -465,14 +466,39 @@ def test_a_stale_lease_is_taken_and_its_owner_stops(
         assert 2 not in {batch for batch, _, _ in log.read}
 
 
+def test_a_lease_taken_during_a_batch_stops_its_commit(
+    log: SparkLog, tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = attach(tmp_path / "state", log.settings["object_store"])
+    with kept.held():
+        one = begun(log, 2)
+        publish_results = type(one.publisher).publish
+
+        def meanwhile(*arguments: Any) -> Any:
+            Lease(remote, tmp_path / "b")._renew()
+            return publish_results(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(one.publisher), "publish", meanwhile)
+            with pytest.raises(StateError) as caught:
+                log.step(one)
+    assert caught.value.code == "store-taken"
+    assert max(n for n in remote.names() if n.startswith("manifest/")) == (
+        "manifest/000000000002.json"
+    )
+    lose(log)
+    log.run(log.start())
+    assert results(tmp_path) == expected(log.total)
+
+
 def test_a_lease_is_renewed(
     remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "RENEWAL", 0.01)
     with Lease(remote, tmp_path / "a").held():
-        first = remote.get(leases.NAME)
+        first, deadline = remote.get(leases.NAME), time.monotonic() + 30
         while remote.get(leases.NAME) == first:
-            pass
+            assert time.monotonic() < deadline
 
 
 # --- at random ---------------------------------------------------------------------------------

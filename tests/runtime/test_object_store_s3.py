@@ -64,6 +64,16 @@ def test_a_bucket_that_is_not_there_is_refused(server: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_refused_credentials_are_told_of(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    with s3_server(closed=True) as address:
+        log = SparkLog(url, tmp_path, settings={"object_store": uri(address, "x")})
+        with pytest.raises(StateError) as caught:
+            log.start()
+    assert caught.value.code == "store-refused"
+    assert "secret" not in str(caught.value)
+
+
 def test_a_lease_is_held(remote: Remote, tmp_path: Path) -> None:
     with Lease(remote, tmp_path / "a").held():
         with pytest.raises(StateError) as caught, Lease(remote, tmp_path / "b").held():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import urllib.request
@@ -23,13 +24,18 @@ sys.stdin.read()
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """Its address, with a bucket ``BUCKET``; it ends with the block."""
+def s3_server(*, closed: bool = False) -> Iterator[str]:
+    """Its address, with a bucket ``BUCKET``; it ends with the block. ``closed``: nobody has any
+    rights.
+    """
+    # Whoever makes the bucket is let in.
+    rights = {"INITIAL_NO_AUTH_ACTION_COUNT": "1"} if closed else {}
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, **rights},
         text=True,
     )
     assert process.stdin is not None

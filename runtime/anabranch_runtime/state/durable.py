@@ -56,9 +56,15 @@ ASIDE = "aside"
 
 @dataclass(slots=True)
 class Durable:
-    """A state directory that is all there is."""
+    """A state directory that is all there is.
+
+    Attributes:
+        fetches, fetched: packs that this process has fetched from elsewhere, and their bytes.
+    """
 
     root: Path
+    fetches: int = field(default=0, init=False)
+    fetched: int = field(default=0, init=False)
 
     @property
     def uri(self) -> str | None:
@@ -146,13 +152,10 @@ class Mirrored(Durable):
 
     Attributes:
         limit: bytes of packs that stay in the directory after a commit; None: any number.
-        fetches, fetched: packs that this process has fetched, and their bytes.
     """
 
     remote: Remote
     limit: int | None = None
-    fetches: int = 0
-    fetched: int = 0
     _lease: Lease | None = None
     #: Deletes packs and old documents, in the order of being told.
     _deleter: ThreadPoolExecutor = field(

@@ -93,6 +93,8 @@ class TaskReport:
     #: number); bytes.
     memory: int = 0
     memory_share: int | None = None
+    #: Packs that were fetched from the object store, and their bytes.
+    fetched: tuple[int, int] = (0, 0)
     #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
     #: projections and result pages), ``write`` (closing result files), ``backfill``, ``upload``
     #: (what had to be waited for).
@@ -144,7 +146,8 @@ class _Task:
         self.task = task
         self.tasks = tasks
         self.exchange = exchange
-        attach(context.root, context.objects)
+        self.durable = attach(context.root, context.objects)
+        self.fetched = self.durable.fetches, self.durable.fetched
         keep_open(context.root, itertools.chain(*context.segments.values()))
         self.live = LiveSegments(context.root, context.batch, context.segments)
         self.budget = budget(context.memory_limit, sharing)
@@ -435,6 +438,8 @@ class _Task:
         self.report.sketches = self.collector.sketches
         self.report.delays = self.collector.delays
         self.report.samples = self.collector.sampled()
+        fetches, fetched = self.fetched
+        self.report.fetched = (self.durable.fetches - fetches, self.durable.fetched - fetched)
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {

@@ -68,10 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.s3:
             store = uri(stack.enter_context(s3_server()), "bench")
         drivers = []
-        for name, settings in (("without", {}), ("with", {"object_store": store})):
+        for name, objects in (("without", None), ("with", store)):
             url = stack.enter_context(redis_url())
             publish(url, 0)
-            drivers.append(driver(url, folder / name, Mode.LIVE, every=10_000, **settings))
+            drivers.append(
+                driver(url, folder / name, Mode.LIVE, every=10_000, object_store=objects)
+            )
         seconds: list[list[float]] = [[], []]
         for batch in range(options.batches):
             for which in (0, 1) if batch % 2 else (1, 0):
