@@ -421,18 +421,18 @@ def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durab
     Raises:
         PipelineError: ``bad-object-store``.
     """
-    known = durable(root)
-    if known.uri == uri:
+    known = _KEPT.get(str(root))
+    if known is not None and known.uri == uri:
         if isinstance(known, Mirrored) and limit is not None:
             known.limit = limit
         return known
-    if uri is None:
-        del _KEPT[str(root)]
-        return durable(root)
-    found = _KEPT[str(root)] = Mirrored(Path(root), open_remote(uri), limit)
+    path = Path(root)
+    found = Durable(path) if uri is None else Mirrored(path, open_remote(uri), limit)
+    _KEPT[str(root)] = found
     return found
 
 
 def durable(root: Path | str) -> Durable:
     """What keeps the state directory ``root``."""
-    return _KEPT.get(str(root)) or Durable(Path(root))
+    found = _KEPT.get(str(root))
+    return attach(root, None) if found is None else found
