@@ -98,6 +98,8 @@ class SparkLog:
             (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
         metadata = self.checkpoint / "metadata"
         if not metadata.exists():
+            entries = self._log("offsets") | self._log("commits")
+            assert not entries, "Spark does not start over entries without metadata"
             metadata.write_text('{"id":"x"}')
         # Spark can't start over logs that it can't read.
         json.loads(metadata.read_text())
