@@ -54,11 +54,31 @@ def main(arguments: list[str] | None = None) -> int:
         help="private memory that the workers of a host may take together, such as 2GB; JVMs are "
         "not counted, nor is state, which is mapped; left out: any",
     )
+    parser.add_argument(
+        "--object-store",
+        default=environ.get("ANABRANCH_OBJECT_STORE") or None,
+        metavar="URI",
+        help="where the state is durable, such as s3://bucket/prefix?region=eu-west-1; the state "
+        "directory is then a cache of it; left out: the state directory is all there is",
+    )
+    parser.add_argument(
+        "--cache-size",
+        type=_bytes,
+        default=environ.get("ANABRANCH_CACHE_SIZE") or None,
+        metavar="BYTES",
+        help="stored rows that the state directory keeps in front of the object store, such as "
+        "20GB; left out: all",
+    )
     options = parser.parse_args(arguments)
     if not options.redis_url:
         parser.error("--redis-url (or ANABRANCH_REDIS_URL) is missing")
     if options.state is None:
         parser.error("--state (or ANABRANCH_STORAGE) is missing")
+    if options.cache_size is not None and options.object_store is None:
+        parser.error(
+            "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store: what is not in the "
+            "state directory must be somewhere else"
+        )
     settings = Settings(
         state=Path(options.state).absolute(),
         results=options.results.absolute(),
@@ -68,6 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
         verify=options.verify,
         target_latency=options.target_latency if options.target_latency > 0 else None,
         memory_limit=options.memory_limit,
+        object_store=options.object_store,
+        cache_size=options.cache_size,
     )
     structlog.configure(
         processors=[

@@ -24,6 +24,7 @@ import structlog
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.access import latest_since
+from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.layout import Layout, layouts
 from anabranch_runtime.state.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.state.segment import Merge
@@ -87,9 +88,8 @@ class Compactor:
         are deleted.
         """
         named = {s.path for store in state.stores.values() for s in store.segments}
-        for _, outcome in self._done[: self._seen]:
-            if not isinstance(outcome, StateError) and outcome.path not in named:
-                (self.root / outcome.path).unlink(missing_ok=True)
+        written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
+        durable(self.root).discard(path for path in written if path not in named)
         del self._done[: self._seen]
         self._seen = 0
 
@@ -144,7 +144,8 @@ class Compactor:
                 return
             started = time.perf_counter()
             try:
-                work = Compaction(str(self.root), merged_pack(), merge, layout, since)
+                objects = durable(self.root).uri
+                work = Compaction(str(self.root), merged_pack(), merge, layout, since, objects)
                 segment = self.work(work)
             except StateError as error:
                 self._done.append((merge, error))

@@ -53,6 +53,7 @@ class BatchContext:
         latest: stream -> the stores in which later tuples of a key are found, for streams that
             keep the latest.
         memory_limit: bytes of private memory that the workers of a host may take together.
+        objects: the object store behind the state directory, if there is one.
     """
 
     batch: int
@@ -75,6 +76,7 @@ class BatchContext:
     backfill: Slice | None = None
     latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
     memory_limit: int | None = None
+    objects: str | None = None
 
 
 def exchange_directory(context: BatchContext) -> Path:

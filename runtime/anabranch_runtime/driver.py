@@ -38,6 +38,7 @@ from anabranch_runtime.state.access import accesses, latest_since, latest_tiles
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
 from anabranch_runtime.state.choices import Choice, Choices
 from anabranch_runtime.state.claim import identify, lost
+from anabranch_runtime.state.durable import attach
 from anabranch_runtime.state.layout import layouts
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.logs import check_logs, prefixes
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
     from anabranch_runtime.state.checkpoint import Repair
+    from anabranch_runtime.state.durable import Durable
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.worker import TaskReport
 
@@ -94,6 +96,10 @@ class Settings:
             Not in step mode, where batches don't depend on how fast they run.
         memory_limit: bytes of private memory that the workers of a host may take together; None:
             any number. See ``task.memory``.
+        object_store: address of a store in which the state is durable, as ``pyarrow.fs`` has them;
+            the state directory is then a cache of it. None: the directory is all there is.
+        cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
+            ``state.cache``.
     """
 
     state: Path
@@ -108,6 +114,8 @@ class Settings:
     throttle: Throttle = field(default_factory=Throttle)
     target_latency: float | None = 1.0
     memory_limit: int | None = None
+    object_store: str | None = None
+    cache_size: int | None = None
 
 
 @dataclass(slots=True)
@@ -127,6 +135,7 @@ class Driver:
     rewound: bool = field(init=False, default=False)
     #: Why the last batch failed, where this package says so.
     failure: StructuredError | None = field(init=False, default=None)
+    _durable: Durable = field(init=False)
     _identity: str = field(init=False, default="")
     #: Spark's text of the offsets of the batch that runs.
     _offsets: str | None = field(init=False, default=None)
@@ -154,6 +163,10 @@ class Driver:
     _clock: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
+        self._durable = attach(
+            self.settings.state, self.settings.object_store, self.settings.cache_size
+        )
+        self._durable.adopt()
         self.manifests = Manifests(self.settings.state)
         self.choices = Choices(self.settings.state)
         self.rulesets = Rulesets(self.settings.state, self.control)
@@ -232,7 +245,9 @@ class Driver:
     def _repair(self) -> Repair:
         replay = self.settings.mode is Mode.STEP
         state, seen = self.state, look(self._checkpoint)
-        return decide(seen, state.next_batch, state.offsets, self.choices, replay=replay)
+        anew = self._durable.uri is not None
+        offsets, choices = state.offsets, self.choices
+        return decide(seen, state.next_batch, offsets, choices, replay=replay, anew=anew)
 
     def tick(self) -> None:
         """Between batches: begin the tails that somebody waits for, deliver what waits for a sink.
@@ -403,6 +418,7 @@ class Driver:
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)
+        self._durable.trim(self.manifests.named)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
             # Planned without it at the end of this epoch, active after the next.
@@ -418,9 +434,10 @@ class Driver:
             ruleset=state.ruleset_epoch,
             tuples=tuples,
             results=sum(sum(r.results.values()) for r in reports),
+            fetched=sum(r.fetched[1] for r in reports),
             task_ms={
                 phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports))
-                for phase in ("read", "store", "wait", "probe", "write", "backfill")
+                for phase in ("read", "store", "wait", "probe", "write", "backfill", "upload")
             },
             enter_ms=round(1e3 * (entered - started)),
             job_ms=round(1e3 * (done - entered)),
@@ -459,6 +476,7 @@ class Driver:
             ruleset = self.rulesets.get(published)
             reach(Point.CHOOSING)
             logs = prefixes(self.settings.state, self.choices.logs)
+            self._durable.keep(logs, self.choices.logs)
             choice = Choice(self._epoch, published, offsets, logs)
             self.choices.record(batch, choice)
             reach(Point.CHOSEN)
@@ -529,6 +547,7 @@ class Driver:
             backfill=backfill.next_slice(state, ruleset),
             latest=latest_tiles(state, ruleset),
             memory_limit=self.settings.memory_limit,
+            objects=self._durable.uri,
         )
 
     def _running(self) -> int | None:
@@ -577,8 +596,8 @@ class Driver:
     def _forget(self, reports: Sequence[TaskReport]) -> None:
         """Delete what no manifest that is kept names (any more) or goes by."""
         written = {str(d["path"]) for r in reports for d in (*r.segments, *r.backfilled)}
-        for path in self.manifests.dropped() | (written - self.manifests.named):
-            (self.settings.state / path).unlink(missing_ok=True)
+        named = self.manifests.named
+        self._durable.discard(self.manifests.dropped() | (written - named))
         self.rulesets.forget(self.manifests.rulesets | self.choices.rulesets)
 
     def _collect_garbage(self) -> None:
@@ -586,12 +605,7 @@ class Driver:
         between tasks.
         """
         shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
-        alive = self.manifests.named
-        directory = self.settings.state / "segments"
-        if directory.exists():
-            for file in directory.iterdir():
-                if f"segments/{file.name}" not in alive:
-                    file.unlink()
+        self._durable.sweep(self.manifests.named)
 
 
 def _limits(

@@ -36,10 +36,14 @@ class Point(StrEnum):
     """A task: its arrivals' pack is complete, the others do not know of it."""
     STAGING = "staging"
     """A task: its result files are written but not closed."""
+    UPLOADED = "uploaded"
+    """A task: its packs are in the object store (where there is one), it has not reported."""
     STAGED = "staged"
     """All tasks have reported; nothing is published."""
     PUBLISHED = "published"
     """Results are under their final names; the batch is not committed."""
+    COMMITTING = "committing"
+    """The object store (where there is one) has the manifest, the state directory has not."""
     COMMITTED = "committed"
     """The manifest has the batch; Spark's commit log does not."""
     MERGING = "merging"
@@ -48,6 +52,10 @@ class Point(StrEnum):
     """Beside batches: their pack is complete, no manifest names it."""
     BOUNDARY = "boundary"
     """Before the end of an epoch is reported."""
+
+
+#: The points that only a pipeline with an object store comes to.
+OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
 
 
 def reach(point: Point) -> None:

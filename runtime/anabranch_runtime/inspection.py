@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -21,10 +22,10 @@ from anabranch_planner.plain import plain
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.claim import exclusive
+from anabranch_runtime.state.durable import attach, durable
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
 from anabranch_runtime.state.report import pack_bytes, readers, state_report, store_report
 from anabranch_runtime.state.rulesets import kept_ruleset
-from anabranch_runtime.state.verify import Verify, verify_packs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,8 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
 
 
 def verify(root: Path) -> dict[str, Any]:
-    """Read every byte of every pack that the newest manifest names.
+    """Read every byte of every pack that the newest manifest names; those that are not here, in the
+    object store, if it was named.
 
     Returns:
         How much was read, and per damaged or missing pack what is wrong and what can be done.
@@ -85,7 +87,7 @@ def verify(root: Path) -> dict[str, Any]:
     problems = []
     for path, parts in sorted(segments.items()):
         try:
-            verify_packs(root, parts, Verify.FULL)
+            durable(root).read(path, parts)
         except StateError as error:
             # A pipeline that runs meanwhile may not need it any more.
             if path in packs_of(newest(root)):
@@ -103,7 +105,9 @@ def compact(root: Path) -> dict[str, Any]:
         StateError: the directory is in use, its ruleset is not there, or a segment is damaged.
     """
     newest(root)
-    with exclusive(root):
+    kept = durable(root)
+    with exclusive(root), kept.held():
+        kept.adopt()
         manifests = Manifests(root)
         manifests.kept()  # So that it knows what they name.
         state = newest(root)
@@ -121,8 +125,7 @@ def compact(root: Path) -> dict[str, Any]:
             state = compactor.settle(state)
             manifests.commit(state)
             compactor.settled(state)
-            for path in manifests.dropped():
-                (root / path).unlink(missing_ok=True)
+            kept.discard(manifests.dropped())
         return {"segments_before": before, "segments": _segments(state), "bytes": state.bytes}
 
 
@@ -154,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 1 where something is wrong."""
     parser = argparse.ArgumentParser(prog="anabranch_runtime.inspection", description=__doc__)
     parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--object-store", default=os.environ.get("ANABRANCH_OBJECT_STORE") or None)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("ls", "verify", "compact"):
         commands.add_parser(name)
@@ -161,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     root: Path = options.state
     try:
+        attach(root, options.object_store)
         if options.command == "show":
             found = describe_store(root, options.store)
         else:

@@ -39,6 +39,7 @@ from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.sources.spark_stream import spark_blocks
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
+from anabranch_runtime.state.durable import attach
 from anabranch_runtime.storage import diagnosed
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.memory import check_limit
@@ -185,7 +186,8 @@ class Pipeline:
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
             (self.settings.state / "recordings").mkdir(exist_ok=True)
-            with exclusive(self.settings.state):
+            kept = attach(self.settings.state, self.settings.object_store)
+            with exclusive(self.settings.state), kept.held():
                 self._run()
         except Exception as error:
             found = self._told(error)

@@ -35,7 +35,7 @@ from anabranch_client.player import Watcher
 from anabranch_client.processes import session
 from anabranch_client.replay import run_to_report
 from anabranch_client.scenario import load_scenario
-from anabranch_runtime.faults import Point
+from anabranch_runtime.faults import OF_STORE, Point
 from tests.support.processes import kill, spec_of, wait_until
 from tests.support.redis import StoppableRedis
 from tests.support.replay_check import check
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
+#: Where processes are killed; those of an object store are ``tests/runtime/test_store_kills.py``'s.
+STEPS = tuple(p for p in Point if p not in OF_STORE)
 #: Seconds that a service or a Redis stays away, and that a cell may take.
 AWAY, PATIENCE = 0.5, 900.0
 
@@ -276,7 +278,7 @@ def write_scenario(folder: Path, batches: int) -> Path:
     return path
 
 
-def cells_of(component: Component, points: Iterable[Point] = Point) -> list[Cell]:
+def cells_of(component: Component, points: Iterable[Point] = STEPS) -> list[Cell]:
     """A component killed at each of ``points``."""
     return [Cell(component, point) for point in points]
 
@@ -309,7 +311,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON line per cell")
     parser.add_argument("--write", action="store_true", help="put the table into docs/recovery.md")
     parser.add_argument("--components", nargs="*", type=Component, default=list(Component))
-    parser.add_argument("--points", nargs="*", type=Point, default=list(Point))
+    parser.add_argument("--points", nargs="*", type=Point, default=list(STEPS))
     parser.add_argument("--read", nargs="+", type=Path, help="run nothing: cells of --json runs")
     options = parser.parse_args()
     everything: list[Cell] = []

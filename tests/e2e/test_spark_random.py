@@ -24,9 +24,19 @@ PATIENCE = 3600
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts(SPARK, 20), ids=lambda s: f"{s[0]}-{s[-1]}")
 def test_runs_in_one_spark_session_are_exact(seeds: Sequence[int], tmp_path: Path) -> None:
+    assert_exact(seeds, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_runs_over_lost_machines_are_exact(tmp_path: Path) -> None:
+    assert_exact(range(1000, 1010), tmp_path, "--objects")
+
+
+def assert_exact(seeds: Sequence[int], tmp_path: Path, *options: str) -> None:
     command = [sys.executable, "-m", "tests.support.run_scenarios", "--engine", "spark", "--json"]
     done = subprocess.run(
-        [*command, "--seeds", f"{seeds[0]}-{seeds[-1]}", "--keep", str(tmp_path)],
+        [*command, "--seeds", f"{seeds[0]}-{seeds[-1]}", "--keep", str(tmp_path), *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -215,7 +215,7 @@ def test_offsets_of_a_batch_that_has_not_begun_are_planned_anew(
 
 
 def test_a_damaged_old_pack_is_refused(log: SparkLog, tmp_path: Path) -> None:
-    halves(log, 5)
+    halves(log, 6)
     first = min((tmp_path / "state" / "segments").iterdir())
     flip(first)
     assert first.name in refused(log, "state-lost").message

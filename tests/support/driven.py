@@ -5,7 +5,7 @@ tuple ``a = 0`` to R and one to S, with ``b`` as S's value, so that every R join
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -44,9 +44,15 @@ def boundaries(url: str) -> list[Boundary]:
 
 
 def driver(
-    url: str, folder: Path, mode: Mode = Mode.STEP, *, every: int = 2, seconds: float = 0.0
+    url: str,
+    folder: Path,
+    mode: Mode = Mode.STEP,
+    *,
+    every: int = 2,
+    seconds: float = 0.0,
+    **others: Any,
 ) -> Driver:
-    """A driver as it comes up (again) over what is in ``folder``."""
+    """A driver as it comes up (again) over what is in ``folder``; ``others`` are settings."""
     settings = Settings(
         folder / "state",
         folder / "results",
@@ -54,6 +60,7 @@ def driver(
         epoch_seconds=seconds,
         mode=mode,
         patience=0.05,
+        **others,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     found = Driver(settings, Control(url, "test"))

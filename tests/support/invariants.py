@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Looks on while one pipeline runs; ``events`` counts what happens."""
+    """Looks on while one pipeline runs; ``events`` counts what happens. ``objects`` is the folder
+    that is the object store behind the state, if there is one.
+    """
 
-    def __init__(self, root: Path, events: Counter[str]) -> None:
+    def __init__(self, root: Path, events: Counter[str], objects: Path | None = None) -> None:
         self.root = root
+        self.objects = objects
         self.events = events
         self._specs: dict[str, tuple[object, int]] = {}
         self._before: State | None = None
@@ -147,10 +150,22 @@ class Watch:
                 assert not missing, f"{query.id}.{alias}: batches {sorted(missing)} are lost"
 
     def _packs(self, state: State) -> None:
-        """What the manifest names is there."""
+        """What the manifest names is there; with an object store all of it is in that, and so is
+        every document that is durable.
+        """
         named = {s.path for store in state.stores.values() for s in store.kept}
-        there = {f"segments/{p.name}" for p in (self.root / "segments").glob("*.pack")}
-        assert named <= there, f"no file {sorted(named - there)}"
+        here = {f"segments/{p.name}" for p in (self.root / "segments").glob("*.pack")}
+        if self.objects is None:
+            assert named <= here, f"no file {sorted(named - here)}"
+            return
+        there = {f"segments/{p.name}" for p in (self.objects / "segments").glob("*.pack")}
+        assert named <= there, f"no object {sorted(named - there)}"
+        self.events["pack not in the cache"] += 1 if named - here else 0
+        assert Manifests(self.objects).load() == state, "the store has another state"
+        for name in ("choice.json", "pipeline.json"):
+            assert (self.objects / name).read_bytes() == (self.root / name).read_bytes()
+        kept = {p.name for p in (self.root / "rulesets").glob("*.json")}
+        assert kept == {p.name for p in (self.objects / "rulesets").glob("*.json")}
 
     def _compare(self, state: State) -> None:
         if any(t is not None for s in state.stores.values() for t in s.expired_below):

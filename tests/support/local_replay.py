@@ -9,6 +9,7 @@ What befalls the run is a :class:`tests.support.script.Script`. After every batc
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -77,6 +78,10 @@ class LocalReplay:
         planner: makes the plans; without one they are as the script says.
         backfilling: epoch -> the setting by which the past of its intermediate results is
             computed. ``throttle``: how much of that a batch does.
+        objects: folder that is the object store behind the state, if there is one.
+        cache_size: bytes of packs that stay in front of it.
+        losses: batches before which the machine is lost: another goes on with an empty state
+            directory. It needs ``objects``.
         report: after the run, what a replay's report says (``tests.support.replay_check``).
         spans: after the run, query -> (first batch, batch after its last) in which it had to be
             active; None where it never had to, None as the end where it outlives the run.
@@ -92,6 +97,9 @@ class LocalReplay:
     script: Script | None = None
     backfilling: Callable[[int], Backfilling] | None = None
     throttle: Throttle = field(default_factory=Throttle)
+    objects: Path | None = None
+    cache_size: int | None = None
+    losses: frozenset[int] = frozenset()
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
     begins: dict[str, list[int]] = field(init=False, default_factory=dict)
@@ -133,11 +141,13 @@ class _Run:
             patience=5,
             attempts=ATTEMPTS,
             throttle=replay.throttle,
+            object_store=None if replay.objects is None else replay.objects.as_uri(),
+            cache_size=replay.cache_size,
         )
         self.settings.state.mkdir(parents=True, exist_ok=True)
-        self.recordings = [
-            _recording(self.scenario, s, self.settings.state) for s in self.service.streams
-        ]
+        recordings = replay.out / "recordings"
+        recordings.mkdir(exist_ok=True)
+        self.recordings = [_recording(self.scenario, s, recordings) for s in self.service.streams]
         self.batches = max(
             len(e.cuts) if e.cuts is not None else r.batches
             for r in self.recordings
@@ -145,13 +155,19 @@ class _Run:
         )
         self.deaths = dict(script.deaths)
         self.attempts: Counter[int] = Counter()
-        self.watch = Watch(self.settings.state, replay.events)
+        self.lost: set[int] = set()
+        self.watch = Watch(self.settings.state, replay.events, replay.objects)
 
     def play(self) -> dict[str, Activation]:
         driver = self._start()
         batch = 0
         while batch < self.batches:
-            if batch in self.script.restarts:
+            if batch in self.replay.losses and batch not in self.lost:
+                self.lost.add(batch)
+                self.replay.events["machine lost"] += 1
+                shutil.rmtree(self.settings.state)
+                driver = self._start()
+            elif batch in self.script.restarts:
                 self.replay.events["restart"] += 1
                 driver = self._start()
             for epoch in self._due(batch):

@@ -22,8 +22,10 @@ import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import structlog
@@ -63,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--ttl", action="store_true", help="with ttls that change")
     kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
+    parser.add_argument(
+        "--objects", action="store_true", help="state in an object store, machines lost"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -77,10 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
             url = stack.enter_context(redis_url())
-            engine = partial(local, url=url, make=make)
+            engine = partial(local, url=url, make=make, remote=options.objects)
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
-            engine = partial(spark, url=url, session=start_spark(), make=make)
+            engine = partial(
+                spark, url=url, session=start_spark(), make=make, remote=options.objects
+            )
         jobs = options.jobs if options.engine == "replay" else 1
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
 
@@ -128,25 +135,48 @@ def replay(seed: int, folder: Path, make: Make = generate) -> tuple[Verdict, Cou
     return verdict, Counter(features(scenario))
 
 
-def local(seed: int, folder: Path, url: str, make: Make = generate) -> tuple[Verdict, Counter[str]]:
-    """A seed in this process, by the script of the same seed."""
+def local(
+    seed: int, folder: Path, url: str, make: Make = generate, *, remote: bool = False
+) -> tuple[Verdict, Counter[str]]:
+    """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`."""
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
-    return run_local(generated, draw(seed, batches), url)
+    return run_local(generated, draw(seed, batches), url, remote=remote)
 
 
 def spark(
-    seed: int, folder: Path, url: str, session: SparkSession, make: Make = generate
+    seed: int,
+    folder: Path,
+    url: str,
+    session: SparkSession,
+    make: Make = generate,
+    *,
+    remote: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
-    """A seed through Spark in this process."""
+    """A seed through Spark in this process; ``remote``: its state is in an object store, and the
+    machine is lost at a restart, of which there are two.
+    """
     generated = make(seed, folder)
     script = draw_for_spark(seed, 8)
-    return _checked(generated, SparkReplay(generated.path, folder / "out", url, session, script))
+    replay = SparkReplay(generated.path, folder / "out", url, session, script)
+    if remote:
+        replay.objects = folder / "objects"
+        replay.script = replace(script, restarts=frozenset((2, 4)))
+    return _checked(generated, replay)
 
 
-def run_local(generated: Generated, script: Script, url: str) -> tuple[Verdict, Counter[str]]:
-    """A scenario in this process, as ``script`` says."""
+def run_local(
+    generated: Generated, script: Script, url: str, *, remote: bool = False
+) -> tuple[Verdict, Counter[str]]:
+    """A scenario in this process, as ``script`` says; ``remote``: its state is in an object store,
+    in front of which nearly nothing is kept, and machines are lost.
+    """
     replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
+    if remote:
+        rng = Random(script.seed)
+        replay.objects = generated.folder / "objects"
+        replay.cache_size = rng.choice((0, 4096, 1 << 16))
+        replay.losses = frozenset(b for b in range(100) if rng.random() < 0.3)
     return _checked(generated, replay)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -37,6 +37,8 @@ class SparkLog:
     Attributes:
         total: how many numbers the source has.
         read: numbers that each job was given, for batches that were run.
+        source: the source's name in Spark's query.
+        settings: of the driver, besides what is said here.
     """
 
     url: str
@@ -45,6 +47,8 @@ class SparkLog:
     random: Random = field(default_factory=lambda: Random(1))
     mode: Mode = Mode.LIVE
     read: list[tuple[int, int, int]] = field(default_factory=list)
+    source: str = "feeds"
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> Path:
@@ -55,7 +59,7 @@ class SparkLog:
         """Start the pipeline anew, knowing nothing but what is on disk and in Redis."""
         task_ruleset.cache_clear()
         close_all()
-        found = driver(self.url, self.folder, self.mode, every=4)
+        found = driver(self.url, self.folder, self.mode, every=4, **self.settings)
         self._open(found)
         return found
 
@@ -69,7 +73,8 @@ class SparkLog:
             if at >= self.total:
                 return False
             end = min(at + self.random.randint(1, 4), self.total)
-            self._write("offsets", batch, f'v1\n{{"t":{self.random.random()}}}\n{{"at":{end}}}')
+            text = f'v2\n{{"t":{self.random.random()}}}\n{self.source}:{{"at":{end}}}'
+            self._write("offsets", batch, text)
         first, last = self._end(batch - 1) if batch else 0, self._end(batch)
         try:
             one.run(batch, lambda context: self._job(context, first, last))
@@ -93,6 +98,8 @@ class SparkLog:
             (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
         metadata = self.checkpoint / "metadata"
         if not metadata.exists():
+            entries = self._log("offsets") | self._log("commits")
+            assert not entries, "Spark does not start over entries without metadata"
             metadata.write_text('{"id":"x"}')
         # Spark can't start over logs that it can't read.
         json.loads(metadata.read_text())
@@ -113,7 +120,7 @@ class SparkLog:
 
     def _end(self, batch: int) -> int:
         last = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
-        return int(json.loads(last)["at"])
+        return int(json.loads(last.partition(":")[2])["at"])
 
     def _log(self, name: str) -> dict[int, str]:
         folder = self.checkpoint / name

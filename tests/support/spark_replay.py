@@ -10,6 +10,7 @@ A process may have one Spark session only, with its settings: this is for a proc
 
 from __future__ import annotations
 
+import shutil
 import threading
 import uuid
 from collections import Counter
@@ -53,6 +54,8 @@ class SparkReplay:
 
     Attributes:
         script: of it ``odd``, ``layouts``, ``seed``, ``backfills`` and ``restarts`` are followed.
+        objects: folder that is the object store behind the state, if there is one; then every
+            restart is on a machine with an empty state directory.
         report, spans, begins, events: as ``LocalReplay`` has them.
     """
 
@@ -61,6 +64,7 @@ class SparkReplay:
     redis_url: str
     session: SparkSession
     script: Script
+    objects: Path | None = None
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
     begins: dict[str, list[int]] = field(init=False, default_factory=dict)
@@ -98,6 +102,8 @@ class SparkReplay:
             scenario.every,
             mode=Mode.STEP,
             patience=60,
+            object_store=None if self.objects is None else self.objects.as_uri(),
+            cache_size=None if self.objects is None else 4096,
         )
         (settings.state / "recordings").mkdir(parents=True)
         pipeline = Pipeline(settings, control, MASTER)
@@ -120,6 +126,10 @@ class SparkReplay:
             if attendant.error is not None:
                 raise attendant.error
             self.events["restart"] += last is not None
+            if self.objects is not None and last is not None:
+                self.events["machine lost"] += 1
+                shutil.rmtree(settings.state)
+                (settings.state / "recordings").mkdir(parents=True)
         driver.finish()
         state = driver.state
         self.spans = {n: scenario.span(n, state.next_batch) for n in scenario.queries}

@@ -13,7 +13,9 @@ of every batch that has been begun since the oldest manifest that is kept. So:
   notices and the offsets are put in place once more (:class:`RewoundError`).
 
 A checkpoint that has less than the state is not repaired: what a source keeps in it would be gone
-as well, and what was read would be read again. Deciding is a pure function of what is seen.
+as well, and what was read would be read again. The exception is one that is not there at all, of a
+pipeline whose state is in an object store: sources of ours keep nothing in it, so for them it is
+made anew. Deciding is a pure function of what is seen.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_OID, uuid5
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.files import sync_directory, write_durably
@@ -35,9 +38,16 @@ _BACKUP = "restore state, checkpoint and results from one backup"
 _ANEW = "start again from the sources with an empty state directory and another namespace"
 
 
+#: Sources that keep nothing in a checkpoint but their offsets (``sources``).
+OURS = frozenset(("recorded", "feeds"))
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is in a checkpoint: batch -> text of its entry; None where it can't be read."""
+    """What is in a checkpoint: batch -> text of its entry; None where it can't be read.
+
+    ``metadata`` is None where there is none, and empty where it can't be read.
+    """
 
     offsets: Mapping[int, str | None] = field(default_factory=dict)
     commits: Mapping[int, str | None] = field(default_factory=dict)
@@ -64,7 +74,7 @@ def look(checkpoint: Path) -> Seen:
     return Seen(
         _entries(checkpoint / "offsets"),
         _entries(checkpoint / "commits"),
-        _text(metadata) if metadata.exists() else "{}",
+        (_text(metadata) or "") if metadata.exists() else None,
     )
 
 
@@ -96,7 +106,13 @@ def source_offsets(text: str | None) -> dict[str, Any]:
 
 
 def decide(
-    seen: Seen, next_batch: int, reached: str | None, choices: Choices, *, replay: bool
+    seen: Seen,
+    next_batch: int,
+    reached: str | None,
+    choices: Choices,
+    *,
+    replay: bool,
+    anew: bool = False,
 ) -> Repair:
     """What makes a checkpoint agree with a state.
 
@@ -106,6 +122,7 @@ def decide(
         reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
         choices: the state's journal.
         replay: whether a choice that is lost would be made again in the same way (step mode).
+        anew: whether a checkpoint that has nothing may be made anew.
 
     Raises:
         StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,
@@ -113,7 +130,10 @@ def decide(
     """
     last = next_batch - 1
     committed = max(seen.commits, default=-1)
-    if next_batch and not seen.offsets and not seen.commits:
+    empty = not seen.offsets and not seen.commits
+    if next_batch and empty and anew:
+        _check_ours(last, reached, choices)
+    elif next_batch and empty:
         raise StateError(
             "checkpoint-lost",
             f"the state has {next_batch} batches, Spark's checkpoint beside it is empty",
@@ -134,7 +154,7 @@ def decide(
             remedy=f"{_BACKUP}, or {_ANEW}",
         )
     lost = choices.damage is not None or (next_batch > 0 and (choices.newest or 0) < last)
-    if lost and not replay and next_batch in seen.offsets:
+    if lost and not replay and (next_batch in seen.offsets or (empty and anew)):
         raise StateError(
             "damaged-journal",
             f"choice.json is damaged or missing, and batch {next_batch} may have been begun",
@@ -154,8 +174,38 @@ def decide(
     remove += [f"offsets/{b}" for b in seen.offsets if b > kept]
     remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not _is_commit(t)]
     if not _is_json(seen.metadata):
-        remove.append("metadata")
+        if write or any(b <= kept for b in seen.offsets):
+            # Spark does not start over entries without it.
+            write["metadata"] = json.dumps({"id": str(uuid5(NAMESPACE_OID, reached or ""))})
+        elif seen.metadata is not None:
+            remove.append("metadata")
     return Repair(write, tuple(sorted(remove)), max(committed - last, 0))
+
+
+def _check_ours(last: int, reached: str | None, choices: Choices) -> None:
+    """See to it that a checkpoint that is gone can be made anew.
+
+    Raises:
+        StateError: ``checkpoint-lost``.
+    """
+    foreign = sorted(set(source_offsets(reached)) - OURS)
+    if foreign:
+        names = ", ".join(foreign)
+        raise StateError(
+            "checkpoint-lost",
+            f"Spark's checkpoint is not here, and what the sources of {names} keep in it is not "
+            "in the object store",
+            remedy="start where the checkpoint is, or copy it from there into the state directory; "
+            f"or {_ANEW}",
+        )
+    # Spark begins a batch where the one before has ended.
+    if reached is None or (last > 0 and _begun(choices, last - 1) is None):
+        raise StateError(
+            "checkpoint-lost",
+            f"Spark's checkpoint is not here, and the state does not tell the offsets of batch "
+            f"{last if reached is None else last - 1}",
+            remedy=f"start where the checkpoint is; {_BACKUP}; or {_ANEW}",
+        )
 
 
 def perform(checkpoint: Path, repair: Repair) -> None:

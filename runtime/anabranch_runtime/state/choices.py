@@ -12,14 +12,16 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.files import Kind, read_document, write_document
+from anabranch_runtime.state.durable import durable
+from anabranch_runtime.state.files import Kind, read_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KIND = Kind("journal", "choices", 2)
-#: Batches remembered: all that follow the oldest manifest that is kept, and one to spare.
-REMEMBERED = 4
+#: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
+#: before: a checkpoint that is made anew needs the offsets at which a batch begins.
+REMEMBERED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Choices:
     """
 
     def __init__(self, root: Path) -> None:
+        self._durable = durable(root)
         self._path = root / "choice.json"
         self._known: dict[int, Choice] = {}
         self.damage: StateError | None = None
@@ -82,7 +85,7 @@ class Choices:
         known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
         known = dict(sorted(known.items())[-REMEMBERED:])
         body = [{"batch": b, **asdict(c)} for b, c in known.items()]
-        write_document(self._path, KIND, body)
+        self._durable.write(self._path, KIND, body)
         self._known, self.damage = known, None
 
 

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.files import Kind, read_document, write_document
+from anabranch_runtime.state.durable import durable
+from anabranch_runtime.state.files import Kind, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +60,7 @@ def identity(root: Path) -> str:
     """
     path = root / "pipeline.json"
     if not path.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        write_document(path, KIND, uuid.uuid4().hex)
+        durable(root).write(path, KIND, uuid.uuid4().hex)
     return str(read_document(path, KIND))
 
 
@@ -103,7 +103,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
             remedy=f"correct the state directory or the namespace, or {_ANEW}",
         )
     if here is None and there is not None:
-        write_document(path, KIND, there)
+        durable(root).write(path, KIND, there)
     found = identity(root)
     if there is None:
         control.claim(found)

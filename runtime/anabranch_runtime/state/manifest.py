@@ -17,7 +17,8 @@ import numpy as np
 from anabranch_planner.exchange import Activation
 from anabranch_planner.statistics import JoinSample
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.files import Kind, read_document, write_document
+from anabranch_runtime.state.durable import durable
+from anabranch_runtime.state.files import Kind, read_document
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.segment import Segment
 from anabranch_runtime.state.slices import Backfill
@@ -205,6 +206,7 @@ class Manifests:
     """
 
     def __init__(self, root: Path) -> None:
+        self._durable = durable(root)
         self._directory = root / "manifest"
         self._directory.mkdir(parents=True, exist_ok=True)
         #: Packs named by each manifest that is kept and could be read, and the ruleset it goes by.
@@ -255,12 +257,14 @@ class Manifests:
         """Make ``state`` the newest; returns only once it is durable."""
         before = self.named
         path = self._directory / f"{state.next_batch:012d}.json"
-        write_document(path, KIND, state)
+        self._durable.write(path, KIND, state)
         self._note(path, state)
         names = self._names()
         # What comes after it has been rejected at the start: the state was rolled back.
-        for old in [*names[: -KEPT - 1], *(n for n in names if n > path)]:
-            old.unlink(missing_ok=True)
+        rejected, spent = [n for n in names if n > path], names[: -KEPT - 1]
+        self._durable.remove(rejected)
+        self._durable.discard(f"{self._directory.name}/{n.name}" for n in spent)
+        for old in (*spent, *rejected):
             self._named.pop(old, None)
             self._rulesets.pop(old, None)
         self._dropped |= before

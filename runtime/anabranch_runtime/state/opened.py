@@ -1,5 +1,6 @@
 """Segments that this process has opened: each pack is mapped once, and let go of when no batch can
-ask for it any more. Until then a pack that has been deleted still takes its place on the disk.
+ask for it any more, or when it has left the directory as a cache of an object store. Until then a
+pack that has been deleted still takes its place on the disk. A pack that is missing is fetched.
 """
 
 from __future__ import annotations
@@ -7,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.segment import SegmentReader, map_pack
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ class _Opened:
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
 
 
+#: How often a pack is fetched before it must be there.
+_TRIES = 3
 _ROOTS: dict[str, _Opened] = {}
 
 
@@ -41,9 +46,19 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
     if reader is None:
         buffer = opened.packs.get(segment.path)
         if buffer is None:
-            buffer = opened.packs[segment.path] = map_pack(root, segment.path)
+            buffer = opened.packs[segment.path] = _map(root, segment)
         reader = opened.readers[key] = SegmentReader.of(segment, buffer)
+    durable(root).touch(segment.path)
     return reader
+
+
+def read_segment(root: str, segment: Segment) -> SegmentReader:
+    """A reader for ``segment``, for once.
+
+    Raises:
+        StateError: its pack is missing, or too short.
+    """
+    return SegmentReader.of(segment, _map(root, segment))
 
 
 def keep_open(root: str, live: Iterable[Segment]) -> None:
@@ -54,13 +69,24 @@ def keep_open(root: str, live: Iterable[Segment]) -> None:
     opened = _ROOTS.get(root)
     if opened is None:
         return
-    paths = {s.path for s in live}
+    paths = {s.path for s in live} - durable(root).evicted(opened.packs)
     if opened.packs.keys() <= paths:
         return
     _ROOTS[root] = _Opened(
         {p: b for p, b in opened.packs.items() if p in paths},
         {k: r for k, r in opened.readers.items() if k[0] in paths},
     )
+
+
+def _map(root: str, segment: Segment) -> pa.Buffer:
+    for _ in range(_TRIES):
+        try:
+            return map_pack(root, segment.path)
+        except StateError:
+            # It may leave the directory again before it is mapped.
+            if not durable(root).fetch(segment):
+                raise
+    return map_pack(root, segment.path)
 
 
 def close_all() -> None:

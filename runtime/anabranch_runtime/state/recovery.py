@@ -1,7 +1,7 @@
 """Which state a pipeline starts from: the newest one that is whole.
 
 Manifests are tried from the newest to the oldest that is kept; one counts if it can be read and
-every pack that it names passes :func:`verify_packs`. Whether the pipeline may go back that far is
+every pack that it names passes ``verify``. Whether the pipeline may go back that far is
 for ``state.checkpoint`` to decide.
 """
 
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.verify import REMEDY, Verify, verify_packs
+from anabranch_runtime.state.remote import UNAVAILABLE
+from anabranch_runtime.state.verify import REMEDY, Verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.choices import Choices
     from anabranch_runtime.state.manifest import Manifests
     from anabranch_runtime.state.segment import Segment
+
+#: Refusals that say nothing of whether a state is whole.
+_TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -30,8 +35,8 @@ def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -
     where so little was that the journal still has the first batch.
 
     Raises:
-        StateError: ``unknown-version``, or ``state-lost``: something was committed, and none of it
-            is whole.
+        StateError: ``unknown-version``; ``store-unreachable`` or ``store-refused``; or
+            ``state-lost``: something was committed, and none of it is whole.
     """
     verified: set[Segment] = set()
     problems: list[StateError] = []
@@ -40,9 +45,9 @@ def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -
             if isinstance(found, StateError):
                 raise found
             segments = [s for store in found.stores.values() for s in store.kept]
-            verify_packs(root, segments, depth, verified)
+            durable(root).verify(segments, depth, verified)
         except StateError as error:
-            if error.code == "unknown-version":
+            if error.code in _TELL_NOTHING:
                 raise
             problems.append(error)
             _LOG.error("state not whole", manifest=path.name, error=str(error))

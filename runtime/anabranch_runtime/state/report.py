@@ -27,7 +27,12 @@ def state_report(root: Path, state: State, ruleset: Ruleset | None) -> StateRepo
     """
     inserted, merged = state.written
     packs = packs_of(state)
-    disk = sum(pack_bytes(root / pack) for pack in packs)
+    # Of a pack that only an object store has, as much as is known.
+    ends: dict[str, int] = {}
+    for segment in (s for store in state.stores.values() for s in store.kept):
+        end = max(offset + length for offset, length, _ in segment.blobs)
+        ends[segment.path] = max(ends.get(segment.path, 0), end)
+    disk = sum(pack_bytes(root / pack) or ends[pack] for pack in packs)
     users = readers(state, ruleset)
     return StateReport(
         next_batch=state.next_batch,

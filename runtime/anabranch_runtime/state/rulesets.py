@@ -18,7 +18,8 @@ import structlog
 from anabranch_planner import ruleset as rulesets
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.files import Kind, canonical, read_document, write_document
+from anabranch_runtime.state.durable import durable
+from anabranch_runtime.state.files import Kind, canonical, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,6 +38,7 @@ class Rulesets:
     """The rulesets of one state directory, with Redis behind them."""
 
     def __init__(self, root: Path, control: Control) -> None:
+        self._durable = durable(root)
         self._folder = root / "rulesets"
         self._control = control
         self._known: dict[int, Ruleset] = {}
@@ -52,8 +54,7 @@ class Rulesets:
             body = self._body(epoch)
             if body is None:
                 body = json.loads(self._control.ruleset_text(epoch))
-                self._folder.mkdir(exist_ok=True)
-                write_document(_path(self._folder, epoch), KIND, body)
+                self._durable.write(_path(self._folder, epoch), KIND, body)
             found = self._known[epoch] = rulesets.from_json(body)
         return found
 
@@ -81,7 +82,7 @@ class Rulesets:
         """Keep those ``used`` and the newest few only."""
         for path in self._paths()[:-SPARE]:
             if int(path.stem) not in used:
-                path.unlink(missing_ok=True)
+                self._durable.remove([path])
                 self._known.pop(int(path.stem), None)
 
     def _body(self, epoch: int) -> dict[str, Any] | None:

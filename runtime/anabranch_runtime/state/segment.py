@@ -379,15 +379,6 @@ class SegmentReader:
                 )
 
 
-def read_segment(root: str, segment: Segment) -> SegmentReader:
-    """A reader for ``segment``, for once (``opened`` keeps readers).
-
-    Raises:
-        StateError: its pack is missing, or too short.
-    """
-    return SegmentReader.of(segment, map_pack(root, segment.path))
-
-
 def map_pack(root: str, path: str) -> pa.Buffer:
     """A pack's bytes.
 

@@ -19,7 +19,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.segment import MAGIC, VERSION, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 #: Bytes after the footer: its length, its checksum, the magic.
@@ -46,39 +46,93 @@ def verify_packs(
     Raises:
         StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``, naming the file.
     """
+    each_pack(segments, lambda path, parts: _verify(root, path, parts, depth), known)
+
+
+def each_pack(
+    segments: Iterable[Segment],
+    check: Callable[[str, list[Segment]], None],
+    known: set[Segment] | None = None,
+) -> None:
+    """Let ``check`` look at every pack of ``segments``, some at a time; those in ``known`` are
+    passed over, the others join it.
+    """
     fresh = [s for s in segments if known is None or s not in known]
     packs: dict[str, list[Segment]] = {}
     for segment in fresh:
         packs.setdefault(segment.path, []).append(segment)
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        list(pool.map(lambda path: _verify(root, path, packs[path], depth), sorted(packs)))
+        list(pool.map(lambda path: check(path, packs[path]), sorted(packs)))
     if known is not None:
         known.update(fresh)
 
 
-def _verify(root: Path, path: str, segments: list[Segment], depth: Verify) -> None:
+def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -> None:
+    """Check the pack in ``file``, called ``path``: that it has ``segments``, and that they (all
+    that it has, where none are given) are whole.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        StateError: ``damaged-pack`` or ``unknown-version``.
+    """
     try:
         with (
-            (root / path).open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            file.open("rb") as opened,
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
             memoryview(content) as view,
         ):
             _compare(path, view, segments, depth)
-    except FileNotFoundError as cause:
-        raise StateError("missing-pack", f"{path} is missing", remedy=REMEDY) from cause
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as cause:
         raise _damaged(path, str(cause)) from cause
 
 
+def verify_footer(
+    path: str, size: int, read: Callable[[int, int], bytes], segments: Iterable[Segment]
+) -> None:
+    """Check what tells the lengths of a pack of ``size`` bytes of which ``read`` gives those from
+    an offset on, so many.
+
+    Raises:
+        StateError: ``damaged-pack`` or ``unknown-version``.
+    """
+    written, _ = _footer(path, size, read)
+    _has(path, written, segments)
+
+
+def _verify(root: Path, path: str, segments: list[Segment], depth: Verify) -> None:
+    try:
+        verify_file(root / path, path, segments, depth)
+    except FileNotFoundError as cause:
+        raise StateError("missing-pack", f"{path} is missing", remedy=REMEDY) from cause
+
+
 def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify) -> None:
-    size = len(view)
-    if size < len(MAGIC) + TAIL or view[: len(MAGIC)] != MAGIC or view[-len(MAGIC) :] != MAGIC:
+    written, end = _footer(path, len(view), lambda at, count: bytes(view[at : at + count]))
+    _has(path, written, segments)
+    if depth is not Verify.FULL:
+        return
+    _check_gaps(path, view, written, end)
+    for segment in segments or written:
+        for offset, count, crc in segment.blobs:
+            if zlib.crc32(view[offset : offset + count]) != crc:
+                raise _damaged(path, f"what begins at byte {offset} does not match its checksum")
+
+
+def _footer(
+    path: str, size: int, read: Callable[[int, int], bytes]
+) -> tuple[frozenset[Segment], int]:
+    """The segments that a pack's footer has, and where it begins."""
+    tail = read(size - TAIL, TAIL) if size >= len(MAGIC) + TAIL else b""
+    if tail[-len(MAGIC) :] != MAGIC or read(0, len(MAGIC)) != MAGIC:
         raise _damaged(path, "it does not begin and end as a pack does")
-    length = int.from_bytes(view[size - TAIL : size - TAIL + 8], "little")
+    length = int.from_bytes(tail[:8], "little")
     if length > size - TAIL - len(MAGIC):
         raise _damaged(path, "its footer is longer than the file")
-    footer = bytes(view[size - TAIL - length : size - TAIL])
-    if zlib.crc32(footer) != int.from_bytes(view[-len(MAGIC) - 4 : -len(MAGIC)], "little"):
+    start = size - TAIL - length
+    footer = read(start, length)
+    if zlib.crc32(footer) != int.from_bytes(tail[8:12], "little"):
         raise _damaged(path, "its footer does not match its checksum")
     document = json.loads(footer)
     if document["version"] not in range(1, VERSION + 1):
@@ -88,15 +142,12 @@ def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify
             f"up to {VERSION}",
             remedy="start the release that wrote the state, or a later one",
         )
-    written = {Segment.from_json(s) for s in document["segments"]}
-    if depth is Verify.FULL:
-        _check_gaps(path, view, written, size - TAIL - length)
-    for segment in segments:
-        if segment not in written:
-            raise _damaged(path, "the manifest tells something else of it than its footer")
-        for offset, count, crc in segment.blobs if depth is Verify.FULL else ():
-            if zlib.crc32(view[offset : offset + count]) != crc:
-                raise _damaged(path, f"what begins at byte {offset} does not match its checksum")
+    return frozenset(Segment.from_json(s) for s in document["segments"]), start
+
+
+def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) -> None:
+    if any(segment not in written for segment in segments):
+        raise _damaged(path, "the manifest tells something else of it than its footer")
 
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:

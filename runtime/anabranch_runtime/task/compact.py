@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.ruleset import StoreId
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.state.segment import PackWriter, read_segment
+from anabranch_runtime.state.durable import attach, durable
+from anabranch_runtime.state.opened import read_segment
+from anabranch_runtime.state.segment import PackWriter
 from anabranch_runtime.state.stores import merge
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Compaction:
         layout: the epoch's, which says what indexes the segment gets.
         since: stream -> the first batch of the tuples that supersede others of their key, for
             streams that keep the latest.
+        objects: the object store behind the state directory, if there is one.
     """
 
     root: str
@@ -42,6 +45,7 @@ class Compaction:
     merge: Merge
     layout: Layout
     since: Mapping[str, int] = field(default_factory=dict)
+    objects: str | None = None
 
 
 def compact(work: Compaction) -> Segment:
@@ -50,6 +54,7 @@ def compact(work: Compaction) -> Segment:
     Raises:
         StateError: a part is damaged, or no longer there.
     """
+    attach(work.root, work.objects)
     spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
     return rewrite(
         Path(work.root),
@@ -76,6 +81,7 @@ def rewrite(
         reader.verify()
     with PackWriter(root, pack) as writer:
         write(writer, readers)
+    durable(root).upload(pack)
     reach(Point.MERGED)
     return writer.segments[0]
 

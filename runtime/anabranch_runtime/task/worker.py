@@ -13,7 +13,7 @@ import itertools
 import json
 import time
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.ownership import ownership, without
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
+from anabranch_runtime.state.durable import attach
 from anabranch_runtime.state.layout import Layout, base_layout
 from anabranch_runtime.state.opened import keep_open
 from anabranch_runtime.state.segment import PackWriter, Segment
@@ -41,6 +42,7 @@ from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.partial import Partial, RowSet, Tables, concat_partials
 from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.task.probe import Prober, check
+from anabranch_runtime.task.uploads import Uploads
 from anabranch_runtime.vectors.keys import key_vector
 
 if TYPE_CHECKING:
@@ -92,8 +94,11 @@ class TaskReport:
     #: number); bytes.
     memory: int = 0
     memory_share: int | None = None
+    #: Packs that were fetched from the object store, and their bytes.
+    fetched: tuple[int, int] = (0, 0)
     #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
-    #: projections and result pages), ``write`` (closing result files), ``backfill``.
+    #: projections and result pages), ``write`` (closing result files), ``backfill``, ``upload``
+    #: (what had to be waited for).
     phases: dict[str, float] = field(default_factory=dict)
 
 
@@ -142,6 +147,8 @@ class _Task:
         self.task = task
         self.tasks = tasks
         self.exchange = exchange
+        self.durable = attach(context.root, context.objects)
+        self.fetched = self.durable.fetches, self.durable.fetched
         keep_open(context.root, itertools.chain(*context.segments.values()))
         self.live = LiveSegments(context.root, context.batch, context.segments)
         self.budget = budget(context.memory_limit, sharing)
@@ -158,12 +165,17 @@ class _Task:
         #: What the level has written of them so far.
         self.written: list[Segment] = []
         self.packs = 0
+        self.uploads = Uploads(context.root)
         #: Seconds of phases within the one that runs.
         self.inner = 0.0
         self.writers: dict[str, ResultWriter] = {}
         self.failures = Failures(self.report.failures)
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
+        with closing(self.uploads):
+            return self._run(blocks)
+
+    def _run(self, blocks: Iterable[Block]) -> TaskReport:
         context = self.context
         with self._phase("read"):
             arrivals = take_in(
@@ -200,6 +212,8 @@ class _Task:
         if context.backfill is not None:
             with self._phase("backfill"):
                 self._backfill(context.backfill)
+        with self._phase("upload"):
+            self.uploads.finish()
         self._account(arrivals)
         self.memory.give_back(self.budget)
         return self.report
@@ -266,9 +280,14 @@ class _Task:
         else:
             self.report.backfilled = [s.to_json() for s in writer.segments]
 
-    def _pack(self, part: str) -> PackWriter:
+    @contextmanager
+    def _pack(self, part: str) -> Iterator[PackWriter]:
+        """A pack to write; it is uploaded once it is complete."""
         name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{part}.pack"
-        return PackWriter(Path(self.context.root), name)
+        with PackWriter(Path(self.context.root), name) as writer:
+            yield writer
+        if writer.segments:
+            self.uploads.add(name)
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
@@ -422,6 +441,8 @@ class _Task:
         self.report.sketches = self.collector.sketches
         self.report.delays = self.collector.delays
         self.report.samples = self.collector.sampled()
+        fetches, fetched = self.fetched
+        self.report.fetched = (self.durable.fetches - fetches, self.durable.fetched - fetched)
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {

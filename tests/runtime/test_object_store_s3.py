@@ -1,0 +1,96 @@
+"""A state in S3, over HTTP."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.lease import Lease
+from anabranch_runtime.state.opened import close_all
+from anabranch_runtime.state.remote import open_remote
+from tests.support.driven import expected, publish, results
+from tests.support.s3 import s3_server, uri
+from tests.support.spark_log import SparkLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_runtime.state.remote import Remote
+
+pytest.importorskip("moto", reason="the extra dev has it")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture
+def remote(server: str, request: pytest.FixtureRequest) -> Remote:
+    return open_remote(uri(server, f"a/{request.node.name}"))
+
+
+def test_objects_are_put_read_listed_and_deleted(remote: Remote, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    # More than goes in one part.
+    large.write_bytes(bytes(range(256)) * (1 << 16))
+    remote.put("manifest/1.json", b"one")
+    remote.put("manifest/1.json", b"other")
+    remote.upload("segments/x.pack", large)
+    assert remote.names() == {"manifest/1.json": 5, "segments/x.pack": 1 << 24}
+    assert remote.get("manifest/1.json") == b"other"
+    assert remote.part("segments/x.pack", (1 << 24) - 4, 10) == bytes([252, 253, 254, 255])
+    remote.download("segments/x.pack", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == large.read_bytes()
+    for name in ("manifest/1.json", "manifest/1.json", "segments/x.pack"):
+        remote.delete(name)
+    assert remote.names() == {}
+    assert remote.get("manifest/1.json") is None
+    with pytest.raises(FileNotFoundError):
+        remote.download("segments/x.pack", tmp_path / "copy")
+
+
+def test_a_bucket_that_is_not_there_is_refused(server: str) -> None:
+    missing = open_remote(uri(server, "x", "nobody"))
+    with pytest.raises(StateError) as caught:
+        missing.put("manifest/1.json", b"one")
+    assert caught.value.code == "store-refused"
+    assert "nobody/x/manifest/1.json" in caught.value.message
+    assert "secret" not in str(caught.value)
+
+
+def test_refused_credentials_are_told_of(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    with s3_server(closed=True) as address:
+        log = SparkLog(url, tmp_path, settings={"object_store": uri(address, "x")})
+        with pytest.raises(StateError) as caught:
+            log.start()
+    assert caught.value.code == "store-refused"
+    assert "secret" not in str(caught.value)
+
+
+def test_a_lease_is_held(remote: Remote, tmp_path: Path) -> None:
+    with Lease(remote, tmp_path / "a").held():
+        with pytest.raises(StateError) as caught, Lease(remote, tmp_path / "b").held():
+            pass
+        assert caught.value.code == "store-in-use"
+    assert remote.names() == {}
+
+
+def test_machines_come_and_go(url: str, tmp_path: Path, remote: Remote) -> None:
+    publish(url, 0)
+    log = SparkLog(url, tmp_path, settings={"object_store": remote.uri, "cache_size": 4096})
+    log.total = 16
+    one, done = log.start(), 0
+    while log.step(one):
+        if one.state.next_batch > done:
+            done = one.state.next_batch
+            close_all()
+            shutil.rmtree(tmp_path / "state")
+            one = log.start()
+    assert results(tmp_path) == expected(log.total)

@@ -1,0 +1,70 @@
+"""A pipeline over an object store killed at every step, with its machine or without: exact."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime.faults import Point
+from tests.support.driven import expected, publish, results
+from tests.support.store_kills import TOTAL, log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: All but the one at which a ruleset is waited for, which is there in this pipeline.
+POINTS = tuple(p for p in Point if p is not Point.WAITING)
+#: Seconds that a step may take to be reached.
+PATIENCE = 120.0
+
+
+def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "ANABRANCH_FAULTS": str(folder / "faults")}
+    command = [sys.executable, "-m", "tests.support.store_kills", url, str(folder)]
+    with (folder / "log").open("ab") as sink:
+        return subprocess.Popen(command, env=environment, stdout=sink, stderr=sink)
+
+
+def strike(url: str, folder: Path, points: Sequence[Point], *, lost: bool) -> None:
+    """Kill the pipeline once at each of ``points``, and let it go on to its end."""
+    publish(url, 0)
+    faults = folder / "faults"
+    faults.mkdir()
+    for point in points:
+        (faults / point).touch()
+        process = start(url, folder)
+        held, deadline = faults / f"{point}.held", time.monotonic() + PATIENCE
+        while not (held.exists() and held.read_text()):
+            assert process.poll() is None, (point, (folder / "log").read_text()[-2000:])
+            assert time.monotonic() < deadline, f"{point} is not reached"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        held.unlink()
+        if lost:
+            shutil.rmtree(folder / "state")
+    found = log(url, folder)
+    found.run(found.start())
+    assert results(folder) == expected(TOTAL)
+
+
+def test_killed_while_the_store_is_ahead_of_the_machine(url: str, tmp_path: Path) -> None:
+    strike(url, tmp_path, (Point.COMMITTING,), lost=False)
+
+
+def test_lost_with_packs_uploaded_and_nothing_reported(url: str, tmp_path: Path) -> None:
+    strike(url, tmp_path, (Point.UPLOADED,), lost=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [False, True])
+def test_killed_at_every_step(url: str, tmp_path: Path, lost: bool) -> None:
+    strike(url, tmp_path, POINTS, lost=lost)

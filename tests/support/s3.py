@@ -1,0 +1,57 @@
+"""A server of the S3 API on this machine: ``moto``, a process of its own, spoken to over HTTP."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BUCKET = "states"
+_SERVER = """
+from moto.server import ThreadedMotoServer
+import sys
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def s3_server(*, closed: bool = False) -> Iterator[str]:
+    """Its address, with a bucket ``BUCKET``; it ends with the block. ``closed``: nobody has any
+    rights.
+    """
+    # Whoever makes the bucket is let in.
+    rights = {"INITIAL_NO_AUTH_ACTION_COUNT": "1"} if closed else {}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **rights},
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        address = f"127.0.0.1:{int(process.stdout.readline())}"
+        request = urllib.request.Request(f"http://{address}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request).close()
+        yield address
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def uri(address: str, prefix: str, bucket: str = BUCKET) -> str:
+    """The address of an object store."""
+    options = f"endpoint_override={address}&scheme=http&region=us-east-1"
+    return f"s3://key:secret@{bucket}/{prefix}?{options}"
