@@ -56,7 +56,7 @@ class Asking:
         """As :class:`anabranch_planner.reads.Reads` has them."""
         return (
             self.tuples,
-            int(np.count_nonzero(self.marks)),
+            int(np.count_nonzero(self.marks.view(np.bool_))),
             self.matches,
             self.by_batch,
             self.by_partition,
