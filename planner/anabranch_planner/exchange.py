@@ -122,6 +122,11 @@ class Keys:
         return self._key("state")
 
     @property
+    def state_parts(self) -> str:
+        """Hash: store -> JSON :class:`anabranch_planner.state_report.StoreParts` (runtime)."""
+        return self._key("state", "parts")
+
+    @property
     def pipeline(self) -> str:
         """String: the id of the pipeline that the namespace belongs to; its state has the same
         (runtime).

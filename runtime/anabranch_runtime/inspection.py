@@ -22,7 +22,13 @@ from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
-from anabranch_runtime.state.report import pack_bytes, readers, state_report, store_report
+from anabranch_runtime.state.report import (
+    Packs,
+    pack_bytes,
+    readers,
+    state_report,
+    store_report,
+)
 from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.state.verify import Verify, verify_packs
 
@@ -68,7 +74,8 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
             remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
         )
     ruleset = kept_ruleset(root, state.ruleset_epoch)
-    found = store_report(name, store, state, ruleset, readers(state, ruleset))
+    users, packs = readers(state, ruleset), Packs.of(root, state)
+    found = store_report(name, store, state, ruleset, users, packs)
     return {**_document(found), "parts": [_segment(s) for s in store.segments]}
 
 

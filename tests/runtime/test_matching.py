@@ -112,11 +112,11 @@ def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
         other = match(probes, described([plain] * len(indexes)))
         assert found.found.tolist() == other.found.tolist()
         assert found.counted.tolist() == other.counted.tolist()
-        asked = sum(index is filtered for index in indexes)
+        screens = sum(index is filtered for index in indexes)
         held = int((~may_have(filtered.filter, probes.hashes)).sum())
         # Of those tried first a quarter at least has to be held up.
         tried = may_have(filtered.filter, probes.hashes[:: probing // 128 + 1])
-        assert found.held == (asked * held if 4 * tried.sum() <= 3 * len(tried) else 0)
+        assert found.held == (screens * held if 4 * tried.sum() <= 3 * len(tried) else 0)
         assert other.held == 0
         pairs = np.stack([found.positions, found.rows])
         others = np.stack([other.positions, other.rows])

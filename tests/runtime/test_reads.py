@@ -56,7 +56,9 @@ def bringing(
 
     def run(context: BatchContext) -> list[TaskReport]:
         known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
-        asked = {rule.out: access[rule.mir] for rule in known.probe_rules if rule.mir in access}
+        asked: dict[str, Access] = {
+            rule.out: access[rule.mir] for rule in known.probe_rules if rule.mir in access
+        }
         context = replace(context, access={**context.access, **asked})
         blocks = []
         for name, keys in (("R", r), ("S", s)):
