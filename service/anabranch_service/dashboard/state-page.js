@@ -130,11 +130,12 @@ function showDetail() {
 }
 
 function showSegments() {
+  const present = new Set(detail.parts.map((p) => Math.min(p.level, LEVELS - 1)));
   at("levels").replaceChildren(
-    ...Array.from({ length: LEVELS }, (_, level) => [
+    ...[...present].sort().flatMap((level) => [
       make("span", { className: `key level-${level}` }),
       ` level ${level}${level === LEVELS - 1 ? " and more" : ""} `,
-    ]).flat(),
+    ]),
   );
   at("axis").options[1].disabled = !detail.parts.some((p) => p.event_time);
   const axis = at("axis").options[1].disabled ? "batches" : shown.axis;
