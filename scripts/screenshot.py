@@ -2,8 +2,7 @@
 
 Those in ``docs/images`` are taken while ``anabranch demo --scale 0.01 --batches 16 --keep`` holds
 everything running; the command prints the dashboard's address. ``dashboard.png`` is the first page
-down to the first probe trees, ``state.png`` the page of stored state with the largest store that has
-to do with orders picked.
+down to the first probe trees, ``state.png`` the page of stored state with a store of orders picked.
 """
 
 from __future__ import annotations
