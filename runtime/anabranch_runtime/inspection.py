@@ -24,6 +24,7 @@ from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
 from anabranch_runtime.state.report import (
     Packs,
+    Weights,
     pack_bytes,
     readers,
     state_report,
@@ -74,8 +75,9 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
             remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
         )
     ruleset = kept_ruleset(root, state.ruleset_epoch)
-    users, packs = readers(state, ruleset), Packs.of(root, state)
-    found = store_report(name, store, state, ruleset, users, packs)
+    users, weights = readers(state, ruleset), Weights()
+    packs = Packs.of(root, state, weights)
+    found = store_report(name, store, state, ruleset, users, packs, weights)
     return {**_document(found), "parts": [_segment(s) for s in store.segments]}
 
 

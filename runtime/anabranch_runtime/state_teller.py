@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.failed_queries import surviving
-from anabranch_runtime.state.report import readers, state_report, store_parts
+from anabranch_runtime.state.report import Weights, readers, state_report, store_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 INTERVAL = 1.0
 #: Bytes per ``INTERVAL`` on average: after a report that is longer the pause is.
 PACE = 1 << 20
+#: A report that takes long is followed by a pause of so many times as long: batches wait for it.
+RARER = 10
 #: Bytes of single stores' documents in a report, from which on the others wait for the next.
 ROOM = 1 << 19
 
@@ -45,7 +47,8 @@ class StateTeller:
     #: Store -> the segments and the ruleset that were told of; who waits longest comes first. None
     #: before the first report: what is known then comes from whoever was here before.
     _parts: dict[str, tuple[tuple[Segment, ...], int] | None] | None = None
-    _waiting: bool = field(init=False, default=False)
+    _waiting: bool = False
+    _weights: Weights = field(default_factory=Weights)
 
     def show(
         self, state: State, ruleset: Callable[[], Ruleset | None], *, at_once: bool = False
@@ -62,12 +65,13 @@ class StateTeller:
         if rules is not None:
             rules = surviving(rules, state)
         users = readers(state, rules)
-        report = state_report(self.root, state, rules, users).dumps()
+        report = state_report(self.root, state, rules, users, self._weights).dumps()
         gone = self._forget(state)
         parts = self._changed(state, users, ROOM if not at_once else None)
         self.control.report_state(report, parts, gone)
         told = len(report) + sum(map(len, parts.values()))
-        self._told, self._at, self._pause = state, now, max(1.0, told / PACE)
+        spent = time.monotonic() - now
+        self._told, self._at, self._pause = state, now, max(1.0, told / PACE, spent * RARER)
 
     def _forget(self, state: State) -> set[str]:
         """The stores that have been told of and are no more."""

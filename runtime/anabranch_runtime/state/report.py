@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_planner.reads import Reads
@@ -38,6 +38,50 @@ MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 
 @dataclass(frozen=True, slots=True)
+class Weight:
+    """What a segment takes: bytes, those of them that are its rows, and per index its key, entries,
+    bytes and bytes of its filter.
+    """
+
+    bytes: int
+    data: int
+    indexes: tuple[tuple[str, int, int, int], ...]
+
+    @staticmethod
+    def of(segment: Segment) -> Weight:
+        """By its descriptor."""
+        indexes, total = [], segment.data[1]
+        for key, _, blobs in segment.indexes:
+            lengths = [length for _, length, _ in blobs]
+            size = sum(lengths)
+            indexes.append((key, lengths[0] // 8, size, sum(lengths[3:])))
+            total += size
+        return Weight(total, segment.data[1], tuple(indexes))
+
+
+@dataclass(slots=True)
+class Weights:
+    """The weights of stores' segments, remembered from one report to the next: most stay."""
+
+    _known: dict[str, tuple[tuple[Segment, ...], dict[int, Weight]]] = field(default_factory=dict)
+
+    def of(self, store: str, segments: tuple[Segment, ...]) -> list[Weight]:
+        """The weight of each segment of ``store``."""
+        known, weights = self._known.get(store, ((), {}))
+        if segments is not known:
+            # They are known by identity: those of ``known`` are alive, so nothing else has theirs.
+            found = {id(s): weights.get(id(s)) or Weight.of(s) for s in segments}
+            self._known[store] = segments, found
+            weights = found
+        return [weights[id(s)] for s in segments]
+
+    def forget(self, stores: Collection[str]) -> None:
+        """Drop what is known of others than ``stores``."""
+        for store in self._known.keys() - stores:
+            del self._known[store]
+
+
+@dataclass(frozen=True, slots=True)
 class Packs:
     """The files of a state.
 
@@ -50,33 +94,62 @@ class Packs:
     live: Mapping[str, int]
 
     @staticmethod
-    def of(root: Path, state: State) -> Packs:
+    def of(root: Path, state: State, weights: Weights) -> Packs:
         """Those of ``state``, which is kept in ``root``."""
         live: dict[str, int] = defaultdict(int)
-        for store in state.stores.values():
-            for segment in store.kept:
-                live[segment.path] += segment.bytes
+        for name, store in state.stores.items():
+            for segment, weight in zip(
+                store.segments, weights.of(name, store.segments), strict=True
+            ):
+                live[segment.path] += weight.bytes
+        for segment in _backfilling(state):
+            live[segment.path] += segment.bytes
         return Packs({pack: pack_bytes(root / pack) for pack in live}, live)
 
-    def share(self, segments: Sequence[Segment], sizes: Sequence[int]) -> int:
-        """The part of the files that falls to ``segments`` of these ``sizes``."""
+    def share(self, segments: Sequence[Segment], weights: Sequence[Weight]) -> int:
+        """The part of the files that falls to ``segments``."""
         parts = (
-            size * self.disk[s.path] / self.live[s.path]
-            for s, size in zip(segments, sizes, strict=True)
+            w.bytes * self.disk[s.path] / self.live[s.path]
+            for s, w in zip(segments, weights, strict=True)
         )
         return round(sum(parts))
 
 
+def _backfilling(state: State) -> Iterator[Segment]:
+    """Segments that only a backfill needs: what it has computed, and sources that are no longer
+    any store's.
+    """
+    works = [store for store in state.stores.values() if store.backfill is not None]
+    if works:
+        known = {(s.path, s.data) for store in state.stores.values() for s in store.segments}
+        for segment in itertools.chain(*(store.kept for store in works)):
+            if (segment.path, segment.data) not in known:
+                known.add((segment.path, segment.data))
+                yield segment
+
+
 def state_report(
-    root: Path, state: State, ruleset: Ruleset | None, users: Readers | None = None
+    root: Path,
+    state: State,
+    ruleset: Ruleset | None,
+    users: Readers | None = None,
+    weights: Weights | None = None,
 ) -> StateReport:
     """All stores of ``state``, which is kept in ``root``; without its ruleset nobody knows who uses
-    them. ``users``: :func:`readers`, where they are known.
+    them. ``users``: :func:`readers`, where they are known; ``weights`` are remembered there.
     """
     inserted, merged = state.written
-    packs = Packs.of(root, state)
-    disk, total = sum(packs.disk.values()), state.bytes
+    weights = Weights() if weights is None else weights
+    weights.forget(state.stores.keys())
+    packs = Packs.of(root, state, weights)
     users = readers(state, ruleset) if users is None else users
+    stores = tuple(
+        store_report(name, store, state, ruleset, users, packs, weights)
+        for name, store in sorted(state.stores.items())
+    )
+    works = (s.backfill.segments for s in state.stores.values() if s.backfill is not None)
+    total = sum(s.bytes for s in stores) + sum(s.bytes for segments in works for s in segments)
+    disk = sum(packs.disk.values())
     return StateReport(
         next_batch=state.next_batch,
         epoch=state.epoch,
@@ -88,10 +161,7 @@ def state_report(
         inserted_bytes=inserted,
         merged_bytes=merged,
         write_amplification=(inserted + merged) / inserted if inserted else None,
-        stores=tuple(
-            store_report(name, store, state, ruleset, users, packs)
-            for name, store in sorted(state.stores.items())
-        ),
+        stores=stores,
     )
 
 
@@ -126,13 +196,14 @@ def store_report(
     ruleset: Ruleset | None,
     users: Readers,
     packs: Packs,
+    weights: Weights,
 ) -> StoreReport:
     """One store of ``state``, which ``users`` (:func:`readers`) read."""
     spec = store.spec
     current: Collection[str] = [s.id for s in ruleset.stores] if ruleset is not None else ()
     segments = store.segments
-    sizes = [s.bytes for s in segments]
-    total = sum(sizes)
+    heavy = weights.of(name, segments)
+    total = sum(w.bytes for w in heavy)
     return StoreReport(
         store=name,
         kind="stream" if store.is_base else "intermediate result",
@@ -147,14 +218,14 @@ def store_report(
         queries=tuple(sorted({q for e in users.get(name, {}).values() for q in e.queries})),
         rows=sum(s.rows for s in segments),
         bytes=total,
-        index_bytes=total - sum(s.data[1] for s in segments),
+        index_bytes=total - sum(w.data for w in heavy),
         segments=len(segments),
-        levels=tuple(_levels(segments, sizes)),
+        levels=tuple(_levels(segments, heavy)),
         expired_below=tuple(store.expired_below),
         backfill=store.backfill is not None,
         ttl=tuple(_ttl(state, stream) for stream in store.streams),
-        disk_bytes=packs.share(segments, sizes),
-        indexes=tuple(_indexes(name, segments, state)),
+        disk_bytes=packs.share(segments, heavy),
+        indexes=tuple(_indexes(name, heavy, state)),
     )
 
 
@@ -205,10 +276,10 @@ def _attribute(partition: list[list[str]] | None) -> str | None:
     return f"{label}.{attribute}"
 
 
-def _levels(segments: Iterable[Segment], sizes: Iterable[int]) -> Iterator[LevelReport]:
+def _levels(segments: Iterable[Segment], weights: Iterable[Weight]) -> Iterator[LevelReport]:
     levels: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for segment, size in zip(segments, sizes, strict=True):
-        levels[segment.level].append((segment.rows, size))
+    for segment, weight in zip(segments, weights, strict=True):
+        levels[segment.level].append((segment.rows, weight.bytes))
     for level, found in sorted(levels.items()):
         yield LevelReport(
             level=level,
@@ -218,21 +289,15 @@ def _levels(segments: Iterable[Segment], sizes: Iterable[int]) -> Iterator[Level
         )
 
 
-def _indexes(name: str, segments: Iterable[Segment], state: State) -> Iterator[IndexReport]:
+def _indexes(name: str, weights: Iterable[Weight], state: State) -> Iterator[IndexReport]:
     """Every index that segments have, or that has been asked for (and made for the moment)."""
     known = (
         {name: found[name]} if name in found else {} for found in (state.reads_before, state.reads)
     )
     reads = sum_reads(*known, stores=(name,)).get(name, {})
     sizes: dict[str, tuple[int, int, int]] = dict.fromkeys(reads, (0, 0, 0))
-    for segment in segments:
-        for key, _, blobs in segment.indexes:
-            entries, size, screen = sizes.get(key, (0, 0, 0))
-            lengths = [length for _, length, _ in blobs]
-            sizes[key] = (
-                entries + lengths[0] // 8,
-                size + sum(lengths),
-                screen + sum(lengths[3:]),
-            )
+    for key, *more in itertools.chain.from_iterable(w.indexes for w in weights):
+        entries, size, screen = sizes.get(key, (0, 0, 0))
+        sizes[key] = (entries + more[0], size + more[1], screen + more[2])
     for key, (entries, size, screen) in sorted(sizes.items()):
         yield IndexReport(key, entries, size, screen, Reads(*reads.get(key, ())))

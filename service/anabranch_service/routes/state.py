@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1/state", tags=["state"])
 
 
-@router.get("")
-async def get_state(ctx: Ctx, response: Response) -> StateOut:
+@router.get("", response_model=StateOut)
+async def get_state(ctx: Ctx) -> Response:
     """Every store, as of the newest batch that the runtime has told of (about once a second)."""
     report = await _report(ctx)
-    response.headers["Cache-Control"] = "no-store"
-    return state_out(report, await _last_ended(ctx, report))
+    found = state_out(report, await _last_ended(ctx, report))
+    # There may be thousands of stores: what has been checked is not checked again.
+    headers = {"Cache-Control": "no-store"}
+    return Response(found.model_dump_json(), headers=headers, media_type="application/json")
 
 
 # A store's name has slashes.
