@@ -109,9 +109,42 @@ class Level(Answer):
     bytes: int
 
 
+class Reads(Answer):
+    """What has been asked of a store, or of one of its indexes, over some time.
+
+    Of ``probes`` tuples sent, ``found`` have found a partner. Segments are summed over the tuples:
+    those passed over for their batches, partition or time, those that a filter has excluded, those
+    that were looked into. Ratios are None where nothing was asked.
+    """
+
+    probes: int = 0
+    found: int = 0
+    matches: int = 0
+    by_batch: int = 0
+    by_partition: int = 0
+    by_time: int = 0
+    filtered: int = 0
+    looked: int = 0
+    hit_rate: float | None = None
+    read_amplification: float | None = None
+    filtered_share: float | None = None
+    passed_share: float | None = None
+
+
+class Index(Answer):
+    """An index of a store: rows that have its key, bytes, and what has been asked of it ever."""
+
+    key: str
+    entries: int
+    bytes: int
+    filter_bytes: int = 0
+    life: Reads = Field(default_factory=Reads)
+
+
 class Store(Answer):
-    """What a store holds, and whom it serves; sizes are bytes on disk. ``probes`` and ``matches``
-    are of the last epoch that ended, None where they were not measured.
+    """What a store holds, and whom it serves; sizes are bytes on disk. ``reads`` (and ``probes``
+    and ``matches``, which are among them) are of the last epoch that ended, None where they were
+    not measured; ``life`` is of all epochs.
     """
 
     store: str
@@ -135,6 +168,57 @@ class Store(Answer):
     backfill: bool = False
     probes: int | None = None
     matches: int | None = None
+    disk_bytes: int = 0
+    space_amplification: float | None = None
+    write_amplification: float | None = None
+    reads: Reads | None = None
+    life: Reads = Field(default_factory=Reads)
+    indexes: list[Index] = Field(default_factory=list)
+
+
+class Segment(Answer):
+    """A segment of a store: first and last batch, least and greatest event time (microseconds)."""
+
+    partition: int
+    level: int
+    rows: int
+    bytes: int
+    batches: tuple[int, int]
+    event_time: tuple[int, int] | None = None
+
+
+class Reader(Answer):
+    """An edge of the plan whose probes read a store."""
+
+    edge: str
+    start: str | None = None
+    mir: str | None = None
+    key: list[str] = Field(default_factory=list)
+    queries: list[str] = Field(default_factory=list)
+    fill: bool = False
+    statistics: EdgeStatistics | None = None
+
+
+class StoreEpoch(Answer):
+    """A store at the end of an epoch, and what was asked of it meanwhile."""
+
+    epoch: int
+    rows: int
+    bytes: int
+    segments: int
+    reads: Reads
+
+
+class StoreDetail(Store):
+    """A store with its largest segments, who reads it, and its last epochs, oldest first."""
+
+    next_batch: int
+    parts_batch: int | None = None
+    parts: list[Segment] = Field(default_factory=list)
+    parts_omitted: int = 0
+    readers: list[Reader] = Field(default_factory=list)
+    readers_omitted: int = 0
+    history: list[StoreEpoch] = Field(default_factory=list)
 
 
 class StoredState(Answer):

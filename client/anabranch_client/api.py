@@ -23,6 +23,7 @@ from anabranch_client.answers import (
     EpochSummary,
     PlanningSettings,
     QueryInfo,
+    StoreDetail,
     StoredState,
     StreamInfo,
     StreamSample,
@@ -195,6 +196,14 @@ class Client:
     def state(self) -> StoredState:
         """What the stores hold, as of the newest batch that the runtime has told of."""
         return self._send(calls.state())
+
+    def stored(self, store: str, epochs: int = 30) -> StoreDetail:
+        """One store with its segments, the probes that read it, and its last ``epochs``.
+
+        Raises:
+            ApiError: there is no such store.
+        """
+        return self._send(calls.stored(store, epochs))
 
     def stream_sample(self, name: str) -> StreamSample:
         """What a sample of a stream tells about its columns."""
@@ -446,6 +455,14 @@ class AsyncClient:
     async def state(self) -> StoredState:
         """What the stores hold, as of the newest batch that the runtime has told of."""
         return await self._send(calls.state())
+
+    async def stored(self, store: str, epochs: int = 30) -> StoreDetail:
+        """One store with its segments, the probes that read it, and its last ``epochs``.
+
+        Raises:
+            ApiError: there is no such store.
+        """
+        return await self._send(calls.stored(store, epochs))
 
     async def stream_sample(self, name: str) -> StreamSample:
         """What a sample of a stream tells about its columns."""

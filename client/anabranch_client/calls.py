@@ -22,6 +22,7 @@ from anabranch_client.answers import (
     EpochSummary,
     PlanningSettings,
     QueryInfo,
+    StoreDetail,
     StoredState,
     StreamInfo,
     StreamSample,
@@ -241,6 +242,12 @@ def epoch_statistics(epoch: int) -> Call[EpochStatistics]:
 def state() -> Call[StoredState]:
     """What the stores hold."""
     return Call("GET", "/v1/state", StoredState.model_validate)
+
+
+def stored(store: str, epochs: int) -> Call[StoreDetail]:
+    """One store with its segments, readers and last epochs."""
+    path = f"/v1/state/stores/{quote(store, safe='')}"
+    return Call("GET", path, StoreDetail.model_validate, params={"epochs": str(epochs)})
 
 
 def stream_sample(name: str) -> Call[StreamSample]:

@@ -35,11 +35,17 @@ DEFAULT = Path(".anabranch/state")
 
 
 @state.command("live")
-def state_live(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def state_live(
+    store: Annotated[str | None, typer.Argument(help="One of them, with its segments.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
     """List the stores of the running pipeline, as the service knows them."""
     with connect(url) as client:
-        found = client.state()
-    _show(found.document(), render_state.live_table, as_json)
+        if store is not None:
+            _show(client.stored(store).document(), render_state.live_detail, as_json)
+        else:
+            _show(client.state().document(), render_state.live_table, as_json)
 
 
 @state.command("ls")

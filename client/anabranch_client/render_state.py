@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.markup import escape
 from rich.text import Text
 
-from anabranch_client.render import facts_table, number, size, table_of
+from anabranch_client.render import facts_table, number, percent, size, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import RenderableType
 
 
@@ -24,14 +24,29 @@ def stores_table(found: Mapping[str, Any]) -> RenderableType:
 
 
 def live_table(found: Mapping[str, Any]) -> RenderableType:
-    """All stores of a running pipeline, a line each."""
-    return Group(facts_table(_standing(found)), _stores(found))
+    """All stores of a running pipeline, a line each, with what was asked of them."""
+    return Group(facts_table(_standing(found)), _stores(found, _ASKED))
 
 
-def _stores(found: Mapping[str, Any]) -> RenderableType:
+#: What the last epoch asked of a store.
+_ASKED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "probes": lambda reads: number(reads["probes"]),
+    "hit rate": lambda reads: percent(reads["hit_rate"]),
+    "segments per probe": lambda reads: number(reads["read_amplification"]),
+    "filtered": lambda reads: percent(reads["filtered_share"]),
+    "passed over": lambda reads: percent(reads["passed_share"]),
+}
+
+
+def _stores(
+    found: Mapping[str, Any],
+    asked: Mapping[str, Callable[[Mapping[str, Any]], str]] = MappingProxyType({}),
+) -> RenderableType:
     table = table_of("store", "of", "queries", "rows", "bytes", "indexes", "segments", "levels",
-                   right=("rows", "bytes", "indexes", "segments"))  # fmt: skip
+                   *asked,
+                   right=("rows", "bytes", "indexes", "segments", *asked))  # fmt: skip
     for store in found["stores"]:
+        reads = store.get("reads")
         table.add_row(
             escape(store["store"]),
             escape(_of(store)),
@@ -41,40 +56,69 @@ def _stores(found: Mapping[str, Any]) -> RenderableType:
             size(store["index_bytes"]),
             number(store["segments"]),
             _levels(store),
+            *(show(reads) if reads else "–" for show in asked.values()),
         )
     return table
 
 
 def store_detail(store: Mapping[str, Any]) -> RenderableType:
-    """One store and its segments."""
-    facts = facts_table(
-        {
-            "store": store["store"],
-            "of": _of(store),
-            "streams": ", ".join(store["streams"]),
-            "filter": " AND ".join(store["filter"]) or None,
-            "partitions": store["partitions"],
-            "batches": ", ".join(_span(s) for s in store["batches"]) or None,
-            "grows": "yes" if store["growing"] else "no",
-            "queries": ", ".join(store["queries"]) or None,
-            "rows": number(store["rows"]),
-            "bytes": f"{size(store['bytes'])}, {size(store['index_bytes'])} of them indexes",
-        }
-    )
+    """One store of a state directory and its segments."""
     table = table_of("pack", "partition", "level", "rows", "bytes", "batches", "indexes",
                    right=("partition", "level", "rows", "bytes"))  # fmt: skip
     for part in store["parts"]:
         indexes = (f"{i['key']}{' unique' if i['unique'] else ''}" for i in part["indexes"])
-        table.add_row(
-            escape(part["pack"].removeprefix("segments/")),
-            str(part["partition"]),
-            str(part["level"]),
-            number(part["rows"]),
-            size(part["bytes"]),
-            _span(part["batches"]),
-            escape(", ".join(indexes)),
+        pack = escape(part["pack"].removeprefix("segments/"))
+        table.add_row(pack, *_part(part), escape(", ".join(indexes)))
+    return Group(facts_table(_facts(store)), table)
+
+
+def live_detail(store: Mapping[str, Any]) -> RenderableType:
+    """One store of a running pipeline: its segments, its indexes, who reads it."""
+    reads = store["reads"]
+    asked = {name: show(reads) for name, show in _ASKED.items()} if reads else {}
+    segments = table_of("partition", "level", "rows", "bytes", "batches",
+                      right=("partition", "level", "rows", "bytes"))  # fmt: skip
+    for part in store["parts"]:
+        segments.add_row(*_part(part))
+    indexes = table_of("index", "entries", "bytes", "filter", *_ASKED,
+                     right=("entries", "bytes", "filter", *_ASKED))  # fmt: skip
+    for index in store["indexes"]:
+        indexes.add_row(
+            escape(index["key"]),
+            number(index["entries"]),
+            size(index["bytes"]),
+            size(index["filter_bytes"]),
+            *(show(index["life"]) for show in _ASKED.values()),
         )
-    return Group(facts, table)
+    readers = table_of("read by", "for")
+    for reader in store["readers"]:
+        readers.add_row(escape(reader["edge"]), escape(", ".join(reader["queries"])))
+    return Group(facts_table({**_facts(store), **asked}), segments, indexes, readers)
+
+
+def _facts(store: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "store": store["store"],
+        "of": _of(store),
+        "streams": ", ".join(store["streams"]),
+        "filter": " AND ".join(store["filter"]) or None,
+        "partitions": store["partitions"],
+        "batches": ", ".join(_span(s) for s in store["batches"]) or None,
+        "grows": "yes" if store["growing"] else "no",
+        "queries": ", ".join(store["queries"]) or None,
+        "rows": number(store["rows"]),
+        "bytes": f"{size(store['bytes'])}, {size(store['index_bytes'])} of them indexes",
+    }
+
+
+def _part(part: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        str(part["partition"]),
+        str(part["level"]),
+        number(part["rows"]),
+        size(part["bytes"]),
+        _span(part["batches"]),
+    )
 
 
 def verdict(found: Mapping[str, Any]) -> RenderableType:
@@ -112,6 +156,6 @@ def _levels(store: Mapping[str, Any]) -> str:
     return " ".join(f"{one['level']}:{one['segments']}" for one in store["levels"]) or "–"
 
 
-def _span(span: list[int]) -> str:
+def _span(span: Sequence[int]) -> str:
     first, last = span
     return str(first) if first == last else f"{first}–{last}"

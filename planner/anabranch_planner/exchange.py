@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.plain import plain
+from anabranch_planner.reads import Reads
 from anabranch_planner.statistics import JoinSample
 
 if TYPE_CHECKING:
@@ -119,6 +120,11 @@ class Keys:
     def state(self) -> str:
         """String: JSON :class:`anabranch_planner.state_report.StateReport` (runtime)."""
         return self._key("state")
+
+    @property
+    def state_parts(self) -> str:
+        """Hash: store -> JSON :class:`anabranch_planner.state_report.StoreParts` (runtime)."""
+        return self._key("state", "parts")
 
     @property
     def pipeline(self) -> str:
@@ -228,12 +234,20 @@ class StoreStatistics:
         keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
             (of what has been stored since the store began, and never more than ``rows``).
             Empty in documents of earlier releases.
+        reads: index -> what was asked of it during the epoch; likewise.
     """
 
     rows: int
     bytes: int
     segments: int
     keys: dict[str, float] = field(default_factory=dict)
+    reads: dict[str, Reads] = field(default_factory=dict)
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> StoreStatistics:
+        """What a JSON document says."""
+        reads = {index: Reads(**found) for index, found in doc.get("reads", {}).items()}
+        return StoreStatistics(**{**doc, "reads": reads})
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +370,9 @@ class Snapshot:
             **{
                 **doc,
                 "edges": {k: EdgeStatistics(**v) for k, v in doc.get("edges", {}).items()},
-                "stores": {k: StoreStatistics(**v) for k, v in doc.get("stores", {}).items()},
+                "stores": {
+                    k: StoreStatistics.from_json(v) for k, v in doc.get("stores", {}).items()
+                },
                 "steps": tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
                 "measured": {
                     k: StreamStatistics(**{**v, "delays": tuple(v.get("delays", ()))})

@@ -1,4 +1,6 @@
-"""What the stores of a pipeline hold: the document that the runtime reports and the service shows.
+"""What the stores of a pipeline hold: the documents that the runtime reports and the service shows.
+
+One has all stores; a second kind has the segments of one store and who reads it, at most so many.
 
 Sizes are bytes on disk. Totals are of the newest committed state, amplification of the pipeline's
 whole life (``docs/state.md``).
@@ -7,10 +9,11 @@ whole life (``docs/state.md``).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from anabranch_planner.plain import plain
+from anabranch_planner.reads import Reads
 
 #: JSON as it is read; a name of its own, because reports have a field ``bytes``.
 Text: TypeAlias = str | bytes
@@ -24,6 +27,24 @@ class LevelReport:
     segments: int
     rows: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """One index of a store.
+
+    Attributes:
+        key: its columns and their types.
+        entries: rows that have the key, over all segments.
+        bytes: of the index, its filters included. ``filter_bytes``: of these.
+        reads: what has been asked of it since the store began.
+    """
+
+    key: str
+    entries: int
+    bytes: int
+    filter_bytes: int
+    reads: Reads = field(default_factory=Reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +69,8 @@ class StoreReport:
         backfill: whether its past is being computed.
         ttl: per member, its stream's in microseconds; None: it has none. Empty in documents of
             earlier releases.
+        disk_bytes: its share, by bytes, of the files that its segments lie in. 0, as there are no
+            ``indexes``, in documents of earlier releases.
     """
 
     store: str
@@ -69,6 +92,91 @@ class StoreReport:
     expired_below: tuple[int | None, ...]
     backfill: bool
     ttl: tuple[int | None, ...] = ()
+    disk_bytes: int = 0
+    indexes: tuple[IndexReport, ...] = ()
+
+    @property
+    def reads(self) -> Reads:
+        """What has been asked of it since it began, by whichever index."""
+        return sum((index.reads for index in self.indexes), Reads())
+
+    @property
+    def space_amplification(self) -> float | None:
+        """What its files take over what lives in them; None where nothing is stored."""
+        return self.disk_bytes / self.bytes if self.bytes and self.disk_bytes else None
+
+    @property
+    def write_amplification(self) -> float | None:
+        """How often a byte that is stored has been written: once by its batch, and once per level;
+        None where nothing is stored.
+        """
+        written = sum((1 + level.level) * level.bytes for level in self.levels)
+        return written / self.bytes if self.bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """One segment. ``batches``: its first and last, of its rows' last-arriving members;
+    ``event_time``: the least and the greatest of any member, microseconds; None: it has none.
+    """
+
+    partition: int
+    level: int
+    rows: int
+    bytes: int
+    batches: tuple[int, int]
+    event_time: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeReport:
+    """An edge whose probes read a store.
+
+    Attributes:
+        queries: those that it serves.
+        fill: the store stands in for an intermediate result where that has gaps.
+    """
+
+    edge: str
+    queries: tuple[str, ...]
+    fill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """One store's segments and readers, as of ``next_batch``.
+
+    Attributes:
+        segments: the largest, in the order in which they are probed.
+        omitted: how many smaller ones are left out.
+        edges: by name; ``edges_omitted`` more are left out.
+    """
+
+    store: str
+    next_batch: int
+    segments: tuple[SegmentReport, ...]
+    omitted: int
+    edges: tuple[EdgeReport, ...]
+    edges_omitted: int
+
+    def dumps(self) -> str:
+        """JSON text; segments are lists of their fields in order, as there may be many."""
+        doc = plain(self)
+        doc["segments"] = [list(plain(s).values()) for s in self.segments]
+        return json.dumps(doc, default=plain, sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def loads(text: Text) -> StoreParts:
+        """What :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        segments = (
+            SegmentReport(
+                partition, level, rows, size, (batches[0], batches[1]), time and (time[0], time[1])
+            )
+            for partition, level, rows, size, batches, time in doc["segments"]
+        )
+        edges = (EdgeReport(**{**e, "queries": tuple(e["queries"])}) for e in doc["edges"])
+        return StoreParts(**{**doc, "segments": tuple(segments), "edges": tuple(edges)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +220,8 @@ def _store(doc: dict[str, Any]) -> StoreReport:
     found: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in doc.items()}
     found["batches"] = tuple((first, last) for first, last in doc["batches"])
     found["levels"] = tuple(LevelReport(**level) for level in doc["levels"])
+    found["indexes"] = tuple(
+        IndexReport(**{**index, "reads": Reads(**index["reads"])})
+        for index in doc.get("indexes", ())
+    )
     return StoreReport(**found)

@@ -21,12 +21,11 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from redis.typing import EncodableT
 
     from anabranch_planner.ruleset import Ruleset
-    from anabranch_planner.state_report import StateReport
 
 #: Seconds between two looks at a key that is waited for.
 POLL = 0.01
@@ -173,9 +172,24 @@ class Control:
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
 
-    def report_state(self, report: StateReport) -> None:
-        """Say what the stores hold."""
-        self._redis.set(self.keys.state, report.dumps())
+    def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
+        """Say what the stores hold: texts of a ``StateReport`` and of some stores' ``StoreParts``
+        (:mod:`anabranch_planner.state_report`), and which stores are no more.
+        """
+        with self._redis.pipeline() as pipe:
+            pipe.set(self.keys.state, report)
+            if parts:
+                documents: dict[EncodableT, EncodableT] = dict(parts.items())
+                pipe.hset(self.keys.state_parts, mapping=documents)
+            if gone:
+                pipe.hdel(self.keys.state_parts, *gone)
+            pipe.execute()
+
+    def reported_parts(self) -> set[str]:
+        """The stores of which parts have been reported, by whomever."""
+        return {
+            name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.state_parts))
+        }
 
     def limit(self) -> int | None:
         """Rows that a batch may bring of the sources that the runtime reads itself."""

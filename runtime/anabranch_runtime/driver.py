@@ -25,7 +25,14 @@ from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.failed_queries import failed, surviving, take_out, withdraw
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.fold import fold, fullness, snapshot, steps_seen, stream_counts
+from anabranch_runtime.fold import (
+    fold,
+    fullness,
+    snapshot,
+    steps_seen,
+    stream_counts,
+    without_batches,
+)
 from anabranch_runtime.ownership import without
 from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.sinks.late import publish_late
@@ -580,8 +587,7 @@ class Driver:
             self.report("running")
         found = replace(snapshot(self.state, self._steps()), epoch=self._epoch)
         if self._epoch != self.state.epoch:
-            # It had no batch: what was counted is an earlier epoch's.
-            found = replace(found, batches=0, edges={}, measured={})
+            found = without_batches(found)
         changed = self._samples.changed()
         self.control.report_samples({name: s.dumps() for name, s in changed.items()})
         boundary = Boundary(self._epoch, self.state.next_batch, found.to_json())

@@ -9,6 +9,7 @@ from anabranch_planner.exchange import EdgeStatistics, Snapshot
 from anabranch_planner.optimiser.measured import remember, step_samples
 from anabranch_runtime.state.idleness import clock_reading, pass_time
 from anabranch_runtime.state.manifest import UNPLANNED
+from anabranch_runtime.state.reads import sum_reads
 from anabranch_runtime.state.segment import Segment
 from anabranch_runtime.statistics import (
     distincts,
@@ -53,6 +54,12 @@ def fold(
         },
         arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
         edges=_edges(state, reports),
+        reads=sum_reads(state.reads, *(r.reads for r in reports), stores=state.stores),
+        reads_before=(
+            sum_reads(state.reads_before, stores=state.stores)
+            if state.reads_before.keys() - state.stores.keys()
+            else state.reads_before
+        ),
         probes=_sum(
             [
                 state.probes,
@@ -87,6 +94,12 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         steps=steps,
         measured=stream_statistics(state),
     )
+
+
+def without_batches(found: Snapshot) -> Snapshot:
+    """The statistics of an epoch that has had no batch: what was counted is an earlier one's."""
+    stores = {name: replace(store, reads={}) for name, store in found.stores.items()}
+    return replace(found, batches=0, edges={}, measured={}, stores=stores)
 
 
 def steps_seen(state: State, ruleset: Ruleset) -> tuple[JoinSample, ...]:

@@ -24,7 +24,14 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.durable import attach, durable
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
-from anabranch_runtime.state.report import pack_bytes, readers, state_report, store_report
+from anabranch_runtime.state.report import (
+    Packs,
+    Weights,
+    pack_bytes,
+    readers,
+    state_report,
+    store_report,
+)
 from anabranch_runtime.state.rulesets import kept_ruleset
 
 if TYPE_CHECKING:
@@ -69,7 +76,9 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
             remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
         )
     ruleset = kept_ruleset(root, state.ruleset_epoch)
-    found = store_report(name, store, state, ruleset, readers(state, ruleset))
+    users, weights = readers(state, ruleset), Weights()
+    packs = Packs.of(root, state, weights)
+    found = store_report(name, store, state, ruleset, users, packs, weights)
     return {**_document(found), "parts": [_segment(s) for s in store.segments]}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from anabranch_planner.exchange import StoreStatistics, StreamStatistics
+from anabranch_planner.reads import Reads
 from anabranch_planner.sampling import StreamSample
 from anabranch_planner.types import TypeKind
 from anabranch_runtime.errors import ArrowTypeError
@@ -140,7 +141,8 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
             for key, sketch in state.sketches.get(owner, {}).items()
         }
         total = sum(s.bytes for s in store.segments)
-        found[name] = StoreStatistics(rows, total, len(store.segments), keys)
+        reads = {index: Reads(*counts) for index, counts in state.reads.get(name, {}).items()}
+        found[name] = StoreStatistics(rows, total, len(store.segments), keys, reads)
     return found
 
 

@@ -32,6 +32,7 @@ from anabranch_service.routes import (
 )
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store
+from anabranch_service.stored import StoreHistory
 from anabranch_service.tail import Tails
 
 _LOG = structlog.get_logger(__name__)
@@ -73,7 +74,9 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         redoc_url=None,
         responses=problems.RESPONSES,
     )
-    app.state.context = Context(config, store, loop, metrics, clock, Tails(store))
+    app.state.context = Context(
+        config, store, loop, metrics, clock, Tails(store), StoreHistory(store)
+    )
     problems.install(app)
     for module in (streams, queries, results, epochs, state, plans, settings, system):
         app.include_router(module.router)

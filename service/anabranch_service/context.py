@@ -12,6 +12,7 @@ from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
 from anabranch_service.settings import Settings
 from anabranch_service.store import Store
+from anabranch_service.stored import StoreHistory
 from anabranch_service.tail import Tails
 
 
@@ -25,6 +26,7 @@ class Context:
     metrics: Metrics
     clock: Clock
     tails: Tails
+    history: StoreHistory
 
 
 def _context(request: Request) -> Context:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-from anabranch_planner.exchange import Snapshot, StreamStatistics
+from anabranch_planner.exchange import EdgeStatistics, Snapshot, StreamStatistics
 from anabranch_planner.plain import plain
+from anabranch_planner.reads import Reads
 from anabranch_planner.sampling import StreamSample, describe
-from anabranch_planner.state_report import StateReport
 from anabranch_service.wire import (
     ColumnSampleOut,
     DelayOut,
     EdgeStatisticsOut,
-    LevelOut,
+    ReadsOut,
     SampleOut,
-    StateOut,
     StatisticsOut,
-    StoreOut,
     StoreStatisticsOut,
     StreamStatisticsOut,
     TopValueOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Shares of the tuples whose delay is named.
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -37,49 +29,39 @@ def statistics_out(found: Snapshot) -> StatisticsOut:
         batches=found.batches,
         streams={name: stream_statistics_out(s) for name, s in sorted(found.measured.items())},
         stores={
-            name: StoreStatisticsOut(tuples=s.rows, bytes=s.bytes, segments=s.segments, keys=s.keys)
+            name: StoreStatisticsOut(
+                tuples=s.rows,
+                bytes=s.bytes,
+                segments=s.segments,
+                keys=s.keys,
+                reads={index: reads_out(found) for index, found in sorted(s.reads.items())},
+            )
             for name, s in sorted(found.stores.items())
         },
-        edges={
-            name: EdgeStatisticsOut(
-                probes=e.probes,
-                hits=e.hits,
-                matches=e.matches,
-                pairs=e.pairs,
-                nanoseconds=e.nanoseconds,
-            )
-            for name, e in sorted(found.edges.items())
-        },
+        edges={name: edge_statistics_out(edge) for name, edge in sorted(found.edges.items())},
         distinct={name: keys for name, keys in sorted(found.distincts.items()) if keys},
     )
 
 
-def state_out(
-    report: StateReport, statistics: Snapshot | None, ruleset: Mapping[str, Any] | None
-) -> StateOut:
-    """The stores, with what was probed in the epoch of ``statistics`` by ``ruleset``, its wire
-    document.
-    """
-    probes: Counter[str] = Counter()
-    matches: Counter[str] = Counter()
-    if statistics is not None and ruleset is not None:
-        for rule in ruleset["rules"]["probe"]:
-            edge = statistics.edges.get(rule["out"])
-            if edge is not None:
-                probes[rule["store"]] += edge.probes
-                matches[rule["store"]] += edge.matches
-    return StateOut(
-        **{
-            **plain(report),
-            "stores": [
-                StoreOut(
-                    **{**plain(store), "levels": [LevelOut(**plain(x)) for x in store.levels]},
-                    probes=probes.get(store.store),
-                    matches=matches.get(store.store),
-                )
-                for store in report.stores
-            ],
-        }
+def reads_out(found: Reads) -> ReadsOut:
+    """Counts with the ratios that follow from them."""
+    return ReadsOut(
+        **plain(found),
+        hit_rate=found.hit_rate,
+        read_amplification=found.read_amplification,
+        filtered_share=found.filtered_share,
+        passed_share=found.passed_share,
+    )
+
+
+def edge_statistics_out(edge: EdgeStatistics) -> EdgeStatisticsOut:
+    """One edge during one epoch."""
+    return EdgeStatisticsOut(
+        probes=edge.probes,
+        hits=edge.hits,
+        matches=edge.matches,
+        pairs=edge.pairs,
+        nanoseconds=edge.nanoseconds,
     )
 
 

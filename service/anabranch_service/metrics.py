@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from anabranch_planner.exchange import Progress, Snapshot
+from anabranch_service.stored import reads_of
 
 
 class Metrics:
@@ -85,6 +86,25 @@ class Metrics:
             ("store",),
             registry=self.registry,
         )
+        self.hit_rates = Gauge(
+            "anabranch_store_hit_rate",
+            "Share of the tuples sent to a store that found a partner, in the last epoch.",
+            ("store",),
+            registry=self.registry,
+        )
+        self.read_amplification = Gauge(
+            "anabranch_store_read_amplification",
+            "Segments of a store looked into per tuple sent to it, in the last epoch.",
+            ("store",),
+            registry=self.registry,
+        )
+        self.segments = Counter(
+            "anabranch_probe_segments",
+            "Segments that probing tuples met, by how: passed over for their batches, partition or "
+            "time, excluded by a filter, looked into.",
+            ("how",),
+            registry=self.registry,
+        )
         self.probes = Counter(
             "anabranch_probes",
             "Tuples that probed, in the epochs whose end this process has seen.",
@@ -148,11 +168,18 @@ class Metrics:
                 delay = stream.delay(share)
                 if delay is not None:
                     self.delays.labels(name, str(share)).set(delay / 1e6)
-        self.store_tuples.clear()
-        self.store_bytes.clear()
+        for gauge in (self.store_tuples, self.store_bytes, self.hit_rates, self.read_amplification):
+            gauge.clear()
         for name, store in found.stores.items():
             self.store_tuples.labels(name).set(store.rows)
             self.store_bytes.labels(name).set(store.bytes)
+            reads = reads_of(store)
+            if reads.hit_rate is not None:
+                self.hit_rates.labels(name).set(reads.hit_rate)
+            if reads.read_amplification is not None:
+                self.read_amplification.labels(name).set(reads.read_amplification)
+            for how in ("by_batch", "by_partition", "by_time", "filtered", "looked"):
+                self.segments.labels(how).inc(getattr(reads, how))
         for edge in found.edges.values():
             self.probes.inc(edge.probes)
             self.matches.inc(edge.matches)

@@ -17,7 +17,7 @@ from redis.exceptions import WatchError
 
 from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot
 from anabranch_planner.sampling import StreamSample
-from anabranch_planner.state_report import StateReport
+from anabranch_planner.state_report import StateReport, StoreParts
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
 
@@ -351,6 +351,17 @@ class Store:
         """What the stores hold, or None if the runtime has not said (or it can't be read)."""
         text = await _text(self.redis.get(self.keys.state))
         return None if text is None else _lenient(_STATE, "state", text)
+
+    async def state_parts(self, store: str) -> StoreParts | None:
+        """One store's segments and readers, or None likewise."""
+        text = await self._hget(self.keys.state_parts, store)
+        if text is None:
+            return None
+        try:
+            return StoreParts.loads(text)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as cause:
+            _LOG.error("unreadable record", record=f"parts of {store}", reason=repr(cause))
+            return None
 
     async def activations(self) -> dict[str, Activation]:
         """What the runtime says of each query that it activated."""

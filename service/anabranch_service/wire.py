@@ -454,13 +454,40 @@ class EpochOut(EpochRecord):
     footprint: dict[str, Any] | None = Field(default=None, exclude=True)
 
 
+class ReadsOut(BaseModel):
+    """What has been asked of a store, or of one of its indexes, over some time.
+
+    Of ``probes`` tuples sent ``found`` have found a partner, ``matches`` partners in all. Summed
+    over the tuples, of the store's segments ``by_batch``, ``by_partition`` and ``by_time`` were
+    passed over, of ``filtered`` a filter said that the key is not there, ``looked`` were looked
+    into. ``hit_rate`` is ``found`` per probe, ``read_amplification`` ``looked`` per probe,
+    ``filtered_share`` of the segments asked, ``passed_share`` of all; null where there are none.
+    """
+
+    probes: int
+    found: int
+    matches: int
+    by_batch: int
+    by_partition: int
+    by_time: int
+    filtered: int
+    looked: int
+    hit_rate: float | None
+    read_amplification: float | None
+    filtered_share: float | None
+    passed_share: float | None
+
+
 class StoreStatisticsOut(BaseModel):
-    """One store at the end of an epoch. ``keys``: key -> distinct values, at most."""
+    """One store at the end of an epoch. ``keys``: key -> distinct values, at most; ``reads``: index
+    -> what was asked of it in the epoch.
+    """
 
     tuples: int
     bytes: int
     segments: int
     keys: dict[str, float]
+    reads: dict[str, ReadsOut]
 
 
 class EdgeStatisticsOut(BaseModel):
@@ -495,14 +522,29 @@ class LevelOut(BaseModel):
     bytes: int
 
 
+class IndexOut(BaseModel):
+    """One index of a store: its rows that have the key, its bytes, those of its filters, and what
+    has been asked of it since the store began.
+    """
+
+    key: str
+    entries: int
+    bytes: int
+    filter_bytes: int
+    life: ReadsOut
+
+
 class StoreOut(BaseModel):
     """One store as of the newest batch that the runtime has told of; sizes are bytes on disk.
 
     ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
     running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
     which rows may be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its
-    past is being computed. ``probes`` are tuples sent to it in the last epoch that ended and
-    ``matches`` what they found; null where that was not measured.
+    past is being computed. ``disk_bytes`` is its share of the files that its segments lie in,
+    ``space_amplification`` that over ``bytes``, ``write_amplification`` how often a byte that is
+    stored has been written. ``reads`` is of the last epoch that ended (``probes`` and ``matches``
+    are among it; null where that was not measured), ``life`` of all epochs since the store began,
+    up to now.
     """
 
     store: str
@@ -526,6 +568,62 @@ class StoreOut(BaseModel):
     backfill: bool
     probes: int | None
     matches: int | None
+    disk_bytes: int
+    space_amplification: float | None
+    write_amplification: float | None
+    reads: ReadsOut | None
+    life: ReadsOut
+    indexes: list[IndexOut]
+
+
+class SegmentOut(BaseModel):
+    """One segment: ``batches`` and ``event_time`` are first and last, least and greatest."""
+
+    partition: int
+    level: int
+    rows: int
+    bytes: int
+    batches: tuple[int, int]
+    event_time: tuple[int, int] | None
+
+
+class ReaderOut(BaseModel):
+    """An edge whose probes read a store: tuples of ``start`` that have come as far as ``edge`` says
+    look ``mir`` up by ``key``. ``fill``: the store stands in for an intermediate result where that
+    has gaps. ``statistics`` of the last epoch that ended, over all stores that the edge asks.
+    """
+
+    edge: str
+    start: str | None
+    mir: str | None
+    key: list[str]
+    queries: list[str]
+    fill: bool
+    statistics: EdgeStatisticsOut | None
+
+
+class StoreEpochOut(BaseModel):
+    """A store at the end of an epoch, and what was asked of it meanwhile."""
+
+    epoch: int
+    rows: int
+    bytes: int
+    segments: int
+    reads: ReadsOut
+
+
+class StoreDetailOut(StoreOut):
+    """One store with its largest segments (``parts``, as of before ``parts_batch``; null where
+    they have not been told of yet), who reads it, and its last epochs, oldest first.
+    """
+
+    next_batch: int
+    parts_batch: int | None
+    parts: list[SegmentOut]
+    parts_omitted: int
+    readers: list[ReaderOut]
+    readers_omitted: int
+    history: list[StoreEpochOut]
 
 
 class StateOut(BaseModel):

@@ -13,8 +13,9 @@ time, 33 key sketches. ``events`` is a windowed join of three streams out of ord
 misses what they do to caches, and is steady. What is known spares work, so the first batches cost
 more than later ones.
 
-Not switched off are counters that cost a few additions per batch, and two readings of the clock per
-probe of up to 65,536 tuples (about a microsecond).
+Not switched off are counters that cost a few additions per batch, two readings of the clock per
+probe of up to 65,536 tuples (about a microsecond), and the counting of reads
+(``docs/statistics.md``).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +20,9 @@ from anabranch_planner.exchange import (
     StoreStatistics,
     StreamStatistics,
 )
+from anabranch_planner.reads import Reads
 from anabranch_planner.sampling import StreamSample
+from anabranch_planner.state_report import EdgeReport, IndexReport, SegmentReport, StoreParts
 from tests.client.conftest import JOIN
 from tests.service.test_state import report, store
 
@@ -166,6 +169,25 @@ def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Cl
     text = run("state", "live", url=url).stdout
     assert "12,345" in text
     assert "3 by ruleset 0" in text
+    one_line(run("state", "live", "nothing/1", url=url), 1, "no store 'nothing/1'")
+    asked = (IndexReport("customer_id:bigint", 9, 800, 100, Reads(100, 25, 30, looked=150)),)
+    edges = (EdgeReport("customers>orders", ("pair",), fill=False),)
+    segments = (SegmentReport(0, 1, 4_321, 900, (3, 5), None),)
+    parts = StoreParts("orders/1", 10, segments, 0, edges, 0)
+    told = report(replace(store("orders/1", 12_345), indexes=asked), epoch=1)
+    service.redis.set(service.keys.state, told.dumps())
+    service.redis.hset(service.keys.state_parts, "orders/1", parts.dumps())
+    reads = {"customer_id:bigint": Reads(8, 1, 1, looked=20)}
+    ended = Snapshot(0, 4, 4, stores={"orders/1": StoreStatistics(9, 9, 1, reads=reads)})
+    service.redis.set(service.keys.statistics(0), json.dumps(ended.to_json()))
+    assert "12.50%" in run("state", "live", url=url).stdout
+    found = answer("state", "live", "orders/1", url=url)
+    assert (found["parts"][0]["rows"], found["life"]["hit_rate"]) == (4_321, 0.25)
+    text = run("state", "live", "orders/1", url=url).stdout
+    for shown in ("4,321", "3–5", "customers>orders", "25.00%", "1.5", "12.50%"):
+        assert shown in text
+    assert shop.stored("orders/1", epochs=0).history == []
+    assert [e.reads.found for e in shop.stored("orders/1").history] == [1]
 
 
 def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Client) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_runtime.vectors import filters
+from anabranch_runtime.vectors.filters import may_have
 from anabranch_runtime.vectors.gather import address
 from anabranch_runtime.vectors.index import build_index
 from anabranch_runtime.vectors.keys import KeyVector, mix
@@ -49,10 +50,13 @@ def test_pairs_are_those_of_a_nested_loop(data: st.DataObject) -> None:
         for (low, high), which in zip(bounds, asked, strict=True)
     ]
     positions = None if alive is None else np.array(chosen, np.int64)
-    found = match(in_order(_hashes(probing), positions), described(indexes), constraints, counting)
+    marks = np.zeros(len(probing), np.uint8)
+    probes = in_order(_hashes(probing), positions)
+    found = match(probes, described(indexes), constraints, counting, marks=marks)
 
     pairs: list[tuple[int, int, int]] = []
     counted = [0] * len(stored)
+    marked = set()
     for s, keys in enumerate(stored):
         for p in chosen:
             for row, key in enumerate(keys):
@@ -63,12 +67,14 @@ def test_pairs_are_those_of_a_nested_loop(data: st.DataObject) -> None:
                     for c, (low, high) in enumerate(bounds)
                 ]
                 counted[s] += all(held[:counting])
+                marked |= {p} if all(held[:counting]) else set()
                 if all(held):
                     pairs.append((s, p, row))
     which = np.repeat(np.arange(len(stored)), found.found)
     got = zip(which.tolist(), found.positions.tolist(), found.rows.tolist(), strict=True)
     assert sorted(got) == sorted(pairs)
     assert found.counted.tolist() == counted
+    assert set(np.flatnonzero(marks).tolist()) == marked
 
 
 def test_many_partners_of_few_probes() -> None:
@@ -78,6 +84,13 @@ def test_many_partners_of_few_probes() -> None:
     assert len(found.positions) == 10_000
     assert sorted(set(found.positions.tolist())) == [0, 2]
     assert np.array_equal(np.sort(found.rows), np.repeat(np.arange(5_000), 2))
+
+
+def test_an_index_without_entries_is_not_looked_into() -> None:
+    some = build_index(KeyVector(_hashes([1, 1]), None, exact=True))
+    none = build_index(KeyVector(_hashes([1]), np.zeros(1, np.bool_), exact=True))
+    found = match(in_order(_hashes([1, 2])), described([none, some, none]))
+    assert (len(none), found.held, len(found.rows)) == (0, 4, 2)
 
 
 @pytest.mark.parametrize("hits", [0.0, 0.01, 0.5, 0.74, 0.76, 1.0])
@@ -99,6 +112,12 @@ def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
         other = match(probes, described([plain] * len(indexes)))
         assert found.found.tolist() == other.found.tolist()
         assert found.counted.tolist() == other.counted.tolist()
+        screens = sum(index is filtered for index in indexes)
+        held = int((~may_have(filtered.filter, probes.hashes)).sum())
+        # Of those tried first a quarter at least has to be held up.
+        tried = may_have(filtered.filter, probes.hashes[:: probing // 128 + 1])
+        assert found.held == (screens * held if 4 * tried.sum() <= 3 * len(tried) else 0)
+        assert other.held == 0
         pairs = np.stack([found.positions, found.rows])
         others = np.stack([other.positions, other.rows])
         for ours, theirs in zip(

@@ -46,8 +46,8 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, service: Service) -> Iterator[tuple[Page, list[str]]]:
-    """The dashboard's page, and whatever it complains of."""
+def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple[Page, list[str]]]:
+    """A page of the dashboard, and whatever it complains of."""
     page = browser.new_page(viewport={"width": 1480, "height": 1000}, locale="en-US")
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -60,7 +60,7 @@ def opened(browser: Browser, service: Service) -> Iterator[tuple[Page, list[str]
         "request",
         lambda r: None if r.url.startswith(own) else complaints.append(f"foreign: {r.url}"),
     )
-    page.goto(own)
+    page.goto(own + path)
     try:
         yield page, complaints
     finally:

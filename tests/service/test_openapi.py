@@ -64,6 +64,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/queries/{name}/results",
         "/v1/settings",
         "/v1/state",
+        "/v1/state/stores/{store}",
         "/v1/streams",
         "/v1/streams/{name}",
         "/v1/streams/{name}/rows",

@@ -14,12 +14,18 @@ from anabranch_planner.exchange import (
     StoreStatistics,
     StreamStatistics,
 )
+from anabranch_planner.reads import Reads
 from anabranch_planner.sampling import StreamSample
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
     from tests.support.service import Service
 
+READS = {
+    "customer_id:bigint": Reads(
+        1000, 250, 300, by_partition=2000, by_time=500, filtered=300, looked=200
+    )
+}
 SNAPSHOT = Snapshot(
     0,
     4,
@@ -31,7 +37,7 @@ SNAPSHOT = Snapshot(
         "customers": {"input": 100, "late": 0, "invalid": 0},
     },
     edges={"orders>customers": EdgeStatistics(4000, 3900, 0.5, 8000, 3900)},
-    stores={"orders/2": StoreStatistics(4000, 65536, 3, {"customer_id": 90.0})},
+    stores={"orders/2": StoreStatistics(4000, 65536, 3, {"customer_id": 90.0}, READS)},
     measured={"orders": StreamStatistics(4000, 3, 1, 8.0, 100.0, (3000, 0, 900, 99))},
 )  # fmt: skip
 
@@ -68,6 +74,11 @@ def test_an_epochs_statistics(shop: Service) -> None:
     assert orders["delay_us"] == {"p50": 0, "p90": 3, "p99": 7, "max": 7}
     assert found["stores"]["orders/2"] == {
         "tuples": 4000, "bytes": 65536, "segments": 3, "keys": {"customer_id": 90.0},
+        "reads": {"customer_id:bigint": {
+            "probes": 1000, "found": 250, "matches": 300, "by_batch": 0, "by_partition": 2000,
+            "by_time": 500, "filtered": 300, "looked": 200, "hit_rate": 0.25,
+            "read_amplification": 0.2, "filtered_share": 0.6, "passed_share": 2500 / 3000,
+        }},
     }  # fmt: skip
     assert found["edges"]["orders>customers"] == {
         "probes": 4000, "hits": 3900, "matches": 3900, "pairs": 8000, "nanoseconds": 500_000_000,
@@ -104,6 +115,10 @@ def test_metrics_of_the_last_epoch(shop: Service) -> None:
         'anabranch_stream_delay_seconds{quantile="0.9",stream="orders"} 3e-06',
         'anabranch_store_tuples{store="orders/2"} 4000.0',
         'anabranch_store_bytes{store="orders/2"} 65536.0',
+        'anabranch_store_hit_rate{store="orders/2"} 0.25',
+        'anabranch_store_read_amplification{store="orders/2"} 0.2',
+        'anabranch_probe_segments_total{how="filtered"} 300.0',
+        'anabranch_probe_segments_total{how="by_partition"} 2000.0',
         "anabranch_probes_total 4000.0",
         "anabranch_probe_seconds_total 0.5",
     ):

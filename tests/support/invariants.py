@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from anabranch_planner.reads import Reads
 from anabranch_runtime.state.manifest import Manifests
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Watch:
         self._containers(state)
         self._visible(state, rules)
         self._packs(state)
+        self._reads(state)
         self._compare(state)
         self._before = state
 
@@ -85,6 +87,20 @@ class Watch:
                     self.events["sees all of the past"] += 1
                 if seen.event_time is not None:
                     self.events["sees what has not expired"] += 1
+
+    def _reads(self, state: State) -> None:
+        """What was asked of stores adds up."""
+        for known in (state.reads, state.reads_before):
+            assert known.keys() <= state.stores.keys()
+            for counts in (c for by_index in known.values() for c in by_index.values()):
+                found = Reads(*counts)
+                assert min(counts) >= 0
+                assert found.found <= min(found.probes, found.matches)
+                assert (found.found > 0) == (found.matches > 0)
+                assert found.matches == 0 or found.looked > 0
+                passed = found.by_batch + found.by_partition + found.by_time
+                self.events["segments passed over"] += passed > 0
+                self.events["segments filtered"] += found.filtered > 0
 
     def _anew(self, before: Activation, after: Activation) -> None:
         """A query has been activated again, as a ttl has changed its bounds, or as a stream no

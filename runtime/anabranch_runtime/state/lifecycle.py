@@ -17,6 +17,7 @@ from anabranch_planner.exchange import Activation, Visibility
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import StoreState, StreamState
 from anabranch_runtime.state.measures import StreamMeter
+from anabranch_runtime.state.reads import sum_reads
 
 if TYPE_CHECKING:
     from typing import Any
@@ -76,6 +77,8 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         stores=stores,
         queries=queries,
         edges={},
+        reads={},
+        reads_before=sum_reads(state.reads_before, state.reads, stores=stores),
         meters={name: StreamMeter(since=s.max_tau) for name, s in state.streams.items()},
         ran=None if state.ran is None else (state.ran[1], state.ran[1]),
     )

@@ -26,6 +26,8 @@ from anabranch_runtime.state.slices import Backfill
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from anabranch_planner.reads import ReadCounts
+
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key.
 KIND = Kind("manifest", "state", 5, sealed=3)
@@ -139,6 +141,8 @@ class State:
 
     Attributes:
         edges: counts of the current epoch.
+        reads: store -> index -> what has been asked of it in the current epoch; ``reads_before``:
+            in earlier ones. Absent from manifests of earlier releases.
         meters: what each stream did in the current epoch. ``ran``: when (seconds since 1970) its
             first batch began and its last one was folded in; None before the first.
         sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
@@ -162,6 +166,8 @@ class State:
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     edges: dict[str, EdgeCounts] = field(default_factory=dict)
+    reads: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
+    reads_before: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
     processing_seconds: float = 0.0
     steps: tuple[JoinSample, ...] = ()
@@ -326,6 +332,8 @@ def _decode(doc: dict[str, Any]) -> State:
             for relation, keys in doc["sketches"].items()
         },
         edges={edge: _edge(counts) for edge, counts in doc["edges"].items()},
+        reads=_reads(doc.get("reads", {})),
+        reads_before=_reads(doc.get("reads_before", {})),
         probes=doc["probes"],
         processing_seconds=doc["processing_seconds"],
         steps=tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
@@ -343,6 +351,10 @@ def _decode(doc: dict[str, Any]) -> State:
 def _sketch(kept: str | dict[str, list[int]]) -> str:
     """A packed sketch; manifests of earlier releases list the hashes."""
     return kept if isinstance(kept, str) else pack(np.array(kept["hashes"], np.uint64))
+
+
+def _reads(doc: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, ReadCounts]]:
+    return {store: {i: tuple(c) for i, c in found.items()} for store, found in doc.items()}
 
 
 def _edge(counts: list[Any]) -> EdgeCounts:

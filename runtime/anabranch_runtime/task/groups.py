@@ -152,6 +152,10 @@ class LiveSegments:
             changed.add(segment.store)
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
 
+    def count(self, store: str) -> int:
+        """How many segments a store has."""
+        return len(self._by_store.get(store, ()))
+
     def groups(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
         """The store's segments that have rows of ``interval``: a group per partition (``split``)
         or one for all.

@@ -25,6 +25,7 @@ from anabranch_runtime.task.partial import (
     concat_rows,
     narrow,
 )
+from anabranch_runtime.task.reads import ReadMeters
 from anabranch_runtime.vectors.arrays import plain
 from anabranch_runtime.vectors.expressions import evaluate, filter_mask
 from anabranch_runtime.vectors.gather import gather, pick, place_of, places
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.context import Access
     from anabranch_runtime.state.coverage import Tile
     from anabranch_runtime.state.layout import Layout, StoreLayout
+    from anabranch_runtime.state.segment import IndexKey
     from anabranch_runtime.task.groups import Group, LiveSegments
+    from anabranch_runtime.task.reads import Asking
     from anabranch_runtime.vectors.matching import Probes
 
     Ints = NDArray[np.int64]
@@ -99,6 +102,7 @@ class Prober:
     batch: int
     most: int = ANY
     meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
+    reads: ReadMeters = field(default_factory=ReadMeters)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
         """The partial result on ``rule.out``; None where it is empty.
@@ -111,12 +115,16 @@ class Prober:
         meter = self.meters[rule.out]
         known = replace(meter)
         try:
-            return self._probe(partial, rule, access, meter)
+            found = self._probe(partial, rule, access, meter)
         except TooManyPairs:
             # As if it had not been tried, but for the time.
             meter = self.meters[rule.out] = known
             raise
+        else:
+            self.reads.keep()
+            return found
         finally:
+            self.reads.forget()
             meter.seconds += time.process_time() - started
 
     def _probe(
@@ -241,7 +249,7 @@ class _Keys:
 class Lookup:
     """One probe of one partial result."""
 
-    __slots__ = ("_arrived", "_keys", "_ranges", "_target", "partial", "prober")
+    __slots__ = ("_arrived", "_asked", "_keys", "_ranges", "_target", "partial", "prober")
 
     def __init__(
         self, prober: Prober, partial: Partial, target: Target, bounds: Sequence[TimeBound]
@@ -249,6 +257,7 @@ class Lookup:
         self.prober, self.partial, self._target = prober, partial, target
         self._keys = _Keys.of(prober.layout, partial, target.key)
         self._arrived: dict[Label, Ints] = {}
+        self._asked: dict[str, tuple[IndexKey, Asking]] = {}
         self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
@@ -261,12 +270,29 @@ class Lookup:
         if many and store.partition is not None and store.partitions > 1:
             parts = ((k.build, k.type) for k in self._target.key)
             part = next((i for i, p in enumerate(parts) if p == store.partition), None)
-        groups = self.prober.segments.groups(tile.store, tile.interval, split=part is not None)
+        segments = self.prober.segments
+        groups = segments.groups(tile.store, tile.interval, split=part is not None)
+        asking, probes = self._index(store)[1], self._keys.probes
+        inside = sum(len(group.readers) for group in groups)
+        asking.by_batch += len(probes) * (segments.count(tile.store) - inside)
         if part is None:
-            yield from ((group, self._keys.probes) for group in groups)
+            yield from ((group, probes) for group in groups)
         elif groups:
             routes = self._keys.routed(part, store.partitions)
-            yield from ((group, routes[group.partition]) for group in groups)
+            asking.by_partition += len(probes) * inside
+            for group in groups:
+                own = routes[group.partition]
+                asking.by_partition -= len(own) * len(group.readers)
+                yield group, own
+
+    def _index(self, store: StoreLayout) -> tuple[IndexKey, Asking]:
+        """The index of ``store`` that answers, and what is counted of it."""
+        found = self._asked.get(store.id)
+        if found is None:
+            key = store.index_key(self._target.key)
+            asking = self.prober.reads.asking(store.id, key.name, self.partial.length)
+            found = self._asked[store.id] = (key, asking)
+        return found
 
     def match(
         self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None, most: int
@@ -276,24 +302,33 @@ class Lookup:
         Raises:
             TooManyPairs: there are more than ``most``.
         """
-        group = self._in_time(group)
         layout, target = self.prober.layout, self._target
+        store = layout.stores[tile.store]
+        key, asking = self._index(store)
+        before = len(group.readers)
+        group = self._in_time(group)
+        asked = len(group.readers)
+        asking.by_time += len(probes) * (before - asked)
         weaker = layout.missing_filter(target.name, tile.store)
         whole, stored = group.whole
         if meter is not None and not weaker:
             meter.pairs += self.partial.length * stored
         if not len(probes) or not len(group.readers):
             return None
-        store = layout.stores[tile.store]
         indexes = group.indexes(
-            store.index_key(target.key),
+            key,
             lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key],
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []
-        found = match(probes, indexes, [*arrival, *timing], len(arrival), most)
+        # Where some of what is found may turn out to be no match, it is not noted at once.
+        sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
+        marks = asking.marks if sure else np.zeros_like(asking.marks)
+        found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
         if len(found.positions) > most:
             raise TooManyPairs
+        asking.filtered += found.held
+        asking.looked += len(probes) * asked - found.held
         positions, counted = found.positions, found.counted
         tables, hit = group.having(found.found, len(positions))
         which: NDArray[np.integer[Any]] | None = None
@@ -307,6 +342,9 @@ class Lookup:
             positions, joined = pick(positions, kept), joined.take(kept)
             sources = np.zeros(len(kept), np.int64) if joined.which is None else joined.which
             counted = np.bincount(hit[sources], minlength=len(group.readers))
+        if not sure:
+            asking.kept(marks, positions, mask)
+        asking.matches += int(counted.sum())
         if meter is not None:
             meter.matches += int(counted.sum())
             if not weaker:

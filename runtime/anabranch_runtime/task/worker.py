@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.model import RelationId
+    from anabranch_planner.reads import ReadCounts
     from anabranch_planner.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.errors import AnabranchRuntimeError
@@ -79,6 +80,8 @@ class TaskReport:
     delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
     samples: dict[str, tuple[int, str]] = field(default_factory=dict)
     edges: dict[str, EdgeCounts] = field(default_factory=dict)
+    #: Store -> index -> what was asked of it.
+    reads: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     #: Stream -> staged file of what was set aside.
@@ -449,3 +452,4 @@ class _Task:
             edge: (m.probes, m.matches, m.seconds, m.pairs, m.hits)
             for edge, m in sorted(self.prober.meters.items())
         }
+        self.report.reads = dict(self.prober.reads.found)

@@ -23,7 +23,7 @@ from numba import njit
 
 from anabranch_runtime.vectors import chains, counting, filters, sorting
 from anabranch_runtime.vectors.filters import bits_of, word_of
-from anabranch_runtime.vectors.words import load8, load16, load32, load64, store32
+from anabranch_runtime.vectors.words import load8, load16, load32, load64, store8, store32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,6 +73,14 @@ def _wider(values: I32, used: int, room: int) -> I32:
 
 
 @njit(cache=True, nogil=True)
+def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
+    """Note the positions of pairs, where there is room for it."""
+    if marks_at != 0:
+        for k in range(first, end):
+            store8(marks_at, np.int64(load32(positions_at, k)), np.uint8(1))
+
+
+@njit(cache=True, nogil=True)
 def match(
     hashes: U64,
     order: I32,
@@ -82,7 +90,8 @@ def match(
     highs: Ints,
     arrival: int,
     most: int,
-) -> tuple[I32, I32, Ints, Ints, bool]:
+    marks: NDArray[np.uint8],
+) -> tuple[I32, I32, Ints, Ints, int, bool]:
     """Every pair (probe, stored row) of equal hashes that satisfies all constraints.
 
     Args:
@@ -98,11 +107,14 @@ def match(
         arrival: how many constraints, from the first on, decide whether a pair is counted.
         most: where there would be more pairs at any moment, and more than there are probes, the
             call comes to nothing.
+        marks: becomes 1 at each position that has a pair that satisfies the first ``arrival``
+            constraints; of length 0 where nobody asks.
 
     Returns:
         position and row of each pair, in the order of the segments; pairs per segment; per
-        segment the pairs that satisfy the first ``arrival`` constraints; and whether it came to
-        nothing.
+        segment the pairs that satisfy the first ``arrival`` constraints; how often a segment was
+        not looked into for a probe, because its filter said no or it has no entries; and whether
+        it came to nothing.
     """
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
@@ -118,7 +130,9 @@ def match(
     wanted_at, order_at = np.int64(hashes.ctypes.data), np.int64(order.ctypes.data)
     walker_at, place_at = np.int64(walker.ctypes.data), np.int64(place.ctypes.data)
     hit_at, hit_place_at = np.int64(hit.ctypes.data), np.int64(hit_place.ctypes.data)
+    marks_at = np.int64(marks.ctypes.data) if len(marks) > 0 else np.int64(0)
     used = np.int64(0)
+    held = np.int64(0)
     for s in range(len(segments)):
         stored = segments[s, HASHES]
         numbers = segments[s, ROWS]
@@ -126,6 +140,7 @@ def match(
         shift = np.uint64(segments[s, SHIFT])
         last = segments[s, ENTRIES] - 1
         if last < 0:
+            held += probes
             continue
         # Round by round a step along the bucket for all probes that have not come far enough,
         # sorted into hits and the next round without a branch that could be mispredicted.
@@ -136,6 +151,7 @@ def match(
                 wanted_at, probes, segments[s, FILTER], segments[s, WORDS], walker_at
             )
         walking = np.int64(probes) if passing < 0 else passing
+        held += probes - walking
         for step in range(_STEPS):
             left = np.int64(0)
             for k in range(walking):
@@ -176,7 +192,7 @@ def match(
         first = used
         if used + hits > room:
             if used + hits > most:
-                return positions[:0].copy(), rows[:0].copy(), found, counted, True
+                return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
             room = 2 * (used + hits)
             positions, rows = _wider(positions, used, room), _wider(rows, used, room)
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
@@ -192,7 +208,7 @@ def match(
             while at <= last and load64(stored, at) == wanted:
                 if used + hits - k > room:
                     if used + hits - k > most:
-                        return positions[:0].copy(), rows[:0].copy(), found, counted, True
+                        return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
                     room = 2 * (used + hits)
                     positions, rows = _wider(positions, used, room), _wider(rows, used, room)
                     positions_at = np.int64(positions.ctypes.data)
@@ -204,6 +220,8 @@ def match(
 
         # One constraint after the other, again without branches.
         counted[s] = used - first
+        if arrival == 0:
+            _mark(marks_at, positions_at, first, used)
         for c in range(constraints):
             column = columns[c, s]
             if column != 0:
@@ -221,8 +239,10 @@ def match(
                 used = kept
             if c < arrival:
                 counted[s] = used - first
+                if c + 1 == arrival:
+                    _mark(marks_at, positions_at, first, used)
         found[s] = used - first
-    return positions[:used].copy(), rows[:used].copy(), found, counted, False
+    return positions[:used].copy(), rows[:used].copy(), found, counted, held, False
 
 
 @njit(cache=True, nogil=True)
@@ -356,7 +376,7 @@ def warm() -> None:
     segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)
-    match(words[:1], order, segments, none, none, none, 0, 1)
+    match(words[:1], order, segments, none, none, none, 0, 1, np.zeros(1, np.uint8))
     for kind in (np.int16, np.int32, np.int64, np.uint64):
         pick(np.zeros(1, kind), order, np.empty(1, kind))
     mix(words, np.empty(2, np.uint64))

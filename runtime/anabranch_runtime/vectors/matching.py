@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]
+    Marks = NDArray[np.uint8]
 
 #: As many pairs as there may ever be.
 ANY = (1 << 63) - 1
 _NO_COLUMNS = np.zeros((0, 1), np.int64)
+_NO_MARKS = np.zeros(0, np.uint8)
 
 
 class TooManyPairs(Exception):
@@ -80,12 +82,15 @@ class Matches:
     Attributes:
         found: pairs per index.
         counted: pairs per index that satisfy the constraints that count.
+        held: how often an index was not looked into for a probe, because its filter said no or it
+            has no entries.
     """
 
     positions: I32
     rows: I32
     found: Ints
     counted: Ints
+    held: int
 
 
 def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
@@ -114,9 +119,11 @@ def match(
     constraints: Sequence[Constraint] = (),
     counting: int | None = None,
     most: int = ANY,
+    marks: Marks = _NO_MARKS,
 ) -> Matches:
     """All pairs of equal hashes that satisfy ``constraints``; the first ``counting`` of these
-    (None: all) decide which pairs are counted.
+    (None: all) decide which pairs are counted. ``marks``, an entry per position of the partial
+    result or none, becomes 1 where a pair is counted.
 
     Raises:
         TooManyPairs: at some moment there were more than ``most``, and more than probes.
@@ -130,9 +137,9 @@ def match(
         lows = np.stack([c.low for c in constraints])
         highs = np.stack([c.high for c in constraints])
     arrival = len(constraints) if counting is None else counting
-    positions, rows, found, counted, stopped = kernels.match(
-        probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most
+    positions, rows, found, counted, held, stopped = kernels.match(
+        probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most, marks
     )
     if stopped:
         raise TooManyPairs
-    return Matches(positions, rows, found, counted)
+    return Matches(positions, rows, found, counted, held)

@@ -1,5 +1,6 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
+import { bytes, facts, make, read, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { edges, span, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state.js";
@@ -12,7 +13,7 @@ const PALETTE = [
 ];
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const selected = { epoch: null, query: null };
+const selected = { epoch: null, query: asked() };
 const cache = new Map();
 let drawn = "";
 let order = [];
@@ -21,15 +22,10 @@ const at = (id) => document.getElementById(id);
 const tail = new Tail(at("tail"), at("tail-note"));
 at("tail-query").addEventListener("change", (event) => tail.follow(event.target.value || null));
 
-function make(name, { text = "", ...properties } = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(properties)) {
-    if (key.includes("-") || key === "role" || key === "scope") made.setAttribute(key, value);
-    else made[key] = value;
-  }
-  if (text !== "") made.textContent = text;
-  made.append(...children);
-  return made;
+/** The query that a link to this page names. */
+function asked() {
+  const name = new URLSearchParams(location.hash.slice(1)).get("query");
+  return name || null;
 }
 
 /** A colour per query, stable for as long as the page is open. */
@@ -46,25 +42,8 @@ function dot(name) {
   return made;
 }
 
-function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let power = 0;
-  while (count >= 1024 && power < units.length - 1) {
-    count /= 1024;
-    power += 1;
-  }
-  return `${power ? count.toFixed(1) : count} ${units[power]}`;
-}
-
 function when(text) {
   return text ? text.replace("T", " ").replace(/(\.\d+)?Z$/, "") : "";
-}
-
-async function read(path) {
-  const response = await fetch(path, { headers: { accept: "application/json" } });
-  if (response.status === 404) return null;
-  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
-  return response.json();
 }
 
 async function readQueries() {
@@ -81,14 +60,6 @@ async function readQueries() {
 async function readEpoch(number) {
   if (!cache.has(number)) cache.set(number, await read(`/v1/epochs/${number}`));
   return cache.get(number);
-}
-
-function facts(list, pairs) {
-  list.replaceChildren(
-    ...pairs.map(([name, value]) =>
-      make("div", {}, make("dt", { text: name }), make("dd", { text: String(value) })),
-    ),
-  );
 }
 
 function showRuntime(current) {
@@ -480,13 +451,17 @@ function showState(state) {
     make(
       "tr",
       {},
-      make("td", { className: s.kind === "stream" ? "name" : "name mir", text: s.store, title: s.mir }),
+      make(
+        "td",
+        { className: s.kind === "stream" ? "name" : "name mir" },
+        make("a", { href: `/dashboard/state#store=${encodeURIComponent(s.store)}`, text: s.store, title: s.mir }),
+      ),
       make("td", { text: s.of, title: s.where }),
       make("td", { className: "number", text: s.rows.toLocaleString("en") }),
       make("td", { className: "number", text: bytes(s.bytes) }),
       make("td", { className: "number", text: s.bytes ? `${((100 * s.index_bytes) / s.bytes).toFixed(0)} %` : "–" }),
       make("td", {}, levels(s)),
-      make("td", { text: s.parts }),
+      make("td", { text: s.split }),
       make("td", { text: `${s.span || "–"}${s.growing ? "" : ", ended"}${s.backfill ? ", being completed" : ""}` }),
       make("td", { className: "number", text: s.probes === null ? "–" : s.probes.toLocaleString("en") }),
       make("td", { className: "number", text: s.found === null ? "–" : short(s.found) }),
@@ -554,19 +529,19 @@ async function refresh() {
     const label = focused?.getAttribute("aria-label");
     showHistory(epochs.items, epoch?.epoch);
     if (label) at("history").querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus();
-    at("banner").hidden = true;
-    at("pulse").textContent = "live";
-    at("pulse").className = "pulse ok";
+    say(null);
   } catch (error) {
-    at("pulse").textContent = "disconnected";
-    at("pulse").className = "pulse lost";
-    at("banner").hidden = false;
-    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said.`;
+    say(error);
   }
 }
 
 at("follow").addEventListener("click", () => {
   selected.epoch = null;
+  refresh();
+});
+window.addEventListener("hashchange", () => {
+  selected.query = asked() ?? selected.query;
+  drawn = "";
   refresh();
 });
 dark.addEventListener("change", () => {

@@ -4,7 +4,8 @@
 // is drawn is what is executed. Every node lies in the layer of its depth; a leaf takes the next
 // free line, an inner node the middle of its children, so no two edges of a tree cross.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { element } from "./dom.js";
+
 const NODE_HEIGHT = 46;
 const GOAL_HEIGHT = 26;
 const LINE_GAP = 14;
@@ -51,13 +52,6 @@ export function forest(explain) {
   return [...roots.values()].sort(
     (a, b) => a.owner.localeCompare(b.owner) || a.start.localeCompare(b.start),
   );
-}
-
-function element(name, attributes = {}, text = "") {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text) made.textContent = text;
-  return made;
 }
 
 const ruler = document.createElement("canvas").getContext("2d");

@@ -26,13 +26,25 @@ export function stores(state) {
   return {
     rows: found.slice(0, MAX_STORES).map((s) => ({
       ...s,
-      of: s.members.length ? s.members.join(" ⋈ ") : s.streams.join(", "),
-      where: s.filter.join(" AND "),
-      parts: s.partitions === 1 ? "1" : `${s.partitions}${s.partition ? ` by ${s.partition}` : ""}`,
-      span: s.batches.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", "),
+      ...described(s),
       found: s.probes ? s.matches / s.probes : null,
       levels: s.levels.map((l) => ({ ...l, part: s.bytes ? l.bytes / s.bytes : 0 })),
     })),
     omitted: Math.max(found.length - MAX_STORES, 0),
   };
+}
+
+/** What a store is, in words. */
+export function described(store) {
+  return {
+    of: store.members.length ? store.members.join(" ⋈ ") : store.streams.join(", "),
+    where: store.filter.join(" AND "),
+    split: store.partitions === 1 ? "1" : `${store.partitions}${store.partition ? ` by ${store.partition}` : ""}`,
+    span: store.batches.map(range).join(", "),
+  };
+}
+
+/** First and last, as one where they are. */
+export function range([first, last]) {
+  return first === last ? `${first}` : `${first}–${last}`;
 }

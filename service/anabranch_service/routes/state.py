@@ -1,24 +1,66 @@
-"""``/v1/state``: what the stores hold."""
+"""``/v1/state``: what the stores hold, and what it takes to read them."""
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound
-from anabranch_service.measured import state_out
-from anabranch_service.wire import StateOut
+from anabranch_service.stored import KEPT, state_out, store_detail_out
+from anabranch_service.wire import StateOut, StoreDetailOut
+
+if TYPE_CHECKING:
+    from anabranch_planner.exchange import Snapshot
+    from anabranch_planner.state_report import StateReport
 
 router = APIRouter(prefix="/v1/state", tags=["state"])
 
 
-@router.get("")
-async def get_state(ctx: Ctx, response: Response) -> StateOut:
+@router.get("", response_model=StateOut)
+async def get_state(ctx: Ctx) -> Response:
     """Every store, as of the newest batch that the runtime has told of (about once a second)."""
+    report = await _report(ctx)
+    found = state_out(report, await _last_ended(ctx, report))
+    # There may be thousands of stores: what has been checked is not checked again.
+    headers = {"Cache-Control": "no-store"}
+    return Response(found.model_dump_json(), headers=headers, media_type="application/json")
+
+
+# A store's name has slashes.
+@router.get("/stores/{store:path}")
+async def get_store(
+    ctx: Ctx,
+    response: Response,
+    store: Annotated[str, Path(description="As GET /v1/state names it.", min_length=1)],
+    epochs: Annotated[int, Query(ge=0, le=KEPT, description="Of its history, at most.")] = 30,
+) -> StoreDetailOut:
+    """One store with its segments, the probes that read it, and its last epochs."""
+    report = await _report(ctx)
+    found = next((one for one in report.stores if one.store == store), None)
+    if found is None:
+        raise NotFound(
+            "unknown-store",
+            f"there is no store {store!r}",
+            field="store",
+            remedy="GET /v1/state lists them; a store that nobody needs any more is dropped",
+        )
+    response.headers["Cache-Control"] = "no-store"
+    rules = await ctx.store.ruleset(report.ruleset_epoch)
+    ruleset: dict[str, Any] | None = None if rules is None else json.loads(rules)
+    return store_detail_out(
+        report,
+        found,
+        await ctx.store.state_parts(store),
+        await _last_ended(ctx, report),
+        ruleset,
+        await ctx.history.of(store, report.epoch - 1, epochs),
+    )
+
+
+async def _report(ctx: Context) -> StateReport:
     report = await ctx.store.state()
     if report is None:
         raise NotFound(
@@ -26,17 +68,10 @@ async def get_state(ctx: Ctx, response: Response) -> StateOut:
             "the runtime has not told of any state yet",
             remedy="it does after its first batch",
         )
-    response.headers["Cache-Control"] = "no-store"
+    return report
+
+
+async def _last_ended(ctx: Context, report: StateReport) -> Snapshot | None:
+    """The statistics of the epoch before the one that runs."""
     ended = report.epoch - 1
-    statistics = await ctx.store.statistics(ended) if ended >= 0 else None
-    rules = None if statistics is None else await _ruleset(ctx, ended)
-    return state_out(report, statistics, rules)
-
-
-async def _ruleset(ctx: Context, epoch: int) -> dict[str, Any] | None:
-    """The rules that an epoch went by: the newest that had been published for it or before."""
-    published = await ctx.store.published()
-    at = bisect_right(published, epoch) - 1
-    text = await ctx.store.ruleset(published[at]) if at >= 0 else None
-    found: dict[str, Any] | None = None if text is None else json.loads(text)
-    return found
+    return await ctx.store.statistics(ended) if ended >= 0 else None

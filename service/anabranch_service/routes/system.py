@@ -66,3 +66,9 @@ async def metrics(ctx: Ctx) -> Response:
 async def dashboard() -> FileResponse:
     """The dashboard's page."""
     return FileResponse(DASHBOARD / "index.html", headers=_SECURITY)
+
+
+@router.get("/dashboard/state", include_in_schema=False)
+async def stored_state() -> FileResponse:
+    """The page of stored state."""
+    return FileResponse(DASHBOARD / "state.html", headers=_SECURITY)

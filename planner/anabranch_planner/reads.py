@@ -1,0 +1,86 @@
+"""What probes have asked of a store, and what it took to answer them (``docs/statistics.md``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+#: The fields of :class:`Reads` in order.
+ReadCounts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Counts over some time, of a store or of one of its indexes.
+
+    A tuple that is sent to a store meets each of its segments in one of six ways. The first three
+    cost nothing; ``filtered`` costs a look at a filter, ``looked`` one into the index. (A tuple
+    without a key meets none.)
+
+    Attributes:
+        probes: tuples sent.
+        found: those of them that found a partner: the same key, arrived before, of the batches
+            that the store was asked for.
+        matches: partners found.
+        by_batch: segments passed over, summed over the tuples, because they have no rows of the
+            batches asked for.
+        by_partition: because they belong to another partition than the key does.
+        by_time: because no tuple that was sent along could have a partner there, by its event time.
+        filtered: segments whose filter said that the key is not there, or that have no keys.
+        looked: segments looked into.
+
+    >>> some = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)
+    >>> some.hit_rate, some.read_amplification, some.filtered_share, some.passed_share
+    (0.25, 0.5, 0.75, 0.3333333333333333)
+    >>> (some + some).probes, Reads().hit_rate
+    (8, None)
+    """
+
+    probes: int = 0
+    found: int = 0
+    matches: int = 0
+    by_batch: int = 0
+    by_partition: int = 0
+    by_time: int = 0
+    filtered: int = 0
+    looked: int = 0
+
+    def __add__(self, other: Reads) -> Reads:
+        return Reads(*add_counts(self.counts, other.counts))
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The fields in order."""
+        return tuple(getattr(self, name) for name in _NAMES)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of the tuples that found a partner."""
+        return _share(self.found, self.probes)
+
+    @property
+    def read_amplification(self) -> float | None:
+        """Segments looked into per tuple."""
+        return _share(self.looked, self.probes)
+
+    @property
+    def filtered_share(self) -> float | None:
+        """Of the segments asked, those whose filter said no."""
+        return _share(self.filtered, self.filtered + self.looked)
+
+    @property
+    def passed_share(self) -> float | None:
+        """Of all segments, those that were passed over without being asked."""
+        passed = self.by_batch + self.by_partition + self.by_time
+        return _share(passed, passed + self.filtered + self.looked)
+
+
+_NAMES = tuple(field.name for field in fields(Reads))
+
+
+def add_counts(one: ReadCounts | None, other: ReadCounts) -> ReadCounts:
+    """The sum, count by count; None stands for none."""
+    return tuple(other) if one is None else tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

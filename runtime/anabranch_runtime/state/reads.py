@@ -1,0 +1,30 @@
+"""What has been asked of stores, as the state keeps it: by store and index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.reads import add_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from anabranch_planner.reads import ReadCounts
+
+    #: Store -> index -> counts.
+    StoreReads = Mapping[str, Mapping[str, ReadCounts]]
+
+
+def sum_reads(
+    known: StoreReads, *more: StoreReads, stores: Container[str]
+) -> dict[str, dict[str, ReadCounts]]:
+    """The sum, of ``stores`` only; what is not added to is taken as it is."""
+    found = {store: dict(by_index) for store, by_index in known.items() if store in stores}
+    for one in more:
+        for store, by_index in one.items():
+            if store not in stores:
+                continue
+            mine = found.setdefault(store, {})
+            for index, counts in by_index.items():
+                mine[index] = add_counts(mine.get(index), counts)
+    return found

@@ -1,0 +1,95 @@
+"""What the probes of a batch ask of stores, counted per call of the matching kernel.
+
+A probe that finds too much is tried again in smaller pieces (``pieces``), so what it has counted
+holds only once it has come to an end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.reads import add_counts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anabranch_planner.reads import ReadCounts
+    from anabranch_runtime.vectors.arrays import Bools
+    from anabranch_runtime.vectors.matching import Marks
+
+    I32 = NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Asking:
+    """One store asked for the partners of one partial result, by one index.
+
+    Attributes:
+        tuples: of the partial result.
+        marks: per tuple 1 where it has found a partner.
+    """
+
+    tuples: int
+    marks: Marks
+    matches: int = 0
+    by_batch: int = 0
+    by_partition: int = 0
+    by_time: int = 0
+    filtered: int = 0
+    looked: int = 0
+
+    def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
+        """Take over who has found partners: ``marks``, unless some of the pairs found (now at
+        ``positions``) are none, by ``mask``.
+        """
+        if mask is None or mask.all():
+            self.marks |= marks
+        else:
+            self.marks[positions] = 1
+
+    @property
+    def counts(self) -> ReadCounts:
+        """As :class:`anabranch_planner.reads.Reads` has them."""
+        return (
+            self.tuples,
+            int(np.count_nonzero(self.marks.view(np.bool_))),
+            self.matches,
+            self.by_batch,
+            self.by_partition,
+            self.by_time,
+            self.filtered,
+            self.looked,
+        )
+
+
+@dataclass(slots=True)
+class ReadMeters:
+    """The counts of one batch in one task.
+
+    Attributes:
+        found: store -> index -> counts.
+    """
+
+    found: dict[str, dict[str, ReadCounts]] = field(default_factory=lambda: defaultdict(dict))
+    _open: list[tuple[str, str, Asking]] = field(default_factory=list)
+
+    def asking(self, store: str, index: str, tuples: int) -> Asking:
+        """The counts of a probe of ``store`` that begins."""
+        made = Asking(tuples, np.zeros(tuples, np.uint8))
+        self._open.append((store, index, made))
+        return made
+
+    def keep(self) -> None:
+        """Add up what was counted since the last probe that came to an end."""
+        for store, index, one in self._open:
+            by_index = self.found[store]
+            by_index[index] = add_counts(by_index.get(index), one.counts)
+        self._open.clear()
+
+    def forget(self) -> None:
+        """Drop it: the probe comes again."""
+        self._open.clear()

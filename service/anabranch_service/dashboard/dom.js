@@ -1,0 +1,66 @@
+// What every page needs: elements, figures for people, and asking the service.
+
+/** A new element: properties, attributes where their name says so, children. */
+export function make(name, { text = "", ...properties } = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.includes("-") || key === "role" || key === "scope") made.setAttribute(key, value);
+    else made[key] = value;
+  }
+  if (text !== "") made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+/** A new SVG element, whose properties are all attributes. */
+export function element(name, attributes = {}, text = "", ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text) made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+/** Names with values, in a description list. */
+export function facts(list, pairs) {
+  list.replaceChildren(
+    ...pairs.map(([name, value]) =>
+      make("div", {}, make("dt", { text: name }), make("dd", { text: String(value) })),
+    ),
+  );
+}
+
+/** A size for people. */
+export function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let power = 0;
+  while (count >= 1024 && power < units.length - 1) {
+    count /= 1024;
+    power += 1;
+  }
+  return `${power ? count.toFixed(1) : count} ${units[power]}`;
+}
+
+/** A share for people; a dash where it is not known. */
+export function percent(share) {
+  return share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`;
+}
+
+/** The JSON that the service answers with; null where there is none. */
+export async function read(path) {
+  const response = await fetch(path, { headers: { accept: "application/json" } });
+  if (response.status === 404) return null;
+  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+  return response.json();
+}
+
+/** Whether the service answers, where a page says so. */
+export function say(error) {
+  const at = (id) => document.getElementById(id);
+  at("pulse").textContent = error ? "disconnected" : "live";
+  at("pulse").className = error ? "pulse lost" : "pulse ok";
+  at("banner").hidden = !error;
+  if (error) {
+    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said.`;
+  }
+}

@@ -1,0 +1,158 @@
+"""Stored state as the REST API shows it (``docs/state.md``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.plain import plain
+from anabranch_planner.reads import Reads
+from anabranch_service.measured import edge_statistics_out, reads_out
+from anabranch_service.wire import (
+    IndexOut,
+    LevelOut,
+    ReaderOut,
+    SegmentOut,
+    StateOut,
+    StoreDetailOut,
+    StoreEpochOut,
+    StoreOut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.exchange import Snapshot, StoreStatistics
+    from anabranch_planner.state_report import EdgeReport, StateReport, StoreParts, StoreReport
+    from anabranch_service.store import Store
+
+#: Epochs whose figures of stores are kept in this process.
+KEPT = 60
+
+
+def reads_of(statistics: StoreStatistics) -> Reads:
+    """What was asked of a store in an epoch, by whichever index."""
+    return sum(statistics.reads.values(), Reads())
+
+
+def state_out(report: StateReport, statistics: Snapshot | None) -> StateOut:
+    """The stores, with what was asked of them in the epoch of ``statistics``."""
+    return StateOut(
+        **{
+            **plain(report),
+            "stores": [StoreOut(**_store(store, statistics)) for store in report.stores],
+        }
+    )
+
+
+def store_detail_out(
+    report: StateReport,
+    store: StoreReport,
+    parts: StoreParts | None,
+    statistics: Snapshot | None,
+    ruleset: Mapping[str, Any] | None,
+    history: Sequence[StoreEpochOut],
+) -> StoreDetailOut:
+    """One store of ``report``; ``ruleset`` is the wire document of the rules that run."""
+    rules = {} if ruleset is None else {rule["out"]: rule for rule in ruleset["rules"]["probe"]}
+    return StoreDetailOut(
+        **_store(store, statistics),
+        next_batch=report.next_batch,
+        parts_batch=None if parts is None else parts.next_batch,
+        parts=[SegmentOut(**plain(part)) for part in parts.segments] if parts else [],
+        parts_omitted=parts.omitted if parts else 0,
+        readers=[_reader(edge, rules, statistics) for edge in parts.edges] if parts else [],
+        readers_omitted=parts.edges_omitted if parts else 0,
+        history=list(history),
+    )
+
+
+def _store(store: StoreReport, statistics: Snapshot | None) -> dict[str, Any]:
+    """The fields of a :class:`StoreOut`."""
+    known = None if statistics is None else statistics.stores.get(store.store)
+    reads = reads_of(known) if known is not None and known.reads else None
+    return {
+        **plain(store),
+        "levels": [LevelOut(**plain(level)) for level in store.levels],
+        "indexes": [
+            IndexOut(
+                key=index.key,
+                entries=index.entries,
+                bytes=index.bytes,
+                filter_bytes=index.filter_bytes,
+                life=reads_out(index.reads),
+            )
+            for index in store.indexes
+        ],
+        "space_amplification": store.space_amplification,
+        "write_amplification": store.write_amplification,
+        "probes": None if reads is None else reads.probes,
+        "matches": None if reads is None else reads.matches,
+        "reads": None if reads is None else reads_out(reads),
+        "life": reads_out(store.reads),
+    }
+
+
+def _reader(
+    edge: EdgeReport, rules: Mapping[str, Mapping[str, Any]], statistics: Snapshot | None
+) -> ReaderOut:
+    rule = rules.get(edge.edge)
+    measured = None if statistics is None else statistics.edges.get(edge.edge)
+    keys = [] if rule is None else [(probe, build) for probe, build, _ in rule["key"]]
+    return ReaderOut(
+        edge=edge.edge,
+        start=None if rule is None else rule["start"],
+        mir=None if rule is None else rule["mir"],
+        key=[f"{'.'.join(probe)} = {'.'.join(build)}" for probe, build in keys],
+        queries=list(edge.queries),
+        fill=edge.fill,
+        statistics=None if measured is None else edge_statistics_out(measured),
+    )
+
+
+@dataclass(slots=True)
+class StoreHistory:
+    """The figures of stores in the last epochs that ended.
+
+    An epoch's statistics never change, and hold much else. So what concerns stores is kept in this
+    process, of ``KEPT`` epochs.
+    """
+
+    store: Store
+    _known: dict[int, dict[str, StoreEpochOut]] = field(default_factory=dict)
+
+    async def of(self, name: str, last: int, count: int) -> list[StoreEpochOut]:
+        """``name`` in up to ``count`` epochs up to ``last``, oldest first; epochs that have had no
+        batch, or of which nothing is known any more, are left out.
+        """
+        found = []
+        for epoch in range(max(last - count + 1, 0), last + 1):
+            one = (await self._epoch(epoch)).get(name)
+            if one is not None:
+                found.append(one)
+        return found
+
+    async def _epoch(self, number: int) -> dict[str, StoreEpochOut]:
+        if number in self._known:
+            return self._known[number]
+        statistics = await self.store.statistics(number)
+        if statistics is None:
+            return {}
+        made = (
+            {}
+            if not statistics.batches
+            else {
+                name: StoreEpochOut(
+                    epoch=number,
+                    rows=store.rows,
+                    bytes=store.bytes,
+                    segments=store.segments,
+                    reads=reads_out(reads_of(store)),
+                )
+                for name, store in statistics.stores.items()
+            }
+        )
+        self._known[number] = made
+        while len(self._known) > KEPT:
+            del self._known[min(self._known)]
+        return made
