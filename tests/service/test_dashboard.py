@@ -183,7 +183,9 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
             "items": StreamStatistics(50, seconds=10.0),
         },
     )
-    shop.call("PATCH", "/v1/streams/items", 200, {"retention": {"ttl": "3 hours"}})
+    shop.call(
+        "PATCH", "/v1/streams/items", 200, {"retention": {"ttl": "3 hours", "latest": ["part"]}}
+    )
     shop.redis.set(shop.keys.statistics(0), json.dumps(found.to_json()))
     shop.plan(0, snapshot=found)
     shop.progress(Progress("running", committed=5, epoch=1, epoch_starts={"0": 0, "1": 4}))
@@ -191,7 +193,7 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         rows = page.locator("#measured tbody tr")
         expect(rows).to_have_count(3)
         expect(rows.first).to_contain_text("orders")
-        expect(rows.last).to_contain_text("3 hours")
+        expect(rows.last).to_contain_text("3 hours, latest of part")
         expect(rows.first).to_contain_text("500")
         expect(rows.first).to_contain_text("4.2 s")
         picture = page.get_by_role("img", name="in order: 80.0 %")

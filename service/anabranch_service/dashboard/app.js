@@ -2,7 +2,7 @@
 
 import { bytes, facts, make, read, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
-import { edges, span, stores, streams } from "./measured.js";
+import { edges, retentionOf, span, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state.js";
 import { Tail } from "./tail.js";
 import { changes, shares } from "./what-if.js";
@@ -393,7 +393,7 @@ function delays(stream) {
 }
 
 function showMeasured(found, registered) {
-  const ttls = new Map(registered.map((s) => [s.name, s.retention?.ttl]));
+  const kept = new Map(registered.map((s) => [s.name, retentionOf(s)]));
   const rows = streams(found).map((s) =>
     make(
       "tr",
@@ -404,7 +404,7 @@ function showMeasured(found, registered) {
       make("td", { className: "number", text: s.late.toLocaleString("en") }),
       make("td", {}, s.bars.length ? delays(s) : "–"),
       make("td", { className: "number", text: span(s.delay_us.p99) }),
-      make("td", { text: ttls.get(s.name) ?? "–" }),
+      make("td", { text: kept.get(s.name) ?? "–" }),
     ),
   );
   const none = make("td", { className: "empty", text: "Nothing yet: figures come when an epoch has ended." });

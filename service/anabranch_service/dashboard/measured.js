@@ -54,3 +54,9 @@ export function span(micros) {
   }
   return micros ? `${micros} µs` : "0";
 }
+
+/** Which tuples of a stream are of use, in words; null: all. */
+export function retentionOf(stream) {
+  const { ttl, latest } = stream.retention ?? {};
+  return [ttl, latest && `latest of ${latest.join(", ")}`].filter(Boolean).join(", ") || null;
+}
