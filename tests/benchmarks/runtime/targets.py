@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks.grids import Grid
+from tests.benchmarks.targets import Target, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from tests.benchmarks.grids import Grid
 
 _GIGA = 10**9
 #: Queries -> times the throughput, and the share of the state, of plans without sharing.
 _WANTED = {5: (2.6, 3.1), 10: (3.5, 5.3)}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A figure with its limit; ``least``: whether it has to be at least that."""
-
-    what: str
-    figure: float
-    limit: float
-    least: bool
-    digits: int = 2
-    unit: str = ""
-
-    @property
-    def met(self) -> bool:
-        """Whether the figure keeps the limit."""
-        return self.figure >= self.limit if self.least else self.figure <= self.limit
-
-    def row(self) -> tuple[str, str, str, str]:
-        """For a table."""
-        sign = "≥" if self.least else "≤"
-        return (
-            self.what,
-            f"{sign} {self.limit:,.10g}{self.unit}",
-            f"{self.figure:,.{self.digits}f}{self.unit}",
-            "yes" if self.met else "no",
-        )
-
-
 def targets(newest: Mapping[str, dict[str, Any]]) -> Grid:
     """Every target that there are figures for; ``newest``: part -> its newest line."""
-    found = [
-        target for part, read in _READERS.items() if part in newest for target in read(newest[part])
-    ]
-    rows = tuple(target.row() for target in found)
-    return Grid("targets", ("target", "wanted", "found (median)", "met"), rows)
+    return table(_READERS, newest)
 
 
 def _sharing(entry: dict[str, Any]) -> Iterator[Target]:

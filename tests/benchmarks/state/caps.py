@@ -6,7 +6,8 @@ The multi-way join of UMJoin's section 4 over TPC-DS, rows in a random order. ``
 anonymous memory that the operator in memory takes, without a cap, beyond what its process takes
 with next to no state (interpreter, libraries, compiled code, one batch). Then each operator runs in
 a control group that has the latter and a share of the need, and 16 MiB for pages of programs; page
-cache counts, there is no swap, and who needs more is killed.
+cache counts, there is no swap, and who needs more is killed. ``lsm`` runs once more with a share of
+what the tuples alone take as Arrow columns.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _POINTS = 40
 
 def _options(parser: argparse.ArgumentParser) -> None:
     tpcds_options(parser)
-    parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+    parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES), help="of the need")
+    parser.add_argument(
+        "--of-data", type=float, nargs="*", default=[0.25], help="lsm also with these shares of it"
+    )
 
 
 def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
@@ -48,11 +52,13 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     if free.ended != "done":
         raise WrongResultError(f"{free.results} results, DuckDB has {wanted}")
     need = free.last["anonymous"] - bare
+    size = sum(r.nbytes for b in tpcds.batches(folder, options.batch) for r in b.values())
     entry: dict[str, Any] = {
         "tuples": sum(tpcds.rows_of(folder).values()),
         "results": wanted,
         "bare": bare,
         "need": need,
+        "data": size,
         "state": free.last["memory"],
         "uncapped_seconds": free.seconds,
         "runs": [],
@@ -60,26 +66,29 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     with memory_group(1 << 40) as group:
         if group is None:
             return {**entry, "skipped": UNAVAILABLE}
-    for share in options.shares:
-        for kind in ("lsm", "memory"):
-            cap = bare + int(share * need) + PROGRAMS
-            tell(f"{kind} with {share:g} of the need: {mebi(cap)} MiB")
-            limit = max(1 << 20, int(share * need) // 2) if kind == "lsm" else 1 << 40
-            one = Run(folder, home / f"{kind}-{share}", kind, limit, options.batch, cap=cap)
-            found = run_worker(one, wanted)
-            step = max(1, len(found.points) // _POINTS)
-            entry["runs"].append(
-                {
-                    "kind": kind,
-                    "share": share,
-                    "cap": cap,
-                    "ended": found.ended,
-                    "complete": round(found.results / wanted, 4),
-                    "seconds": found.seconds,
-                    "peak": found.last.get("peak"),
-                    "points": [*found.points[::step], *found.points[-1:]],
-                }
-            )
+    runs = [("need", share, kind) for share in options.shares for kind in ("lsm", "memory")]
+    runs += [("data", share, "lsm") for share in options.of_data]
+    for of, share, kind in runs:
+        given = int(share * (need if of == "need" else size))
+        cap = bare + given + PROGRAMS
+        tell(f"{kind} with {share:g} of the {of}: {mebi(cap)} MiB")
+        limit = max(1 << 20, given // 2) if kind == "lsm" else 1 << 40
+        one = Run(folder, home / f"{kind}-{of}-{share}", kind, limit, options.batch, cap=cap)
+        found = run_worker(one, wanted)
+        step = max(1, len(found.points) // _POINTS)
+        entry["runs"].append(
+            {
+                "kind": kind,
+                "of": of,
+                "share": share,
+                "cap": cap,
+                "ended": found.ended,
+                "complete": round(found.results / wanted, 4),
+                "seconds": found.seconds,
+                "peak": found.last.get("peak"),
+                "points": [*found.points[::step], *found.points[-1:]],
+            }
+        )
     return entry
 
 
@@ -87,7 +96,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     """One row per run."""
     rows = tuple(
         (
-            f"{one['share']:g}",
+            f"{one['share']:g} of the {one.get('of', 'need')}",
             one["kind"],
             mebi(one["cap"]),
             one["ended"],
@@ -100,8 +109,9 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     title = (
         f"{entry['results']:,} results of {entry['tuples']:,} tuples; a bare process takes "
         f"{mebi(entry['bare'])} MiB, the operator in memory {mebi(entry['need'])} MiB more"
+        + (f"; the tuples alone {mebi(entry['data'])} MiB" if "data" in entry else "")
     )
-    head = ("share of the need", "backend", "cap, MiB", "ended", "results", "s", "peak, MiB")
+    head = ("share", "backend", "cap, MiB", "ended", "results", "s", "peak, MiB")
     return [Grid(title, head, rows, texts=2)]
 
 

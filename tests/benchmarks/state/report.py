@@ -16,6 +16,7 @@ from tests.benchmarks.charts import Line, lines
 from tests.benchmarks.figures import ROOT, tell
 from tests.benchmarks.sections import section
 from tests.benchmarks.state import amplification, budgets, caps, operations, sensitivity
+from tests.benchmarks.state.targets import targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
     """Write ``benchmarks-state.md`` and its charts; ``found``: benchmark -> its figures."""
     parts = [_INTRODUCTION]
+    wanted = targets(found)
+    if wanted.rows:
+        parts += ["## Targets\n", wanted.markdown()]
     for heading, part in PARTS.items():
         entry = found.get(part.name)
         if entry is None:
@@ -73,7 +77,7 @@ def charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
     if part == "caps":
         series = [
             Line(
-                f"{one['kind']}, {one['share']:g}",
+                f"{one['kind']}, {one['share']:g} of the {one.get('of', 'need')}",
                 tuple((seconds, results / 1e6) for seconds, _, results in one["points"]),
             )
             for one in entry["runs"]
