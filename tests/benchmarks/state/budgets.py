@@ -43,13 +43,14 @@ def _options(parser: argparse.ArgumentParser) -> None:
     tpcds_options(parser)
     parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
     parser.add_argument("--finalists", type=int, default=3, help="trees to try on all tuples")
+    parser.add_argument("--patience", type=float, default=600, help="seconds for a run")
 
 
 def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     folder = tpcds.data(options.scale, options.cache)
     wanted = tpcds.expected(folder)
     bare = base(folder, home, options.batch)
-    plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE)
+    plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE, patience=options.patience)
 
     state = run_worker(plain, wanted).last["state"]
     batches = max(1, round(_FIRST * sum(tpcds.rows_of(folder).values()) / options.batch))
@@ -89,12 +90,13 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[_Timed]:
-    """What each tree takes, the fastest first."""
+    """What each tree takes that comes to its end, the fastest first."""
     found = []
     for tree in candidates:
         tell(f"tree {name_of(tree)}")
         done = run_worker(replace(one, tree=tree), wanted if one.only is None else None)
-        found.append((done.seconds, name_of(tree), tree, done.last["intermediate"]))
+        if done.ended == "done":
+            found.append((done.seconds, name_of(tree), tree, done.last["intermediate"]))
     return sorted(found, key=lambda t: t[:2])
 
 

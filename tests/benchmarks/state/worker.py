@@ -51,6 +51,7 @@ class Run:
         batch: tuples per batch. ``only``: so many batches; None: all.
         tree: of a binary tree; None: the multi-way join.
         cap: bytes of memory that the process gets, page cache included; None: any.
+        patience: seconds after which it is stopped; None: never.
     """
 
     data: Path
@@ -61,6 +62,7 @@ class Run:
     only: int | None = None
     tree: Tree | None = None
     cap: int | None = None
+    patience: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Outcome:
 
     Attributes:
         points: (seconds, tuples, results) after each batch.
-        ended: "done", "killed" for want of memory, or the code of an error.
+        ended: "done", "killed" for want of memory, "stopped" for want of patience, or the code of
+            an error.
         last: what the process said at its end: see :func:`_work`.
     """
 
@@ -116,22 +119,30 @@ def _run_process(wanted: Run) -> Outcome:
     with memory_group(AMPLE if wanted.cap is None else wanted.cap) as group:
         if group is None and wanted.cap is not None:
             raise RuntimeError(UNAVAILABLE)
-        done = subprocess.run(
+        process = subprocess.Popen(
             command if group is None else group.command(command),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
             env=environment,
         )
+        stopped = False
+        try:
+            said, complaints = process.communicate(timeout=wanted.patience)
+        except subprocess.TimeoutExpired:
+            stopped = True
+            process.kill()
+            said, complaints = process.communicate()
         peak = None if group is None else group.peak
     shutil.rmtree(wanted.state, ignore_errors=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.endswith("}")]
+    lines = [json.loads(line) for line in said.splitlines() if line.endswith("}")]
     points = [(x["seconds"], x["tuples"], x["results"]) for x in lines if "tuples" in x]
     last: dict[str, Any] = next((x for x in lines if "ended" in x), {})
-    killed = done.returncode in (-9, 137)
+    killed = process.returncode in (-9, 137)
     if not last and not killed:
-        raise RuntimeError(f"{text}: {done.returncode} {done.stderr[-2000:]}")
-    return Outcome(points, "killed" if killed else last["ended"], {**last, "peak": peak})
+        raise RuntimeError(f"{text}: {process.returncode} {complaints[-2000:]}")
+    ended = "stopped" if stopped else "killed" if killed else last["ended"]
+    return Outcome(points, ended, {**last, "peak": peak})
 
 
 def base(data: Path, home: Path, batch: int) -> int:
