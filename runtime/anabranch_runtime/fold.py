@@ -55,11 +55,6 @@ def fold(
         arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
         edges=_edges(state, reports),
         reads=sum_reads(state.reads, *(r.reads for r in reports), stores=state.stores),
-        reads_before=(
-            sum_reads(state.reads_before, stores=state.stores)
-            if state.reads_before.keys() - state.stores.keys()
-            else state.reads_before
-        ),
         probes=_sum(
             [
                 state.probes,

@@ -165,7 +165,7 @@ def _streams(state: State, specs: dict[str, dict[str, Any]], forgotten: frozense
     stores = {
         name: store for name, store in state.stores.items() if not changed & set(store.streams)
     }
-    return replace(state, streams=streams, stores=stores)
+    return replace(state.with_stores(stores), streams=streams)
 
 
 def _definition(spec: dict[str, Any]) -> dict[str, Any]:

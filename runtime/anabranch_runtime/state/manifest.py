@@ -9,7 +9,7 @@ manifest already contains is never applied again; files that it does not name ar
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,6 +183,14 @@ class State:
         live = sum(s.bytes for store in self.stores.values() for s in store.segments)
         pending = (s.backfill.segments for s in self.stores.values() if s.backfill is not None)
         return live + sum(s.bytes for segments in pending for s in segments)
+
+    def with_stores(self, stores: dict[str, StoreState]) -> State:
+        """With these stores instead; of what was asked of others nothing stays."""
+        reads, before = (
+            {name: counts for name, counts in known.items() if name in stores}
+            for known in (self.reads, self.reads_before)
+        )
+        return replace(self, stores=stores, reads=reads, reads_before=before)
 
     def validate(self) -> None:
         """Check the invariants that every committed state has.

@@ -157,4 +157,4 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
         if store.backfill is not None
         for source in store.backfill.sources
     }
-    return replace(state, stores={n: s for n, s in state.stores.items() if n in used})
+    return state.with_stores({n: s for n, s in state.stores.items() if n in used})
