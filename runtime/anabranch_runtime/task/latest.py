@@ -84,7 +84,9 @@ class Latest:
                         positions, rows = pairs
                         later = rows.int64(TAU) > tuples.tau(label)[positions]
                         found[positions[later]] = True
+            self.prober.reads.keep()
         except TooManyPairs:
+            self.prober.reads.forget()
             middle = tuples.length // 2
             halves = (tuples.cut(0, middle), tuples.cut(middle, tuples.length))
             return np.concatenate([self._has_later(h, label, rule, target) for h in halves])
