@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.exchange import Failure
 from anabranch_runtime.ownership import without
+from anabranch_runtime.state.lifecycle import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,13 +61,8 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
     batch = state.next_batch - 1
     rest = without(ruleset, frozenset(failures))
     gone = {s.id for s in ruleset.stores} - {s.id for s in rest.stores}
-    keep = {r.stream for r in rest.latest_rules}
     return replace(
-        state,
-        streams={
-            name: stream if name in keep else replace(stream, latest_since=None)
-            for name, stream in state.streams.items()
-        },
+        keep_latest(state, rest),
         queries={
             name: replace(q, expired_batch=batch, failure=failures[name]) if name in failures else q
             for name, q in state.queries.items()

@@ -29,7 +29,7 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.retention import drop_unused
 from anabranch_runtime.vectors.latest import superseded
 from tests.support.local_replay import LocalReplay
-from tests.support.run_scenarios import local, replay
+from tests.support.run_scenarios import assert_exact, replay
 from tests.support.scenario_latest import generate_with_latest
 from tests.support.seeds import LATEST_FEW, LATEST_MANY, LATEST_REPLAYS, parts
 from tests.support.states import RS, ST, R, S, T, rules
@@ -72,20 +72,8 @@ def test_superseded_rows(rows: list[tuple[int | None, str | None, int, bool]]) -
     assert found.tolist() == [expected(at) for at in range(len(rows))]
 
 
-def assert_exact(seeds: Sequence[int], redis: str, folder: Path) -> None:
-    """The scenarios of ``seeds`` are exact and have had everything in them."""
-    wrong, covered = {}, set()
-    for seed in seeds:
-        verdict, happened = local(seed, folder / str(seed), redis, generate_with_latest)
-        covered |= set(happened)
-        if verdict.problems:
-            wrong[seed] = str(verdict)
-    assert not wrong
-    assert covered >= WANTED, sorted(WANTED - covered)
-
-
 def test_runs_that_keep_the_latest_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(LATEST_FEW, redis, tmp_path)
+    assert_exact(LATEST_FEW, tmp_path, redis, generate_with_latest, WANTED)
 
 
 @pytest.mark.slow
@@ -93,7 +81,7 @@ def test_runs_that_keep_the_latest_are_exact(redis: str, tmp_path: Path) -> None
 def test_many_runs_that_keep_the_latest_are_exact(
     seeds: Sequence[int], redis: str, tmp_path: Path
 ) -> None:
-    assert_exact(seeds, redis, tmp_path)
+    assert_exact(seeds, tmp_path, redis, generate_with_latest, WANTED)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import yaml
 from anabranch_runtime.inspection import describe
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import from_spark
-from tests.support.run_scenarios import local
+from tests.support.run_scenarios import assert_exact
 from tests.support.scenario_file import read_scenario
 from tests.support.scenario_ttls import generate_with_ttls
 from tests.support.seeds import TTL_FEW, TTL_MANY, parts
@@ -41,26 +41,14 @@ WANTED = {
 BATCHES, ROWS, MINUTES = 30, 20, 10
 
 
-def assert_exact(seeds: Sequence[int], redis: str, folder: Path) -> None:
-    """The scenarios of ``seeds`` are exact and have had everything in them."""
-    wrong, covered = {}, set()
-    for seed in seeds:
-        verdict, happened = local(seed, folder / str(seed), redis, generate_with_ttls)
-        covered |= set(happened)
-        if verdict.problems:
-            wrong[seed] = str(verdict)
-    assert not wrong
-    assert covered >= WANTED, sorted(WANTED - covered)
-
-
 def test_runs_with_ttls_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(TTL_FEW, redis, tmp_path)
+    assert_exact(TTL_FEW, tmp_path, redis, generate_with_ttls, WANTED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts(TTL_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
 def test_many_runs_with_ttls_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
-    assert_exact(seeds, redis, tmp_path)
+    assert_exact(seeds, tmp_path, redis, generate_with_ttls, WANTED)
 
 
 def written(folder: Path, retention: Any) -> Path:

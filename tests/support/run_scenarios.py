@@ -44,7 +44,7 @@ from tests.support.script import Script, draw
 from tests.support.spark_replay import SparkReplay, draw_for_spark, start_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -142,6 +142,25 @@ def local(
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     return run_local(generated, draw(seed, batches), url, remote=remote)
+
+
+def assert_exact(
+    seeds: Iterable[int], folder: Path, url: str, make: Make, wanted: Collection[str]
+) -> None:
+    """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
+
+    Raises:
+        AssertionError: they are not, or have not.
+    """
+    wrong: dict[int, str] = {}
+    covered: set[str] = set()
+    for seed in seeds:
+        verdict, happened = local(seed, folder / str(seed), url, make)
+        covered |= set(happened)
+        if verdict.problems:
+            wrong[seed] = str(verdict)
+    assert not wrong, wrong
+    assert covered >= set(wanted), sorted(set(wanted) - covered)
 
 
 def spark(

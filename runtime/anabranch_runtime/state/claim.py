@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.durable import durable
-from anabranch_runtime.state.files import Kind, read_document
+from anabranch_runtime.state.durable import IDENTITY, durable
+from anabranch_runtime.state.files import read_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.control import Control
 
-KIND = Kind("identity", "pipeline", 1)
 _ANEW = "start again with an empty state directory and another namespace"
 
 
@@ -60,8 +59,8 @@ def identity(root: Path) -> str:
     """
     path = root / "pipeline.json"
     if not path.exists():
-        durable(root).write(path, KIND, uuid.uuid4().hex)
-    return str(read_document(path, KIND))
+        durable(root).write(path, IDENTITY, uuid.uuid4().hex)
+    return str(read_document(path, IDENTITY))
 
 
 def identify(root: Path, control: Control, *, fresh: bool) -> str:
@@ -81,7 +80,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
     here: str | None = None
     if path.exists():
         try:
-            here = str(read_document(path, KIND))
+            here = str(read_document(path, IDENTITY))
         except StateError as error:
             # Its twin in Redis is as good.
             if error.code == "unknown-version" or there is None:
@@ -103,7 +102,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
             remedy=f"correct the state directory or the namespace, or {_ANEW}",
         )
     if here is None and there is not None:
-        durable(root).write(path, KIND, there)
+        durable(root).write(path, IDENTITY, there)
     found = identity(root)
     if there is None:
         control.claim(found)

@@ -46,7 +46,8 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: The document that says of which store a directory is a cache.
 ORIGIN = Kind("origin", "store", 1)
-_IDENTITY = Kind("identity", "pipeline", 1)
+#: The one that has the pipeline's id (``claim``).
+IDENTITY = Kind("identity", "pipeline", 1)
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
@@ -345,8 +346,8 @@ class Mirrored(Durable):
     def _same_pipeline(self) -> None:
         path = self.root / "pipeline.json"
         try:
-            here = read_document(path, _IDENTITY) if path.exists() else None
-            there = json.loads(self.remote.get("pipeline.json") or b"{}").get(_IDENTITY.key)
+            here = read_document(path, IDENTITY) if path.exists() else None
+            there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
         except (StateError, ValueError, AttributeError):
             # A damaged one here is replaced, and one there is told of when it is read.
             return

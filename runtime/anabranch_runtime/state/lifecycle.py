@@ -42,7 +42,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     documents = rulesets.to_json(ruleset)
     specs = {s["name"]: s for s in documents["streams"]}
     forgotten = _forgotten(state, specs)
-    state = _latest(_streams(state, specs, forgotten), ruleset)
+    state = keep_latest(_streams(state, specs, forgotten), ruleset)
     relations = {r.id: r for r in ruleset.relations}
     queries = {
         name: replace(q, expired_batch=batch)
@@ -129,8 +129,10 @@ def _forgotten(state: State, specs: dict[str, dict[str, Any]]) -> frozenset[str]
     )
 
 
-def _latest(state: State, ruleset: Ruleset) -> State:
-    """Since when each stream has kept the latest per key."""
+def keep_latest(state: State, ruleset: Ruleset) -> State:
+    """``state`` with since when each stream has kept the latest per key, if it goes on by
+    ``ruleset``.
+    """
     keep = {r.stream for r in ruleset.latest_rules}
 
     def since(name: str, stream: StreamState) -> int | None:
