@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.durable import durable
+from anabranch_runtime.state.paging import fits
 from anabranch_runtime.state.segment import SegmentReader, map_pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pyarrow as pa
-
+    from anabranch_runtime.state.paging import Mapped
     from anabranch_runtime.state.segment import Segment
 
 
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 class _Opened:
     """What is open of one state directory."""
 
-    packs: dict[str, pa.Buffer] = field(default_factory=dict)
+    packs: dict[str, Mapped] = field(default_factory=dict)
     #: By pack and offset.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
+    #: Whether it is more than memory holds (``paging``).
+    scattered: bool = False
 
 
 #: How often a pack is fetched before it must be there.
@@ -44,10 +46,11 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
     key = (segment.path, segment.data[0])
     reader = opened.readers.get(key)
     if reader is None:
-        buffer = opened.packs.get(segment.path)
-        if buffer is None:
-            buffer = opened.packs[segment.path] = _map(root, segment)
-        reader = opened.readers[key] = SegmentReader.of(segment, buffer)
+        pack = opened.packs.get(segment.path)
+        if pack is None:
+            pack = opened.packs[segment.path] = _map(root, segment)
+            pack.scatter(opened.scattered)
+        reader = opened.readers[key] = SegmentReader.of(segment, pack.buffer)
     durable(root).touch(segment.path)
     return reader
 
@@ -58,11 +61,12 @@ def read_segment(root: str, segment: Segment) -> SegmentReader:
     Raises:
         StateError: its pack is missing, or too short.
     """
-    return SegmentReader.of(segment, _map(root, segment))
+    return SegmentReader.of(segment, _map(root, segment).buffer)
 
 
 def keep_open(root: str, live: Iterable[Segment]) -> None:
-    """Let go of all packs of ``root`` but those of ``live`` segments.
+    """Let go of all packs of ``root`` but those of ``live`` segments, and look whether these fit
+    into memory.
 
     Memory is unmapped with the last array that shows it, so who still reads may go on.
     """
@@ -70,15 +74,20 @@ def keep_open(root: str, live: Iterable[Segment]) -> None:
     if opened is None:
         return
     paths = {s.path for s in live} - durable(root).evicted(opened.packs)
-    if opened.packs.keys() <= paths:
-        return
-    _ROOTS[root] = _Opened(
-        {p: b for p, b in opened.packs.items() if p in paths},
-        {k: r for k, r in opened.readers.items() if k[0] in paths},
-    )
+    if not opened.packs.keys() <= paths:
+        opened = _ROOTS[root] = _Opened(
+            {p: b for p, b in opened.packs.items() if p in paths},
+            {k: r for k, r in opened.readers.items() if k[0] in paths},
+            opened.scattered,
+        )
+    scattered = not fits(sum(pack.buffer.size for pack in opened.packs.values()))
+    if scattered != opened.scattered:
+        opened.scattered = scattered
+        for pack in opened.packs.values():
+            pack.scatter(scattered)
 
 
-def _map(root: str, segment: Segment) -> pa.Buffer:
+def _map(root: str, segment: Segment) -> Mapped:
     for _ in range(_TRIES):
         try:
             return map_pack(root, segment.path)

@@ -38,6 +38,7 @@ from anabranch_planner.plain import plain
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.files import sync_directory
+from anabranch_runtime.state.paging import Mapped, map_file
 from anabranch_runtime.vectors.gather import Place, place_of
 from anabranch_runtime.vectors.index import HashIndex, build_index
 from anabranch_runtime.vectors.keys import key_vector
@@ -379,15 +380,14 @@ class SegmentReader:
                 )
 
 
-def map_pack(root: str, path: str) -> pa.Buffer:
+def map_pack(root: str, path: str) -> Mapped:
     """A pack's bytes.
 
     Raises:
         StateError: it can't be read.
     """
     try:
-        with pa.memory_map(str(Path(root) / path)) as file:
-            return file.read_buffer()
+        return map_file(Path(root) / path)
     except OSError as cause:
         raise StateError(
             "missing-pack",

@@ -41,6 +41,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--of-data", type=float, nargs="*", default=[0.25], help="lsm also with these shares of it"
     )
+    parser.add_argument("--patience", type=float, default=1800, help="seconds for a run")
 
 
 def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
@@ -73,7 +74,15 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         cap = bare + given + PROGRAMS
         tell(f"{kind} with {share:g} of the {of}: {mebi(cap)} MiB")
         limit = max(1 << 20, given // 2) if kind == "lsm" else 1 << 40
-        one = Run(folder, home / f"{kind}-{of}-{share}", kind, limit, options.batch, cap=cap)
+        one = Run(
+            folder,
+            home / f"{kind}-{of}-{share}",
+            kind,
+            limit,
+            options.batch,
+            cap=cap,
+            patience=options.patience,
+        )
         found = run_worker(one, wanted)
         step = max(1, len(found.points) // _POINTS)
         entry["runs"].append(

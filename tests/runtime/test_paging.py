@@ -1,0 +1,108 @@
+"""Mapped state that is more than memory holds is read page by page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from anabranch_runtime.backends.interface import BackendKind, TableSpec
+from anabranch_runtime.state import opened as opened_segments
+from anabranch_runtime.state.paging import fits, map_file
+from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, IndexKey
+from tests.support.backends import opened, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GIB = 1 << 30
+
+
+def system(
+    folder: Path, available: int | None, cgroup: str, groups: Mapping[str, Mapping[str, str]]
+) -> tuple[Path, Path]:
+    """A ``/proc`` and a ``/sys/fs/cgroup`` that say so."""
+    proc, tree = folder / "proc", folder / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    if available is not None:
+        (proc / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable:  {available // 1024} kB\n")
+    (proc / "self" / "cgroup").write_text(cgroup)
+    for name, files in groups.items():
+        (tree / name).mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (tree / name / file).write_text(text)
+    return proc, tree
+
+
+V1 = {"memory.limit_in_bytes": str(2 * GIB), "memory.stat": f"cache 5\ntotal_rss {GIB}\n"}
+V1_TOP = {"memory.limit_in_bytes": str(1 << 62), "memory.stat": f"total_rss {6 * GIB}\n"}
+V2 = {"memory.max": f"{2 * GIB}\n", "memory.stat": f"anon {GIB}\nfile 12\n"}
+V2_TOP = {"memory.max": "max\n", "memory.stat": f"anon {6 * GIB}\n"}
+
+
+@pytest.mark.parametrize(
+    ("available", "cgroup", "groups", "most"),
+    [
+        (8 * GIB, "", {}, 4 * GIB),
+        (None, "", {}, None),
+        (8 * GIB, "4:memory:/job/one\n2:cpu:/x\n", {"memory/job/one": V1}, GIB // 2),
+        (8 * GIB, "4:memory:/job/one\n", {"memory": V1_TOP, "memory/job": V1}, GIB // 2),
+        (8 * GIB, "0::/job/one\n", {"": V2_TOP, "job": V2}, GIB // 2),
+        (8 * GIB, "0::/elsewhere\n", {"": V2}, GIB // 2),
+        (GIB, "0::/job\n", {"job": V2_TOP}, GIB // 2),
+        (8 * GIB, "0::/\n", {"": {"memory.max": f"{GIB}"}}, 4 * GIB),
+    ],
+)
+def test_what_fits_is_up_to_the_host_and_every_control_group(
+    available: int | None,
+    cgroup: str,
+    groups: dict[str, dict[str, str]],
+    most: int | None,
+    tmp_path: Path,
+) -> None:
+    proc, tree = system(tmp_path, available, cgroup, groups)
+    assert fits(most or 1 << 60, proc, tree)
+    if most is not None:
+        assert not fits(most + 1024, proc, tree)
+
+
+def test_nobody_knows_and_nothing_breaks(tmp_path: Path) -> None:
+    assert fits(1 << 60, tmp_path / "none", tmp_path / "none")
+
+
+def random_maps(folder: Path) -> list[bool]:
+    """For each mapping of a file in ``folder``: whether the kernel has been told (``rr``)."""
+    found, inside = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0] and ":" not in line.split(" ")[0]:
+            inside = str(folder) in line
+        elif inside and line.startswith("VmFlags:"):
+            found.append("rr" in line.split())
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/smaps is Linux's")
+def test_mappings_follow_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = IndexKey(("k",), ("bigint",))
+    spec = TableSpec(pa.schema([("k", pa.int64())]), (key,))
+    fit = True
+    monkeypatch.setattr(opened_segments, "fits", lambda size: fit)
+    with opened(tmp_path, {"t": spec}, BackendKind.LSM) as backend:
+        table = backend.tables["t"]
+        for batch in range(6):
+            offsets = pa.array(range(10), pa.int64())
+            sigma = pa.array([(batch << OFFSET_BITS) + n for n in range(10)], pa.int64())
+            table.insert(pa.record_batch([sigma, offsets], names=[SIGMA, "k"]))
+            fit = batch not in (2, 3)
+            backend.commit(batch)
+            assert len(pairs(table, key, [offsets])) == 10 * (batch + 1)
+            if batch:
+                assert random_maps(tmp_path) == [not fit] * (batch + 1)
+
+
+def test_an_empty_file_is_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert map_file(tmp_path / "empty").buffer.size == 0
