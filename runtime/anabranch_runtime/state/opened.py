@@ -12,6 +12,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.paging import fits
 from anabranch_runtime.state.segment import SegmentReader, map_pack
+from anabranch_runtime.vectors import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,6 +86,7 @@ def keep_open(root: str, live: Iterable[Segment]) -> None:
         opened.scattered = scattered
         for pack in opened.packs.values():
             pack.scatter(scattered)
+        ahead.ask(any(o.scattered for o in _ROOTS.values()))
 
 
 def _map(root: str, segment: Segment) -> Mapped:
@@ -101,3 +103,4 @@ def _map(root: str, segment: Segment) -> Mapped:
 def close_all() -> None:
     """Let go of everything, as the end of the process would."""
     _ROOTS.clear()
+    ahead.ask(False)

@@ -4,7 +4,8 @@ A probe of a store touches pages here and there. While all of a state fits into 
 matter how they come; where it does not, the kernel's habit of reading on beyond the page that was
 asked for (128 KiB, on some disks 8 MiB) pushes out pages that are needed for pages that nobody
 asked for: a join within a small control group was seen to read 990 GB of a state of 44 MB. So then
-files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does.
+files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does, and what many rows are wanted
+of is asked for as a whole (``vectors.ahead``).
 """
 
 from __future__ import annotations

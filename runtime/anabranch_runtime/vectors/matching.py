@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_runtime.vectors import kernels
+from anabranch_runtime.vectors import ahead, kernels
 from anabranch_runtime.vectors.gather import pick
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def match(
         lows = np.stack([c.low for c in constraints])
         highs = np.stack([c.high for c in constraints])
     arrival = len(constraints) if counting is None else counting
+    if ahead.asking():
+        ahead.for_probes(probes.hashes, indexes, columns)
     positions, rows, found, counted, held, stopped = kernels.match(
         probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most, marks
     )

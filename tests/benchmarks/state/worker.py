@@ -188,6 +188,7 @@ def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
         batches = islice(tpcds.batches(wanted.data, wanted.batch), wanted.only)
         for number, arrivals in enumerate(batches):
             done = operator.process(backend, number, arrivals, _taken)
+            _MEMORY.look()
             tuples += sum(rows.num_rows for rows in arrivals.values())
             results += done.results
             seconds = round(time.perf_counter() - began, 3)
