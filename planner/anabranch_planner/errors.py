@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
+
 
 class StructuredError(Exception):
     """What is wrong, where, and what to do about it: the base of each package's base error.
@@ -12,22 +18,50 @@ class StructuredError(Exception):
         field: what the complaint is about, e.g. an input field (``"sql"``, ``"window.o"``), a
             column or a file; empty if nothing in particular.
         remedy: what the user can do.
+        position: line and column in the text of ``field``, both from 1; None: nowhere in it.
     """
 
-    def __init__(self, code: str, message: str, *, field: str = "", remedy: str = "") -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        field: str = "",
+        remedy: str = "",
+        position: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__(code, message, field, remedy)
         self.code = code
         self.message = message
         self.field = field
         self.remedy = remedy
+        self.position = position
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.code, self.message, self.field, self.remedy))
+        return (
+            _rebuild,
+            (type(self), self.code, self.message, self.field, self.remedy, self.position),
+        )
 
     def __str__(self) -> str:
         where = f"{self.field}: " if self.field else ""
         hint = f" ({self.remedy})" if self.remedy else ""
-        return f"{where}{self.message}{hint}"
+        return f"{where}{self.detail}{hint}"
+
+    @property
+    def detail(self) -> str:
+        """What is wrong, and at which line and column of the field if that is known."""
+        if self.position is None:
+            return self.message
+        return f"line {self.position[0]}, column {self.position[1]}: {self.message}"
+
+    def moved(self, *, field: str = "", position: tuple[int, int] | None = None) -> Self:
+        """The same complaint about another place; what is left out stays."""
+        other = copy.copy(self)
+        other.field = field or self.field
+        other.position = position or self.position
+        other.__cause__ = self.__cause__
+        return other
 
 
 class PlannerError(StructuredError):
@@ -51,6 +85,11 @@ class RulesetError(PlannerError):
 
 
 def _rebuild(
-    kind: type[StructuredError], code: str, message: str, field: str, remedy: str
+    kind: type[StructuredError],
+    code: str,
+    message: str,
+    field: str,
+    remedy: str,
+    position: tuple[int, int] | None = None,
 ) -> StructuredError:
-    return kind(code, message, field=field, remedy=remedy)
+    return kind(code, message, field=field, remedy=remedy, position=position)

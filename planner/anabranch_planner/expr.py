@@ -119,6 +119,17 @@ def columns(expr: Expr) -> Iterator[Column]:
             yield from columns(arg)
 
 
+def size(expr: Expr, most: int) -> int:
+    """How many terms ``expr`` has; counting stops a little above ``most``."""
+    found, pending = 0, [expr]
+    while pending and found <= most:
+        found += 1
+        term = pending.pop()
+        if isinstance(term, Call):
+            pending.extend(term.args)
+    return found
+
+
 def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
     """``expr`` with every column replaced by ``replace(column)``."""
     if isinstance(expr, Column):

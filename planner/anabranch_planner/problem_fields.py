@@ -55,7 +55,7 @@ def within(at: str) -> Iterator[None]:
         raise refused("the condition is nested too deeply", at, "use fewer parentheses") from cause
     except PlannerError as cause:
         where = ".".join(part for part in (at, cause.field) if part)
-        raise ProblemError(cause.code, cause.message, field=where, remedy=cause.remedy) from cause
+        raise ProblemError(cause.code, cause.detail, field=where, remedy=cause.remedy) from cause
 
 
 def shown(value: Any) -> str:

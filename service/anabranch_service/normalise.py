@@ -73,12 +73,7 @@ def parse(
     except QueryError as cause:
         # The planner names parts of the document; the document is a part of the request.
         inside = "" if cause.field.startswith("window") else "query."
-        raise QueryError(
-            cause.code,
-            cause.message,
-            field=(inside + cause.field).rstrip("."),
-            remedy=cause.remedy,
-        ) from None
+        raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
 
 
 def _window(window: str | Mapping[str, str] | None) -> int | dict[str, int] | None:

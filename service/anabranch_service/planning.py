@@ -214,7 +214,7 @@ def problem_of(cause: Exception) -> ProblemRecord:
     """What a query's owner is told."""
     if isinstance(cause, PlannerError):
         return ProblemRecord(
-            code=cause.code, message=cause.message, field=cause.field, remedy=cause.remedy
+            code=cause.code, message=cause.detail, field=cause.field, remedy=cause.remedy
         )
     return ProblemRecord(
         code="planner-failed",

@@ -43,7 +43,7 @@ def problem(
     detail: str,
     *,
     instance: str,
-    errors: Sequence[Mapping[str, str]] = (),
+    errors: Sequence[Mapping[str, str | int]] = (),
     remedy: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> Response:
@@ -82,11 +82,17 @@ def _instance(request: Request) -> str:
 
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
-    named = {"field": cause.field, "code": cause.code, "message": cause.message}
+    named: dict[str, str | int] = {
+        "field": cause.field,
+        "code": cause.code,
+        "message": cause.message,
+    }
+    if cause.position is not None:
+        named["line"], named["column"] = cause.position
     return problem(
         cause.status if isinstance(cause, ServiceError) else 422,
         cause.code,
-        cause.message,
+        cause.detail,
         instance=_instance(request),
         errors=[named] if cause.field else [],
         remedy=cause.remedy,

@@ -818,11 +818,13 @@ class Ready(BaseModel):
 
 
 class FieldError(BaseModel):
-    """One complaint about one input field."""
+    """One complaint about one input field; in a statement, where in it (both from 1)."""
 
     field: str
     code: str
     message: str
+    line: int | None = None
+    column: int | None = None
 
 
 class Problem(BaseModel):

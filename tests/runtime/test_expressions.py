@@ -56,7 +56,7 @@ _TABLE = pa.table(
         "h": pa.array([b"", b"\x00\xff", None, b"abc", b"ab", b"\x80"], pa.binary()),
     }
 )  # fmt: skip
-_SCOPE = Scope().joined(
+_SCOPE = Scope.of_stream(
     "r",
     Stream(StreamName("r"), tuple((f.name, spark_type(f.type)) for f in _TABLE.schema)),
 )

@@ -61,13 +61,14 @@ def plain(value: object) -> Value:
 def _stream(name: str, entry: StreamEntry, schema: pa.Schema) -> Stream:
     return Stream(
         StreamName(name),
-        tuple((field.name, _type(field.type)) for field in schema),
+        tuple((field.name, type_of(field.type)) for field in schema),
         entry.event_time,
         entry.lateness,
     )
 
 
-def _type(kind: pa.DataType) -> DataType:
+def type_of(kind: pa.DataType) -> DataType:
+    """The planner's name for an Arrow type."""
     if pa.types.is_decimal(kind):
         return parse_type(f"decimal({kind.precision},{kind.scale})")
     return parse_type(_NAMES[kind])

@@ -16,7 +16,7 @@ import sqlglot
 from sqlglot import exp
 
 from tests.support.oracle import Oracle, OracleQuery, from_spark
-from tests.support.scenario_file import Scenario, activation_in, read_report, read_scenario
+from tests.support.scenario_file import Scenario, activation_in, called, read_report, read_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +121,7 @@ class Run:
 
 def check_run(oracle: Oracle, run: Run, totals: Mapping[str, Any]) -> Verdict:
     """Hold a run against the oracle; ``totals`` are the report's counts over all streams."""
+    run = replace(run, activations={n: _called(a) for n, a in run.activations.items()})
     oracle.observe(run.queries, run.activations)
     problems = _totals(oracle, run.scenario, totals)
     results = 0
@@ -173,6 +174,17 @@ def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
     if activation is not None and activation.results != comparison.got:
         problems.append(f"{activation.results} results reported, {comparison.got} written")
     return problems, comparison.got
+
+
+def _called(activation: Activation | None) -> Activation | None:
+    """``activation`` with the aliases as the oracle calls them."""
+    if activation is None:
+        return None
+    return replace(
+        activation,
+        visible_from={called(path): seen for path, seen in activation.visible_from.items()},
+        earlier=tuple(filter(None, map(_called, activation.earlier))),
+    )
 
 
 def lives_of(activation: Activation | None) -> tuple[Activation, ...]:

@@ -39,7 +39,7 @@ from tests.support.scenario_file import read_scenario
 from tests.support.scenario_latest import generate_with_latest
 from tests.support.scenario_rows import LOCAL
 from tests.support.scenario_ttls import generate_with_ttls
-from tests.support.scenarios import Generated, generate
+from tests.support.scenarios import Generated, generate, generate_respelled
 from tests.support.script import Script, draw
 from tests.support.spark_replay import SparkReplay, draw_for_spark, start_spark
 
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--ttl", action="store_true", help="with ttls that change")
     kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
+    kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
     parser.add_argument(
         "--objects", action="store_true", help="state in an object store, machines lost"
     )
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         make: Make = generate_with_ttls if options.ttl else generate
         make = generate_with_latest if options.latest else make
+        make = generate_respelled if options.respelled else make
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
             url = stack.enter_context(redis_url())

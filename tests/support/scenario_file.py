@@ -63,7 +63,9 @@ class QueryEntry:
 
     def window_of(self, alias: str) -> int | None:
         """The window on ``alias`` in microseconds, None where it has none."""
-        return self.window.get(alias) if isinstance(self.window, Mapping) else self.window
+        if not isinstance(self.window, Mapping):
+            return self.window
+        return {called(path): width for path, width in self.window.items()}.get(alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,14 @@ class Scenario:
         if begins >= min(ends, batches):
             return None, None
         return begins, None if ends >= batches else ends
+
+
+def called(path: str) -> str:
+    """An alias by its own name: ``recent.a`` is the ``a`` of the query ``recent`` in FROM.
+
+    In scenarios no two streams of a query are called alike.
+    """
+    return path.rpartition(".")[2]
 
 
 def micros(duration: str) -> int:

@@ -111,7 +111,7 @@ class World:
         for attempt in range(200):
             sizes, odds = (1, 2, 3, 4, 5), (0.04, 0.23, 0.38, 0.27, 0.08)
             size = 1 if attempt > 150 else int(self.rng.choice(sizes, p=odds))
-            draft = self._draft(size)
+            draft = self.draft(size)
             results = self._results(draft, oracle)
             if results is None:
                 continue
@@ -139,7 +139,8 @@ class World:
         whole = oracle.size(draft.oracle(), draft.entry(), self.largest + 1)
         return None if whole > self.largest else whole
 
-    def _draft(self, size: int) -> Draft:
+    def draft(self, size: int) -> Draft:
+        """Any query over ``size`` aliases."""
         rng = self.rng
         streams = [str(rng.choice(list(self.tables)))]
         conditions: list[Condition] = []

@@ -63,6 +63,8 @@ class Size:
     #: The share of scenarios in which nothing is kept for long: every stream has a small lateness,
     #: every query a window.
     brief: float = 0.0
+    #: The share of queries that are written with subqueries, WITH and parentheses.
+    respelled: float = 0.0
 
 
 #: What ``anabranch replay`` can be given, and what the local engine can be given a lot of.

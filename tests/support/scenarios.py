@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +12,10 @@ from tests.support.oracle import Oracle, OracleQuery
 from tests.support.scenario_file import read_scenario
 from tests.support.scenario_queries import Draft, World
 from tests.support.scenario_rows import RECORDED, Size, make_tables
+from tests.support.syntaxes import respell
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -28,6 +30,11 @@ class Generated:
     def path(self) -> Path:
         """The scenario file."""
         return self.folder / "SCENARIO.yaml"
+
+
+def generate_respelled(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """A scenario most of whose queries are written in ways that nobody would choose."""
+    return generate(seed, folder, replace(size, respelled=0.8))
 
 
 def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
@@ -51,12 +58,16 @@ def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
     drafts: list[Draft] = []
     oracle = Oracle(read_scenario(path))
     try:
+        columns = {t.name: [str(c) for c in t.data.column_names] for t in tables}
         world = World(tables, size.largest, rng, brief=brief)
         for number in range(int(rng.integers(*size.queries))):
             # One query in a while comes again, under another name.
             again = drafts and rng.random() < 0.12
             draft = drafts[int(rng.integers(number))] if again else world.query(oracle)
-            doc["queries"][f"q{number}"] = _call(draft, number, batches, rng)
+            call = _call(draft, number, batches, rng)
+            if rng.random() < size.respelled:
+                call |= _respelled(draft, columns, rng)
+            doc["queries"][f"q{number}"] = call
             drafts.append(draft)
     finally:
         oracle.close()
@@ -71,6 +82,17 @@ def _optimizer(rng: np.random.Generator, batches: int) -> str | dict[int, str]:
     switches = sorted(rng.choice(np.arange(1, batches), size=2, replace=False).tolist())
     order = [str(x) for x in rng.permutation(names)]
     return {0: order[0], switches[0]: order[1], switches[1]: order[2]}
+
+
+def _respelled(
+    draft: Draft, columns: Mapping[str, Sequence[str]], rng: np.random.Generator
+) -> dict[str, Any]:
+    """The query in other words; its window calls the aliases as they are called there."""
+    found = respell(draft, columns, rng)
+    if not isinstance(draft.window, dict):
+        return {"sql": found.sql}
+    window = {found.aliases[alias]: length for alias, length in draft.window.items()}
+    return {"sql": found.sql, "window": window}
 
 
 def _call(draft: Draft, number: int, batches: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -1,21 +1,21 @@
 """From a parsed query to the :class:`~anabranch_planner.model.JoinQuery` that is planned.
 
-The passes, in order: resolve the FROM list; sort every conjunct into equality, time bound, local
-filter or residual; close the equalities into key classes; close the bounds; name relations and
-labels; project. Conjuncts are sets: their order, their spelling and their place (ON or WHERE)
-leave no trace in the result.
+The passes, in order: resolve the FROM list, queries in it from the inside out, and sort every
+conjunct on the way into equality, time bound, local filter or residual; close the equalities into
+key classes; close the bounds; name relations and labels; project. Conjuncts are sets: their order,
+their spelling and their place (ON, WHERE, a query in FROM) leave no trace in the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
 from sqlglot import exp
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, substitute
+from anabranch_planner.expr import Column, Expr, size, substitute
 from anabranch_planner.model import (
     AttrRef,
     Bounds,
@@ -28,7 +28,6 @@ from anabranch_planner.model import (
     Output,
     QueryId,
     Relation,
-    RelationId,
     Stream,
     StreamName,
     label_for,
@@ -46,7 +45,8 @@ from anabranch_planner.sql.keys import (
     relabelled,
 )
 from anabranch_planner.sql.naming import spark_name
-from anabranch_planner.sql.scope import Scope, find_stream, nearest
+from anabranch_planner.sql.occurrences import Structure, occurrences
+from anabranch_planner.sql.scope import Scope, Shown, find_stream, nearest
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.timeconds import AliasBound, difference_bounds
 from anabranch_planner.sql.typecheck import (
@@ -58,8 +58,11 @@ from anabranch_planner.sql.typecheck import (
     split_between,
     typed,
 )
-from anabranch_planner.sql.unresolved import Node, Source, Unresolved, located
+from anabranch_planner.sql.unresolved import Item, Node, Source, Unresolved, at, located
 from anabranch_planner.types import TypeKind
+
+#: Terms of an expression that a query in FROM may show: each may be named many times outside.
+LARGEST = 10_000
 
 
 @dataclass(slots=True)
@@ -70,6 +73,8 @@ class _Conjuncts:
     bounds: list[AliasBound] = field(default_factory=list)
     filters: dict[str, list[Expr]] = field(default_factory=dict)
     residuals: list[Expr] = field(default_factory=list)
+    #: Part of a structured query -> the alias that it declares.
+    fields: dict[str, str] = field(default_factory=dict)
 
 
 def normalise(
@@ -89,17 +94,22 @@ def normalise(
     Raises:
         QueryError: the query is no connected inner equi-join, or names and types don't fit.
     """
-    scopes, found = _resolve_sources(query, streams)
-    scope = scopes[-1]
-    for condition in query.conditions:
-        with located(condition.field):
-            for node in operands(condition.node, exp.And):
-                _classify(node, scopes[condition.scope], found)
+    found = _Conjuncts()
+    scope = _resolve(query, streams, found, "")
     names = list(scope.streams)
-    closed = _closed_bounds(scope, query.sources, found.bounds, window)
+    closed = _closed_bounds(scope, found, window)
     classes = classes_of(found.equalities)
     _require_connected(names, classes, found)
-    relations, labels = _relations(scope, classes, found)
+    shown = _outputs(query, scope)
+    relations = _relations(scope, classes, found)
+    structure = Structure(
+        {alias: relation.id for alias, relation in relations.items()},
+        [c for c in classes if len(c.aliases) > 1],
+        closed,
+        found.residuals,
+        shown,
+    )
+    labels = {a: label_for(relations[a].id, n) for a, n in occurrences(structure).items()}
     joined = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
     return JoinQuery(
         id=QueryId(query_id),
@@ -109,7 +119,7 @@ def normalise(
         classes=_key_classes(joined),
         bounds=closed,
         residuals=_residuals(found.residuals, labels),
-        projection=_projection(query, scope, labels),
+        projection=tuple(Output(name, _labelled(expr, labels)) for name, expr in shown),
         derived=_derived(classes, scope),
     )
 
@@ -117,30 +127,91 @@ def normalise(
 # --- FROM --------------------------------------------------------------------------------------
 
 
-def _resolve_sources(
-    query: Unresolved, streams: Mapping[str, Stream]
-) -> tuple[list[Scope], _Conjuncts]:
-    """The scope after each source (``scopes[k]``: the first ``k``), and the USING equalities."""
-    scopes, found = [Scope()], _Conjuncts()
+def _resolve(
+    query: Unresolved, streams: Mapping[str, Stream], found: _Conjuncts, within: str
+) -> Scope:
+    """What the FROM list of ``query`` shows; its conditions and those inside go to ``found``.
+
+    Args:
+        within: what the aliases of its streams begin with.
+    """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
-    for source in query.sources:
-        with located(source.field):
-            stream = find_stream(source.stream, streams)
-            before = scopes[-1]
-            after = before.joined(source.alias, stream, source.using)
-            for name in source.using:
-                _add_comparison(
-                    "eq", before.column(name), after.column(name, source.alias), after, found
-                )
+    scopes = [Scope()]
+    for place, source in enumerate(query.sources, 1):
+        with located(source.field), at(source.node):
+            before, own = scopes[-1], _source(source, place, streams, found, within)
+            using = before.common(own) if source.natural else source.using
+            after = before.joined(own, using)
+            for name in using:
+                _add_comparison("eq", before.column(name), own.column(name), after, found)
         scopes.append(after)
-    return scopes, found
+    for condition in query.conditions:
+        with located(condition.field), at(condition.node):
+            for node in operands(condition.node, exp.And):
+                _classify(node, scopes[condition.scope], found)
+    return scopes[-1]
+
+
+def _source(
+    source: Source,
+    place: int,
+    streams: Mapping[str, Stream],
+    found: _Conjuncts,
+    within: str,
+) -> Scope:
+    """What the ``place``-th source of a FROM list shows by itself."""
+    if isinstance(source.of, str):
+        alias = source.alias or source.of
+        if source.field:
+            found.fields[source.field] = within + alias
+        return Scope.of_stream(alias, find_stream(source.of, streams), within, source.columns)
+    if source.alias is None and not source.of.items:
+        return _resolve(source.of, streams, found, within)
+    inside = f"{within}{source.alias or f'subquery{place}'}."
+    inner = _resolve(source.of, streams, found, inside)
+    shown = _shown(source.of.items, inner) if source.of.items else inner.visible
+    return inner.as_table(source.alias, shown, source.columns)
+
+
+def _shown(items: Iterable[Item], scope: Scope) -> Iterator[Shown]:
+    """The columns of a SELECT list.
+
+    Raises:
+        QueryError: one has no name, or is too large an expression.
+    """
+    for item in items:
+        with located(item.field), at(item.node):
+            if item.node is None:
+                yield from scope.table(item.qualifier).columns if item.qualifier else scope.visible
+                continue
+            expr = typed(item.node, scope)
+            called = item.name if item.name is not None else spark_name(item.node)
+            if not called:
+                raise QueryError(
+                    "unnamed-output",
+                    f"{describe(item.node)} has no name",
+                    remedy="give it a name with AS",
+                )
+            if size(expr, LARGEST) > LARGEST:
+                raise QueryError(
+                    "too-large",
+                    f"{called!r} is an expression of more than {LARGEST} terms once subqueries"
+                    " are written out",
+                    remedy="compute it where the results are read",
+                )
+            yield Shown(called, expr)
 
 
 # --- conjuncts ---------------------------------------------------------------------------------
 
 
 def _classify(node: Node, scope: Scope, found: _Conjuncts) -> None:
+    with at(node):
+        _classified(node, scope, found)
+
+
+def _classified(node: Node, scope: Scope, found: _Conjuncts) -> None:
     if isinstance(node, exp.Between):
         for half in split_between(node):
             _classify(half, scope, found)
@@ -192,16 +263,18 @@ def _labelled(expr: Expr, labels: Mapping[str, Label]) -> Expr:
 
 def _closed_bounds(
     scope: Scope,
-    sources: Sequence[Source],
-    found: Sequence[AliasBound],
+    found: _Conjuncts,
     window: int | Mapping[str, int] | None,
 ) -> Bounds:
     names = list(scope.streams)
-    at = {alias: i for i, alias in enumerate(names)}
+    place = {alias: i for i, alias in enumerate(names)}
     matrix = matrices.from_windows(names, _windows(scope, window))
-    entries = (matrices.single(len(names), at[b.earlier], at[b.later], b.micros) for b in found)
+    entries = (
+        matrices.single(len(names), place[b.earlier], place[b.later], b.micros)
+        for b in found.bounds
+    )
     own = matrices.close(reduce(matrices.intersect, entries, matrix), names)
-    ttls = _ttls(scope, sources)
+    ttls = _ttls(scope, found.fields)
     if not ttls:
         return own
     limits = matrices.from_windows(names, ttls)
@@ -216,14 +289,15 @@ def _closed_bounds(
         ) from None
 
 
-def _ttls(scope: Scope, sources: Sequence[Source]) -> dict[str, Micros]:
+def _ttls(scope: Scope, fields: Mapping[str, str]) -> dict[str, Micros]:
     """The ttl of each alias whose stream has one, where it has anything to join with."""
     ttls = {alias: s.ttl for alias, s in scope.streams.items() if s.ttl is not None}
     if not ttls or len(scope.streams) == 1:
         return {}
-    for source, (alias, stream) in zip(sources, scope.streams.items(), strict=True):
+    declared = {alias: part for part, alias in fields.items()}
+    for alias, stream in scope.streams.items():
         if stream.event_time is None:
-            with located(source.field):
+            with located(declared.get(alias, "")):
                 raise QueryError(
                     "no-event-time",
                     f"the ttl of {_lived(scope, next(iter(ttls)))} needs event times, but stream"
@@ -243,16 +317,16 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
     by_alias: dict[str, Micros] = {}
     if isinstance(window, Mapping):
         for name, micros in window.items():
-            alias = scope.find_alias(name)
-            if alias is None or alias in by_alias:
+            named = scope.find_streams(name)
+            if not named or any(alias in by_alias for alias in named):
                 raise QueryError(
-                    "unknown-alias" if alias is None else "duplicate-alias",
+                    "duplicate-alias" if named else "unknown-alias",
                     f"the window names {name!r}, "
-                    + ("which is no alias of the query" if alias is None else "more than once"),
+                    + ("more than once" if named else "which is no alias of the query"),
                     field=f"window.{name}",
-                    remedy=nearest(name, scope.streams) if alias is None else "name it once",
+                    remedy="name it once" if named else nearest(name, scope.streams),
                 )
-            by_alias[alias] = micros
+            by_alias.update(dict.fromkeys(named, micros))
     else:
         by_alias = dict.fromkeys(scope.streams, window)
     for alias, micros in by_alias.items():
@@ -280,23 +354,16 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 # --- relations, labels, classes ----------------------------------------------------------------
 
 
-def _relations(
-    scope: Scope, classes: Sequence[Class], found: _Conjuncts
-) -> tuple[dict[str, Relation], dict[str, Label]]:
-    """Per alias its relation (all local filters, implied equalities included) and its label."""
+def _relations(scope: Scope, classes: Sequence[Class], found: _Conjuncts) -> dict[str, Relation]:
+    """Per alias its relation: all local filters, implied equalities included."""
     filters = {alias: list(conditions) for alias, conditions in found.filters.items()}
     for key_class in classes:
         for alias, equalities in local_filters(key_class).items():
             filters.setdefault(alias, []).extend(canonical(e) for e in equalities)
-    relations: dict[str, Relation] = {}
-    labels: dict[str, Label] = {}
-    seen: dict[RelationId, int] = {}
-    for alias, stream in scope.streams.items():
-        relation = make_relation(stream.name, filters.get(alias, ()))
-        relations[alias] = relation
-        labels[alias] = label_for(relation.id, seen.get(relation.id, 0))
-        seen[relation.id] = seen.get(relation.id, 0) + 1
-    return relations, labels
+    return {
+        alias: make_relation(stream.name, filters.get(alias, ()))
+        for alias, stream in scope.streams.items()
+    }
 
 
 def _reference(side: Side, labels: Mapping[str, Label]) -> AttrRef:
@@ -377,42 +444,23 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 # --- SELECT ------------------------------------------------------------------------------------
 
 
-def _projection(query: Unresolved, scope: Scope, labels: Mapping[str, Label]) -> tuple[Output, ...]:
-    outputs: list[Output] = []
-    taken: dict[str, str] = {}
+def _outputs(query: Unresolved, scope: Scope) -> tuple[tuple[str, Expr], ...]:
+    outputs: dict[str, tuple[str, Expr]] = {}
     for item in query.items:
-        with located(item.field):
-            for name, expr in _outputs(item.node, item.name, item.qualifier, scope):
-                if name.lower() in taken:
+        with located(item.field), at(item.node):
+            for shown in _shown((item,), scope):
+                if shown.expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+                    raise QueryError(
+                        "unsupported-output",
+                        f"{shown.name!r} is of type {shown.expr.type}, which can't be written",
+                        remedy="cast it to the type that you want",
+                    )
+                if shown.name.lower() in outputs:
                     raise QueryError(
                         "duplicate-name",
-                        f"two output columns are called {name!r}",
-                        remedy=f"rename one: {expr} AS other_name"
+                        f"two output columns are called {shown.name!r}",
+                        remedy=f"rename one: {shown.expr} AS other_name"
                         + ("" if item.node is not None else ", in place of *"),
                     )
-                taken[name.lower()] = name
-                outputs.append(Output(name, _labelled(expr, labels)))
-    return tuple(outputs)
-
-
-def _outputs(
-    node: Node | None, name: str | None, qualifier: str | None, scope: Scope
-) -> list[tuple[str, Expr]]:
-    if node is None:
-        shown = scope.columns_of(scope.alias(qualifier)) if qualifier else scope.visible
-        return [(column.name, column) for column in shown]
-    expr = typed(node, scope)
-    if expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
-        raise QueryError(
-            "unsupported-output",
-            f"{describe(node)} is of type {expr.type}, which can't be written",
-            remedy="cast it to the type that you want",
-        )
-    called = name if name is not None else spark_name(node)
-    if not called:
-        raise QueryError(
-            "unnamed-output",
-            f"{describe(node)} has no name",
-            remedy="give it a name with AS",
-        )
-    return [(called, expr)]
+                outputs[shown.name.lower()] = (shown.name, shown.expr)
+    return tuple(outputs.values())

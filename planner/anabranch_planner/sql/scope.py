@@ -1,20 +1,25 @@
 """Names to columns: aliases and columns are case-insensitive, as in Spark.
 
-A scope also knows the *visible* columns: those that ``*`` stands for and that an unqualified name
-may mean. ``JOIN ... USING (k)`` moves the left ``k`` to the front and hides the right one.
+A scope knows the *tables* of a FROM list, each with the columns that it shows, and the *visible*
+columns: those that ``*`` stands for and that an unqualified name may mean. ``JOIN ... USING (k)``
+moves the left ``k`` to the front and hides the right one.
+
+A table is a stream, or a query: the columns of a query are expressions over the streams that it
+reads, so whoever names one gets the expression, and no trace of the query is left. The streams of
+a query in FROM are called by its name and theirs, ``recent.orders``.
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column
+from anabranch_planner.expr import Column, Expr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from anabranch_planner.model import Stream
 
@@ -50,71 +55,127 @@ def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """A column as a table shows it: its name there, and what it is."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One entry of FROM: its columns in order, and how errors call it."""
+
+    columns: tuple[Shown, ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """The aliases joined so far, in order, and the columns that they show."""
+    """What a FROM list shows.
+
+    Attributes:
+        streams: every stream that is read, by the alias that columns carry.
+        tables: by name, what may stand before the point of a qualified name.
+        visible: what ``*`` and unqualified names mean.
+    """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
-    visible: tuple[Column, ...] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    visible: tuple[Shown, ...] = ()
 
-    def joined(self, alias: str, stream: Stream, hidden: Iterable[str] = ()) -> Scope:
-        """This scope with one more alias; ``hidden`` are the names of its USING columns.
+    @classmethod
+    def of_stream(
+        cls, alias: str, stream: Stream, within: str = "", names: Sequence[str] = ()
+    ) -> Scope:
+        """The scope of one stream, in a query whose streams are prefixed by ``within``.
+
+        Raises:
+            QueryError: ``names`` for its columns are not as many as those.
+        """
+        base = within + alias
+        columns = tuple(Shown(name, Column(base, name, kind)) for name, kind in stream.columns)
+        what = f"stream {str(stream.name)!r} (alias {alias!r})"
+        columns = _renamed(columns, names, what)
+        return cls({base: stream}, {alias: Table(columns, what)}, columns)
+
+    def as_table(
+        self, alias: str | None, columns: Iterable[Shown], names: Sequence[str] = ()
+    ) -> Scope:
+        """This scope seen from outside of its query: ``columns`` under one name, or none.
+
+        Raises:
+            QueryError: ``names`` for its columns are not as many as those.
+        """
+        what = f"the subquery {alias!r}" if alias is not None else "a subquery"
+        shown = _renamed(tuple(columns), names, what)
+        return Scope(self.streams, {} if alias is None else {alias: Table(shown, what)}, shown)
+
+    def joined(self, other: Scope, using: Iterable[str] = ()) -> Scope:
+        """This scope and ``other`` side by side; ``using`` are columns that become one.
 
         Raises:
             QueryError: ``duplicate-alias``, or an unknown or ambiguous USING column.
         """
-        if self.find_alias(alias) is not None:
+        twice = [a for a in other.tables if self.find_table(a) is not None]
+        twice += [a for a in other.streams if a in self.streams]
+        if twice:
             raise QueryError(
                 "duplicate-alias",
-                f"alias {alias!r} occurs twice in FROM",
+                f"alias {twice[0]!r} occurs twice in FROM",
                 remedy="give each occurrence an alias of its own: orders AS o2",
             )
-        merged = [self.column(name) for name in hidden]
-        names = {name.lower() for name in hidden}
-        added = [Column(alias, name, kind) for name, kind in stream.columns]
-        return replace(
-            self,
-            streams={**self.streams, alias: stream},
-            visible=(
+        merged = [self.shown(name) for name in using]
+        hidden = [other.shown(name) for name in using]
+        return Scope(
+            {**self.streams, **other.streams},
+            {**self.tables, **other.tables},
+            (
                 *merged,
                 *(c for c in self.visible if c not in merged),
-                *(c for c in added if c.name.lower() not in names),
+                *(c for c in other.visible if c not in hidden),
             ),
         )
 
-    def find_alias(self, name: str) -> str | None:
-        """The alias that ``name`` means, as declared; None if there is none."""
-        return next((a for a in self.streams if a.lower() == name.lower()), None)
+    def common(self, other: Scope) -> tuple[str, ...]:
+        """The names of visible columns that both have: those of a NATURAL JOIN, in order."""
+        theirs = {c.name.lower() for c in other.visible}
+        return tuple(c.name for c in self.visible if c.name.lower() in theirs)
 
-    def alias(self, name: str) -> str:
-        """The alias that ``name`` means, as declared.
+    def find_table(self, name: str) -> str | None:
+        """The table that ``name`` means, as declared; None if there is none."""
+        return next((a for a in self.tables if a.lower() == name.lower()), None)
+
+    def table(self, name: str) -> Table:
+        """The table that ``name`` means.
 
         Raises:
             QueryError: ``unknown-alias``.
         """
-        found = self.find_alias(name)
+        found = self.find_table(name)
         if found is None:
             raise QueryError(
-                "unknown-alias", f"there is no alias {name!r}", remedy=nearest(name, self.streams)
+                "unknown-alias", f"there is no alias {name!r}", remedy=nearest(name, self.tables)
             )
-        return found
+        return self.tables[found]
 
-    def columns_of(self, alias: str) -> tuple[Column, ...]:
-        """Every column of ``alias`` in declared order."""
-        return tuple(Column(alias, name, kind) for name, kind in self.streams[alias].columns)
+    def find_streams(self, name: str) -> list[str]:
+        """The aliases of the streams that ``name`` means: one, or all of a query in FROM."""
+        lowered = name.lower()
+        exact = [a for a in self.streams if a.lower() == lowered]
+        return exact or [a for a in self.streams if a.lower().startswith(f"{lowered}.")]
 
-    def column(self, name: str, qualifier: str = "") -> Column:
+    def shown(self, name: str, qualifier: str = "") -> Shown:
         """The column that a (possibly qualified) name means.
 
         Raises:
             QueryError: ``unknown-alias``, ``unknown-column`` or ``ambiguous-column``.
         """
         if qualifier:
-            alias = self.alias(qualifier)
-            candidates = self.columns_of(alias)
-            where = f"stream {str(self.streams[alias].name)!r} (alias {alias!r})"
+            table = self.table(qualifier)
+            candidates, where = table.columns, table.what
         else:
-            candidates = self.visible
-            where = "any of the joined streams"
+            candidates, where = self.visible, "any of the joined streams"
         found = [c for c in candidates if c.name.lower() == name.lower()]
         if not found:
             raise QueryError(
@@ -123,10 +184,26 @@ class Scope:
                 remedy=nearest(name, (c.name for c in candidates)),
             )
         if len(found) > 1:
-            meant = " or ".join(str(c) for c in found)
+            meant = " or ".join(str(c.expr) for c in found)
             raise QueryError(
                 "ambiguous-column",
                 f"column {name!r} is ambiguous: it may mean {meant}",
                 remedy="put the alias in front of it",
             )
         return found[0]
+
+    def column(self, name: str, qualifier: str = "") -> Expr:
+        """What :meth:`shown` finds, as an expression over the streams."""
+        return self.shown(name, qualifier).expr
+
+
+def _renamed(columns: tuple[Shown, ...], names: Sequence[str], what: str) -> tuple[Shown, ...]:
+    if not names:
+        return columns
+    if len(names) != len(columns):
+        raise QueryError(
+            "bad-column-list",
+            f"{len(names)} names are given for the {len(columns)} columns of {what}",
+            remedy="name all of them, or none",
+        )
+    return tuple(Shown(name, c.expr) for name, c in zip(names, columns, strict=True))

@@ -3,12 +3,17 @@
 Only the shape of the statement is looked at here; names and types are the business of later
 passes. Functions are kept as written (the parser's own rewriting of them is switched off), so
 that one place, ``functions.py``, decides what each of them means.
+
+A query in FROM, written there or in WITH, becomes a source that is a query. One that is named
+several times is read once and shared, so the effort is bounded by the text; how many streams the
+statement reads in all is limited (:data:`MOST_SOURCES`).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlglot
 from sqlglot import TokenType, exp
@@ -18,13 +23,19 @@ from sqlglot.parsers.spark import SparkParser
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.sql.functions import UNARY_PLUS
-from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved
+from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved, at
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Streams that one statement may read, every mention counted.
+MOST_SOURCES = 100
+#: What makes an expression a statement that the parser takes.
+_PREFIX = "SELECT "
 _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 #: What the select statement may carry besides these is refused under the given name.
-_SELECT_PARTS = {"expressions", "from_", "joins", "where"}
+_SELECT_PARTS = {"with_", "expressions", "from_", "joins", "where"}
 _NAMES = {
-    "with_": ("WITH (common table expressions)", "register the inner query's joins directly"),
     "distinct": ("DISTINCT", "remove duplicates where the results are read"),
     "group": ("GROUP BY", "aggregate where the results are read"),
     "having": ("HAVING", "aggregate where the results are read"),
@@ -87,7 +98,8 @@ def parse_statement(sql: str) -> Unresolved:
             f"expected one statement, found {len(statements)}",
             remedy="register each query by itself" if statements else _SHAPE,
         )
-    return _unresolved(_select(statements[0]))
+    with at(statements[0]):
+        return _query(statements[0], {})
 
 
 def parse_expression(text: str) -> Node:
@@ -96,7 +108,7 @@ def parse_expression(text: str) -> Node:
     Raises:
         QueryError: ``malformed-sql``.
     """
-    parsed = _parse(f"SELECT {text}")
+    parsed = _parse(text, _PREFIX)
     statement = parsed[0] if len(parsed) == 1 else None
     extra = (
         not isinstance(statement, exp.Select)
@@ -109,6 +121,9 @@ def parse_expression(text: str) -> Node:
         )
     assert isinstance(statement, exp.Select)
     node: Node = statement.expressions[0]
+    for part in node.walk():
+        if part.meta.get("line") == 1:
+            part.meta["col"] -= len(_PREFIX)
     return node
 
 
@@ -117,13 +132,21 @@ def parse_item(text: str, field: str) -> Item:
     return _item(parse_expression(text), field)
 
 
-def _parse(sql: str) -> list[Node | None]:
+def _parse(text: str, prefix: str = "") -> list[Node | None]:
+    """The statements in ``prefix + text``; errors count columns in ``text``."""
+    sql = prefix + text
     try:
         _check_quotes(sql)
         return list(sqlglot.parse(sql, read=JoinDialect))
     except SqlglotError as cause:
+        message, position = _one_line(cause)
+        if position is not None and position[0] == 1:
+            position = (1, max(position[1] - len(prefix), 1))
         raise QueryError(
-            "malformed-sql", _one_line(cause), remedy="check the statement near that place"
+            "malformed-sql",
+            message,
+            remedy="check the statement near that place",
+            position=position,
         ) from cause
     except RecursionError as cause:
         raise QueryError(
@@ -149,18 +172,30 @@ def _check_quotes(sql: str) -> None:
         end = token.end
 
 
-def _one_line(cause: SqlglotError) -> str:
+def _one_line(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
     if isinstance(cause, ParseError) and cause.errors:
         error = cause.errors[0]
         near = str(error.get("highlight") or "").strip()
-        where = f"line {error.get('line')}, column {error.get('col')}"
-        return f"syntax error at {where}" + (f", near {near!r}" if near else "")
+        # The parser counts to the end of the token.
+        column = int(error.get("col") or 1) - max(len(near), 1) + 1
+        return (
+            "syntax error" + (f" near {near[:60]!r}" if near else ""),
+            (int(error.get("line") or 1), max(column, 1)),
+        )
     text = re.sub(r"\s+", " ", str(cause))
-    return "syntax error: an unclosed quote or comment" if "tokenizing" in text else text[:200]
+    return ("an unclosed quote or comment" if "tokenizing" in text else text[:200]), None
+
+
+def _query(statement: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
+    """A query, wherever it stands; ``ctes`` are those that it may name, by lower-case name."""
+    with at(statement):
+        return _unresolved(_select(statement), ctes)
 
 
 def _select(statement: Node) -> exp.Select:
     if isinstance(statement, exp.Paren | exp.Subquery) and isinstance(statement.this, exp.Query):
+        if statement.args.get("with_") is not None:
+            raise _unsupported("WITH before a query in parentheses", "move it into them")
         statement = statement.this
     if isinstance(statement, exp.SetOperation):
         kind = type(statement).__name__.upper()
@@ -181,38 +216,85 @@ def _refuse_parts(node: Node, allowed: set[str]) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
             what, remedy = _NAMES.get(name, (name.strip("_").upper(), _SHAPE))
-            raise _unsupported(what, remedy)
+            part = value[0] if isinstance(value, list) else value
+            with at(part if isinstance(part, exp.Expr) else None):
+                raise _unsupported(what, remedy)
 
 
-def _unresolved(select: exp.Select) -> Unresolved:
+def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
+    """The queries that ``select`` may name, its own WITH clause included."""
+    clause = select.args.get("with_")
+    if clause is None:
+        return outer
+    if clause.args.get("recursive"):
+        raise _unsupported("WITH RECURSIVE", "write out as many joins as are wanted")
+    known, own = dict(outer), set[str]()
+    for cte in clause.expressions:
+        name = str(cte.alias)
+        with at(cte):
+            if name.lower() in own:
+                raise QueryError(
+                    "duplicate-alias",
+                    f"WITH names {name!r} twice",
+                    remedy="give each query in it a name of its own",
+                )
+            inner = _query(cte.this, known)
+            own.add(name.lower())
+            columns = _names(cte.args["alias"])
+            if columns:
+                source = Source(inner, name, columns=columns, node=cte)
+                inner = Unresolved((source,), (), (Item(None),))
+            known[name.lower()] = inner
+    return known
+
+
+def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved]) -> Unresolved:
     _refuse_parts(select, _SELECT_PARTS)
+    ctes = _with(select, outer)
     if not select.expressions:
         raise QueryError("malformed-sql", "the SELECT list is empty", remedy=_SHAPE)
     from_ = select.args.get("from_")
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=_SHAPE)
-    sources = [_source(from_.this, ())]
-    conditions = []
-    pending = _joins_of(from_.this, select)
-    for join in pending:
-        using = _join(join)
-        sources.append(_source(join.this, using))
-        if join.args.get("on") is not None:
-            conditions.append(Condition(join.args["on"], len(sources)))
+    sources, conditions = _joined(from_.this, select.args.get("joins") or (), ctes)
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
-    items = tuple(_item(node, "") for node in select.expressions)
-    return Unresolved(tuple(sources), tuple(conditions), items)
+    items = []
+    for node in select.expressions:
+        with at(node):
+            items.append(_item(node, ""))
+    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items)))
 
 
-def _joins_of(first: Node, select: exp.Select) -> list[exp.Join]:
-    """All joins in order; a comma-separated table may carry joins of its own."""
-    joins: list[exp.Join] = list(first.args.get("joins") or ())
-    for join in select.args.get("joins") or ():
-        joins.append(join)
-        joins.extend(join.this.args.get("joins") or ())
-    return joins
+def _limited(query: Unresolved) -> Unresolved:
+    if query.size > MOST_SOURCES:
+        raise QueryError(
+            "too-many-sources",
+            f"the statement reads {query.size} streams once its subqueries are written out",
+            remedy=f"read {MOST_SOURCES} at most",
+        )
+    return query
+
+
+def _joined(
+    first: Node, joins: Iterable[exp.Join], ctes: Mapping[str, Unresolved]
+) -> tuple[list[Source], list[Condition]]:
+    """What is joined, in order; a comma-separated table may carry joins of its own."""
+    ordered: list[exp.Join] = list(first.args.get("joins") or ())
+    for join in joins:
+        ordered.append(join)
+        ordered.extend(join.this.args.get("joins") or ())
+    sources, conditions = [_source(first, ctes)], []
+    for join in ordered:
+        with at(join):
+            using = _join(join)
+            natural = str(join.args.get("method") or "").upper() == "NATURAL"
+            source = _source(join.this, ctes)
+        sources.append(replace(source, using=using, natural=natural))
+        if join.args.get("on") is not None:
+            conditions.append(Condition(join.args["on"], len(sources)))
+    return sources, conditions
 
 
 def _join(join: exp.Join) -> tuple[str, ...]:
@@ -222,7 +304,7 @@ def _join(join: exp.Join) -> tuple[str, ...]:
         raise _unsupported(f"a {kind} JOIN", "use an inner JOIN")
     if side or kind == "OUTER":
         raise _unsupported(f"a {side or 'FULL'} OUTER JOIN", "use an inner JOIN")
-    if method or kind not in ("", "INNER", "CROSS"):
+    if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS"):
         raise _unsupported(
             f"a {method or kind} JOIN", "use JOIN ... ON or USING with the columns written out"
         )
@@ -240,18 +322,38 @@ def _identifier(node: Node) -> str:
     )
 
 
-def _source(node: Node, using: tuple[str, ...]) -> Source:
-    if isinstance(node, exp.Subquery | exp.Select | exp.Paren | exp.Lateral):
-        raise _unsupported("a subquery in FROM", "join the streams themselves")
-    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-        raise _unsupported(f"{describe(node)} in FROM", "name a registered stream")
-    if node.args.get("db") or node.args.get("catalog"):
-        raise _unsupported(f"the qualified name {describe(node)}", "name a registered stream")
-    _refuse_parts(node, {"this", "alias", "joins"})
-    alias = node.args.get("alias")
-    if alias is not None and alias.args.get("columns"):
-        raise _unsupported("a column list after an alias", "rename columns in the SELECT list")
-    return Source(node.name, alias.name if alias is not None else node.name, using)
+def _source(node: Node, ctes: Mapping[str, Unresolved]) -> Source:
+    with at(node):
+        alias = node.args.get("alias")
+        name = alias.name if alias is not None and alias.name else None
+        columns = _names(alias)
+        if isinstance(node, exp.Subquery):
+            _refuse_parts(node, {"this", "alias", "joins"})
+            return Source(_inside(node.this, ctes), name, columns=columns, node=node)
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise _unsupported(f"{describe(node)} in FROM", "name a registered stream")
+        if node.args.get("db") or node.args.get("catalog"):
+            raise _unsupported(f"the qualified name {describe(node)}", "name a registered stream")
+        _refuse_parts(node, {"this", "alias", "joins"})
+        of = ctes.get(node.name.lower(), node.name)
+        return Source(of, name or node.name, columns=columns, node=node)
+
+
+def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
+    """What stands in parentheses in FROM: a query, or tables with their joins."""
+    if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
+        return _query(node, ctes)
+    if isinstance(node, exp.Subquery) and not (node.args.get("alias") or node.args.get("joins")):
+        return _inside(node.this, ctes)
+    sources, conditions = _joined(node, (), ctes)
+    return _limited(Unresolved(tuple(sources), tuple(conditions), ()))
+
+
+def _names(alias: Node | None) -> tuple[str, ...]:
+    """The column names after an alias: ``AS t(a, b)``."""
+    if alias is None:
+        return ()
+    return tuple(_identifier(column) for column in alias.args.get("columns") or ())
 
 
 def _item(node: Node, field: str) -> Item:

@@ -27,6 +27,7 @@ from anabranch_planner.sql.coercion import (
 )
 from anabranch_planner.sql.literals import cast_literal, interval, negated, number
 from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import at
 from anabranch_planner.types import (
     FLOATING,
     INTEGRAL,
@@ -85,6 +86,11 @@ def typed(node: Node, scope: Scope) -> Expr:
     Raises:
         QueryError: an unknown name, a construct that is not supported, or types that don't fit.
     """
+    with at(node):
+        return _typed(node, scope)
+
+
+def _typed(node: Node, scope: Scope) -> Expr:
     _refuse_modifiers(node)
     if isinstance(node, exp.Paren):
         return typed(node.this, scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
@@ -19,12 +20,26 @@ Node: TypeAlias = exp.Expr
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One entry of the FROM list; ``using`` are the columns of its USING clause."""
+    """One entry of the FROM list.
 
-    stream: str
-    alias: str
+    Attributes:
+        of: the stream's name, or the query whose rows it stands for.
+        alias: how the rest of the query calls it; None: what is inside keeps its own names
+            (parentheses around joins), or has none (a subquery that nobody named).
+        using: the columns of its USING clause.
+        natural: whether every name that both sides have is such a column.
+        columns: names given to its columns in order; empty: they keep theirs.
+        field: the part of a structured query that it comes from.
+        node: the part of a statement that it comes from.
+    """
+
+    of: str | Unresolved
+    alias: str | None
     using: tuple[str, ...] = ()
+    natural: bool = False
+    columns: tuple[str, ...] = ()
     field: str = ""
+    node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +64,21 @@ class Item:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unresolved:
-    """A parsed query: sources in order, conditions (all must hold), select list."""
+    """A parsed query: sources in order, conditions (all must hold), select list.
+
+    No ``items``: parentheses around joins, which show what is inside as it is.
+    """
 
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
     items: tuple[Item, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """How many streams it reads once every query in its FROM has been written out."""
+        return sum(1 if isinstance(s.of, str) else s.of.size for s in self.sources)
 
 
 @contextmanager
@@ -66,6 +89,26 @@ def located(field: str) -> Iterator[None]:
     except QueryError as error:
         if error.field or not field:
             raise
-        raise QueryError(
-            error.code, error.message, field=field, remedy=error.remedy
-        ) from error.__cause__
+        raise error.moved(field=field) from error.__cause__
+
+
+@contextmanager
+def at(node: Node | None) -> Iterator[None]:
+    """Let a :class:`QueryError` without a position that is raised inside point at ``node``."""
+    try:
+        yield
+    except QueryError as error:
+        position = position_of(node) if error.position is None and node is not None else None
+        if position is None:
+            raise
+        raise error.moved(position=position) from error.__cause__
+
+
+def position_of(node: Node) -> tuple[int, int] | None:
+    """Line and column, from 1, of the first token of ``node`` that the parser has kept."""
+    found = [
+        (int(meta["line"]), int(meta["col"]) - int(meta["end"]) + int(meta["start"]))
+        for meta in (part.meta for part in node.walk() if part.meta)
+        if "line" in meta and "start" in meta
+    ]
+    return min(found, default=None)

@@ -204,6 +204,7 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
                 cause.message,
                 field=f"add.{index}.{cause.field or 'sql'}",
                 remedy=cause.remedy,
+                position=cause.position,
             ) from None
     return queries
 
