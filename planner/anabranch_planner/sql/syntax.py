@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 #: Streams that one statement may read, every mention counted.
 MOST_SOURCES = 100
+_PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
 #: What makes an expression a statement that the parser takes.
 _PREFIX = "SELECT "
 _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
@@ -139,7 +140,7 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
         _check_quotes(sql)
         return list(sqlglot.parse(sql, read=JoinDialect))
     except SqlglotError as cause:
-        message, position = _one_line(cause)
+        message, position = what_is_wrong(cause)
         if position is not None and position[0] == 1:
             position = (1, max(position[1] - len(prefix), 1))
         raise QueryError(
@@ -172,7 +173,8 @@ def _check_quotes(sql: str) -> None:
         end = token.end
 
 
-def _one_line(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
+def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
+    """What the parser (or the optimiser) of sqlglot complains about, and its line and column."""
     if isinstance(cause, ParseError) and cause.errors:
         error = cause.errors[0]
         near = str(error.get("highlight") or "").strip()
@@ -183,6 +185,12 @@ def _one_line(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
             (int(error.get("line") or 1), max(column, 1)),
         )
     text = re.sub(r"\s+", " ", str(cause))
+    place = _PLACE.search(text)
+    if place is not None:
+        # It counts to the end of the name.
+        named = re.search(r"'([^']*)'", text)
+        column = int(place[2]) - (len(named[1]) - 1 if named else 0)
+        return text[: place.start()].strip(" .,"), (int(place[1]), max(column, 1))
     return ("an unclosed quote or comment" if "tokenizing" in text else text[:200]), None
 
 

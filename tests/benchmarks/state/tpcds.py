@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from anabranch_runtime.operators.joins import Equality, Input, Join
 from tests.benchmarks.figures import tell
+from tests.support.tpc import library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,6 @@ TABLES = {
     "store_returns": "sr_addr_sk",
     "web_returns": "wr_refunded_addr_sk",
 }
-_PACKAGES = ("duckdb==1.5.5", "duckdb-extension-tpcds==1.5.5")
 _SEED = 7
 _GENERATE = """
 import pathlib, sys
@@ -62,16 +62,13 @@ def data(scale: float, cache: Path) -> Path:
     folder = cache / f"sf{scale:g}"
     if all((folder / f"{table}.parquet").exists() for table in TABLES):
         return folder
-    library = cache / "lib"
-    if not (library / "duckdb_extension_tpcds").exists():
-        tell(f"installing {' and '.join(_PACKAGES)} into {library}")
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
-        subprocess.run([*pip, "--target", str(library), *_PACKAGES], check=True)
+    tell(f"installing DuckDB's extension in {cache}")
+    path = library(cache / "lib", "duckdb-extension-tpcds")
     tell(f"generating TPC-DS at scale {scale:g}")
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [sys.executable, "-c", _GENERATE, str(folder), str(scale), str(_SEED), *TABLES],
-        env={**os.environ, "PYTHONPATH": str(library)},
+        env={**os.environ, "PYTHONPATH": str(path)},
         check=True,
     )
     return folder
