@@ -316,8 +316,8 @@ def test_cross_products_are_put_off() -> None:
         ("DROP TABLE a", "unsupported-sql", "no single query", None),
         ("SELECT x FROM a; SELECT x FROM a", "unsupported-sql", "no single query", (1, 8)),
         (
-            "WITH RECURSIVE q(k) AS (SELECT k FROM a UNION ALL SELECT k + 1 AS k FROM q WHERE k < 9)"
-            " SELECT k FROM q",
+            "WITH RECURSIVE q(k) AS (SELECT k FROM a UNION ALL SELECT k + 1 AS k FROM q"
+            " WHERE k < 9) SELECT k FROM q",
             "unsupported-sql",
             "RECURSIVE",
             None,

@@ -10,8 +10,10 @@ import pytest
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.model import QueryId, Stream, StreamName
+from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.sql.structured import parse_structured
+from anabranch_planner.statistics import NoStatistics
 from tests.support.in_memory import type_of
 from tests.support.sample_streams import sample_streams
 from tests.support.scenario_queries import World
@@ -19,9 +21,11 @@ from tests.support.scenario_rows import RECORDED, make_tables
 from tests.support.syntaxes import respell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from anabranch_planner.model import JoinQuery
+    from anabranch_planner.plan import Plan
+    from tests.support.syntaxes import Respelled
 
 STREAMS = sample_streams()
 MINUTE = 60_000_000
@@ -74,8 +78,8 @@ def test_a_query_in_from_leaves_no_trace(sql: str) -> None:
     assert meaning(query(sql)) == meaning(query(PLAIN))
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_random_queries_in_other_words_are_the_same(seed: int) -> None:
+def pairs(seed: int, count: int) -> Iterator[tuple[JoinQuery, JoinQuery, Respelled]]:
+    """Random queries, each in plain words and in others."""
     rng = np.random.default_rng(seed)
     tables = make_tables(rng, 8, RECORDED)
     columns = {t.name: [str(c) for c in t.data.column_names] for t in tables}
@@ -88,20 +92,40 @@ def test_random_queries_in_other_words_are_the_same(seed: int) -> None:
         for t in tables
     }
     world = World(tables, 1000, rng, brief=False)
-    for _ in range(4):
+    for _ in range(count):
         draft = world.draft(int(rng.integers(1, 6)))
         said = respell(draft, columns, rng)
         window = {"a": 60 * MINUTE} if all(t.event_time for t in tables) else None
         moved = window and {said.aliases["a"]: 60 * MINUTE}
         try:
-            plain = parse_sql("q", draft.spark(commas=False), streams, window)
+            plain = parse_sql("plain", draft.spark(commas=False), streams, window)
         except QueryError:
             with pytest.raises(QueryError):
-                parse_sql("q", said.sql, streams, moved)
+                parse_sql("respelled", said.sql, streams, moved)
             continue
-        again = parse_sql("q", said.sql, streams, moved)
+        yield plain, parse_sql("respelled", said.sql, streams, moved), said
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_queries_in_other_words_are_the_same(seed: int) -> None:
+    for plain, again, said in pairs(seed, 4):
         assert meaning(again) == meaning(plain), said.sql
         assert {m.alias for m in again.members} == set(said.aliases.values())
+
+
+def routes(plan: Plan, query: JoinQuery) -> set[tuple[object, ...]]:
+    """Where the tuples of ``query`` are sent."""
+    return {(o.start, o.steps) for o in plan.orders if o.goal == query.id}
+
+
+@pytest.mark.parametrize("seed", range(1000, 1050))
+def test_two_queries_that_say_the_same_are_one_plan(seed: int) -> None:
+    for plain, again, _ in pairs(seed, 2):
+        alone = optimise([plain], NoStatistics(), parallelism=2)
+        both = optimise([plain, again], NoStatistics(), parallelism=2)
+        assert routes(both, plain) == routes(both, again)
+        # Which of several plans that cost the same is another matter.
+        assert both.cost == pytest.approx(alone.cost)
 
 
 # --- names ---------------------------------------------------------------------------------------
