@@ -263,6 +263,22 @@ class StreamSample(Answer):
     columns: dict[str, ColumnSample] = Field(default_factory=dict)
 
 
+class LogicalPlan(Answer):
+    """A logical plan: for people, as data, and as a graph (Graphviz)."""
+
+    text: str
+    data: dict[str, Any] = Field(default_factory=dict)
+    dot: str = ""
+
+
+class MultiWayJoin(Answer):
+    """What a multi-way join of a converted plan joins, and by which conditions."""
+
+    inputs: list[str] = Field(default_factory=list)
+    predicates: list[str] = Field(default_factory=list)
+    residual: list[str] = Field(default_factory=list)
+
+
 class ProblemInfo(Answer):
     """Why a query was rejected."""
 
@@ -489,6 +505,25 @@ class PlanningSettings(Answer):
     backfill_horizon: float | None = None
     mode: str = ""
     epoch_batches: int | None = None
+
+
+class Explained(Answer):
+    """What a statement's joins become, and what the query would cost beside those that run.
+
+    ``refused`` says why it can't run; ``added_cost`` is what it adds to what is registered.
+    """
+
+    sql: str
+    before: LogicalPlan | None = None
+    after: LogicalPlan | None = None
+    multijoins: list[MultiWayJoin] = Field(default_factory=list)
+    refused: ProblemInfo | None = None
+    normalised: NormalisedInfo | None = None
+    orders: list[dict[str, Any]] = Field(default_factory=list)
+    stores: list[dict[str, Any]] = Field(default_factory=list)
+    shared_with: list[str] = Field(default_factory=list)
+    added_cost: float | None = None
+    plan: DryRun | None = None
 
 
 class DryRun(Insight):

@@ -21,6 +21,7 @@ from anabranch_client.answers import (
     EpochInfo,
     EpochStatistics,
     EpochSummary,
+    Explained,
     PlanningSettings,
     QueryInfo,
     StoreDetail,
@@ -121,13 +122,15 @@ class Client:
         expires_at: str | None = None,
         sink: str | Mapping[str, Any] | None = None,
         priority: int | None = None,
+        dialect: str | None = None,
         idempotency_key: str | None = None,
     ) -> QueryInfo:
         """Register a query: SQL, or a structured ``query``.
 
-        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``.
+        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``dialect``
+        is what the SQL is written in, Spark's unless told.
         """
-        body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority)
+        body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority, dialect)
         return self._send(calls.create_query(body, idempotency_key))
 
     def queries(self) -> Iterator[QueryInfo]:
@@ -212,6 +215,16 @@ class Client:
     def current_epoch(self) -> CurrentEpoch:
         """The epoch that the runtime is in."""
         return self._send(calls.current_epoch())
+
+    def explain(
+        self,
+        sql: str,
+        *,
+        dialect: str | None = None,
+        window: str | Mapping[str, str] | None = None,
+    ) -> Explained:
+        """What a statement's joins become, and what it would cost as a query; nothing changes."""
+        return self._send(calls.explain(sql, dialect, window))
 
     def dry_run(
         self,
@@ -377,13 +390,15 @@ class AsyncClient:
         expires_at: str | None = None,
         sink: str | Mapping[str, Any] | None = None,
         priority: int | None = None,
+        dialect: str | None = None,
         idempotency_key: str | None = None,
     ) -> QueryInfo:
         """Register a query: SQL, or a structured ``query``.
 
-        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``.
+        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``dialect``
+        is what the SQL is written in, Spark's unless told.
         """
-        body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority)
+        body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority, dialect)
         return await self._send(calls.create_query(body, idempotency_key))
 
     async def queries(self) -> AsyncIterator[QueryInfo]:
@@ -471,6 +486,16 @@ class AsyncClient:
     async def current_epoch(self) -> CurrentEpoch:
         """The epoch that the runtime is in."""
         return await self._send(calls.current_epoch())
+
+    async def explain(
+        self,
+        sql: str,
+        *,
+        dialect: str | None = None,
+        window: str | Mapping[str, str] | None = None,
+    ) -> Explained:
+        """What a statement's joins become, and what it would cost as a query; nothing changes."""
+        return await self._send(calls.explain(sql, dialect, window))
 
     async def dry_run(
         self,

@@ -20,6 +20,7 @@ from anabranch_client.answers import (
     EpochInfo,
     EpochStatistics,
     EpochSummary,
+    Explained,
     PlanningSettings,
     QueryInfo,
     StoreDetail,
@@ -183,11 +184,13 @@ def query_body(
     expires_at: str | None,
     sink: str | Mapping[str, Any] | None,
     priority: int | None,
+    dialect: str | None = None,
 ) -> JsonObject:
     """The document that describes a query, in ``POST /v1/queries`` and in dry runs."""
     return _given(
         id=name,
         sql=sql,
+        dialect=dialect,
         query=query,
         window=dict(window) if isinstance(window, Mapping) else window,
         ttl=ttl,
@@ -281,6 +284,18 @@ def dry_run(
     body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in body.items()}
     body |= {"add": list(add), "drop": list(drop)}
     return Call("POST", "/v1/plans:dry-run", DryRun.model_validate, body)
+
+
+def explain(
+    sql: str, dialect: str | None, window: str | Mapping[str, str] | None
+) -> Call[Explained]:
+    """What a statement's joins become; nothing is registered."""
+    body = _given(
+        sql=sql,
+        dialect=dialect,
+        window=dict(window) if isinstance(window, Mapping) else window,
+    )
+    return Call("POST", "/v1/queries:explain", Explained.model_validate, body)
 
 
 def get_settings() -> Call[PlanningSettings]:

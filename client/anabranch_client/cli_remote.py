@@ -18,6 +18,7 @@ from anabranch_client.cli_context import Json, Url, connect
 from anabranch_client.cli_results import sink_document
 from anabranch_client.errors import UsageError
 from anabranch_client.push import rows_of
+from anabranch_client.render_explain import explain_detail
 from anabranch_client.render_statistics import sample_detail, statistics_detail
 from anabranch_client.scenario import parquet_columns
 from anabranch_client.what_if import assumptions, dry_run_detail, named_number, retentions
@@ -43,6 +44,9 @@ Structured = Annotated[
 Windows = Annotated[
     list[str] | None,
     typer.Option("--window", help="A duration for all aliases, or alias=duration (repeat)."),
+]
+Dialect = Annotated[
+    str | None, typer.Option(help="The statement's, by sqlglot's name; default: spark.")
 ]
 Name = Annotated[str, typer.Argument(help="Its name.")]
 
@@ -237,6 +241,7 @@ def query_add(
     sql: Sql = None,
     name: Annotated[str | None, typer.Option("--name", help="Default: chosen for you.")] = None,
     file: File = None,
+    dialect: Dialect = None,
     structured: Structured = None,
     window: Windows = None,
     ttl: Annotated[str | None, typer.Option(help="How long it lives, a duration.")] = None,
@@ -269,8 +274,30 @@ def query_add(
             expires_at=expires_at,
             sink=sink_document(sink, sink_option, sink_path),
             priority=priority,
+            dialect=dialect,
         )
     _show(as_json, query.document(), render.query_detail(query))
+
+
+@queries.command("explain")
+def query_explain(
+    sql: Sql = None,
+    file: File = None,
+    dialect: Dialect = None,
+    window: Windows = None,
+    dot: Annotated[bool, typer.Option("--dot", help="Write the plan as a graph.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show what a statement's joins become and what it would cost; register nothing."""
+    with connect(url) as client:
+        found = client.explain(_statement(sql, file), dialect=dialect, window=_window(window))
+    if dot:
+        if found.after is None:
+            raise UsageError("there is no plan to draw", field="--dot", remedy="leave it out")
+        typer.echo(found.after.dot)
+        return
+    _show(as_json, found.document(), explain_detail(found))
 
 
 @queries.command("list")

@@ -22,6 +22,7 @@ from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
 from anabranch_service.routes import (
     epochs,
+    explain,
     plans,
     queries,
     results,
@@ -78,7 +79,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         config, store, loop, metrics, clock, Tails(store), StoreHistory(store)
     )
     problems.install(app)
-    for module in (streams, queries, results, epochs, state, plans, settings, system):
+    for module in (explain, streams, queries, results, epochs, state, plans, settings, system):
         app.include_router(module.router)
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
     app.add_middleware(Observe, metrics=metrics)

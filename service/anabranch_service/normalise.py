@@ -10,6 +10,7 @@ import structlog
 from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.expr import Column, Expr, substitute
 from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
+from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.sql.structured import parse_structured
@@ -51,8 +52,12 @@ def parse(
     sql: str | None,
     query: Mapping[str, Any] | None,
     window: str | Mapping[str, str] | None,
+    dialect: str = SPARK,
 ) -> JoinQuery:
     """The normalised form of a query document.
+
+    Args:
+        dialect: that ``sql`` was written in before it was put into Spark's words.
 
     Raises:
         InvalidInput: not exactly one of ``sql`` and ``query``, or a window that is none.
@@ -67,7 +72,8 @@ def parse(
         )
     limits = _window(window)
     if sql is not None:
-        return parse_sql(name, sql, streams, limits)
+        with spoken_of(sql, dialect):
+            return parse_sql(name, sql, streams, limits)
     try:
         return parse_structured(name, query or {}, streams, limits)
     except QueryError as cause:

@@ -164,11 +164,23 @@ class RowsOut(BaseModel):
     rows: int
 
 
+#: What a statement is written in.
+Dialect = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9_]{1,40}$",
+        description="What the statement is written in, by sqlglot's name; it is put into Spark's.",
+        examples=["postgres"],
+    ),
+]
+
+
 class QueryIn(Body):
     """A query to register: exactly one of ``sql`` and ``query``."""
 
     id: QueryName | None = None
     sql: Text | None = None
+    dialect: Dialect = "spark"
     query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
     window: Duration | dict[str, Duration] | None = None
     ttl: Duration | None = None
@@ -235,6 +247,14 @@ class SettingsIn(Body):
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Detail = Literal["full", "summary"]
+
+
+class ExplainIn(Body):
+    """A statement to be explained: any query, whether it can run continuously or not."""
+
+    sql: Text
+    dialect: Dialect = "spark"
+    window: Duration | dict[str, Duration] | None = None
 
 
 class DryRunIn(Body):
@@ -802,6 +822,42 @@ class DryRunOut(BaseModel):
     diff_reason: str
     shares: SharesRecord | None
     reasons: ReasonsRecord | None
+
+
+class LogicalPlanOut(BaseModel):
+    """A logical plan: for people, as data, and as a graph (Graphviz)."""
+
+    text: str
+    data: dict[str, Any]
+    dot: str
+
+
+class MultiJoinOut(BaseModel):
+    """A multi-way join of a converted plan: what it joins, and by which conditions."""
+
+    inputs: list[str]
+    predicates: list[str]
+    residual: list[str]
+
+
+class ExplainOut(BaseModel):
+    """What a statement's joins become, and what the query would cost beside those that run.
+
+    ``refused`` says why it can't run continuously; then there is no ``plan``. ``added_cost`` is the
+    difference that it makes to what is registered.
+    """
+
+    sql: str
+    before: LogicalPlanOut | None
+    after: LogicalPlanOut | None
+    multijoins: list[MultiJoinOut]
+    refused: ProblemOut | None
+    normalised: NormalisedInfo | None
+    orders: list[dict[str, Any]]
+    stores: list[dict[str, Any]]
+    shared_with: list[str]
+    added_cost: float | None
+    plan: DryRunOut | None
 
 
 class Health(BaseModel):

@@ -110,6 +110,23 @@ def test_the_key_of_which_a_stream_keeps_the_latest(url: str, client: Client) ->
     assert stream.retention.latest == ["k"]
 
 
+def test_a_statement_is_explained(url: str, shop: Client) -> None:
+    shop.create_query(JOIN, name="there")
+    found = answer("query", "explain", JOIN, url=url)
+    assert found["added_cost"] == pytest.approx(0)
+    text = run("query", "explain", JOIN, url=url).stdout
+    for part in ("binary joins", "Join inner", "probe orders", "→", "shares with there"):
+        assert part in text
+    assert "digraph" in run("query", "explain", JOIN, "--dot", url=url).stdout
+    grouped = f"SELECT count(*) AS n FROM ({JOIN}) AS j"
+    text = run("query", "explain", grouped, url=url).stdout
+    assert "does not run continuously" in text
+    assert "Aggregate" in text
+    one_line(run("query", "explain", "SELECT x FROM nowhere", url=url), 1, "line 1, column 15")
+    quoted = run("query", "explain", 'SELECT "k" FROM', "--dialect", "postgres", url=url)
+    one_line(quoted, 1, "postgres")
+
+
 def test_earlier_activations_of_a_query_are_shown(url: str, shop: Client, service: Service) -> None:
     shop.create_query(JOIN, name="twice")
     ended = Activation(2, {}, expired_batch=6, results=7, retention=((0, None), (60_000_000, 0)))

@@ -22,6 +22,7 @@ BODIES: dict[str, type[wire.Body]] = {
     "PATCH /v1/streams/flights": wire.StreamPatch,
     "POST /v1/queries": wire.QueryIn,
     "PATCH /v1/queries/delays": wire.QueryPatch,
+    "POST /v1/queries:explain": wire.ExplainIn,
     "POST /v1/plans:dry-run": wire.DryRunIn,
     "PUT /v1/settings": wire.SettingsIn,
 }

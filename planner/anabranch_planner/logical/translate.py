@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect, Dialects
 from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
@@ -56,6 +55,7 @@ from anabranch_planner.logical.nodes import (
     Sort,
     shown,
 )
+from anabranch_planner.sql.dialects import reader_of
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import what_is_wrong
 from anabranch_planner.sql.unresolved import position_of
@@ -89,15 +89,7 @@ def translate(sql: str, catalog: Catalog, dialect: str = _DIALECT) -> Node:
     Raises:
         QueryError: ``malformed-sql``, ``unknown-name``; ``unsupported-sql`` names the construct.
     """
-    try:
-        reader = Dialect.get_or_raise(dialect)
-    except ValueError as cause:
-        raise QueryError(
-            "unknown-dialect",
-            f"there is no dialect {dialect!r}",
-            field="dialect",
-            remedy=nearest(dialect, [d.value for d in Dialects if d.value]),
-        ) from cause
+    reader = reader_of(dialect)
     found: list[exp.Expr] = []
     try:
         found += [s for s in reader.parse(sql) if s is not None]

@@ -14,6 +14,7 @@ from anabranch_planner.optimiser.explain import explain_text
 from anabranch_planner.optimiser.uncertainty import cost_range
 from anabranch_planner.plan import Formulation
 from anabranch_planner.sampling import estimate
+from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
@@ -193,9 +194,10 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
                 parse(
                     name,
                     streams,
-                    sql=document.sql,
+                    sql=None if document.sql is None else to_spark(document.sql, document.dialect),
                     query=document.query,
                     window=document.window,
+                    dialect=document.dialect,
                 )
             )
         except (PlannerError, InvalidInput) as cause:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Header, Query, Response
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import Stream
 from anabranch_planner.sinks import SinkKind, check_sink, target
+from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
@@ -49,14 +50,17 @@ async def add_query(
     now = ctx.clock()
     name = body.id or f"q-{uuid4().hex[:12]}"
     streams = usable_streams(await ctx.store.streams())
-    parsed = parse(name, streams, sql=body.sql, query=body.query, window=body.window)
+    sql = None if body.sql is None else to_spark(body.sql, body.dialect)
+    parsed = parse(
+        name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
+    )
     check_sink(body.sink.to_sink(), [(o.name, str(o.expr.type)) for o in parsed.projection])
     await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
-        sql=body.sql,
+        sql=sql,
         query=body.query,
         window=body.window,
         expires_at=_expiry(body.ttl, body.expires_at, now),

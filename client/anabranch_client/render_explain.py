@@ -1,0 +1,45 @@
+"""An explained statement as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from anabranch_client.answers import Explained
+
+
+def explain_detail(found: Explained) -> Group:
+    """The plans before and after, and what the query would cost."""
+    parts: list[Text] = []
+
+    def section(title: str, text: str) -> None:
+        parts.append(Text(title, style="bold"))
+        parts.append(Text(text.rstrip("\n") + "\n"))
+
+    if found.before is not None and found.after is not None:
+        section("binary joins", found.before.text)
+        section("multi-way joins", found.after.text)
+    if found.refused is not None:
+        refused = found.refused
+        section("does not run continuously", f"{refused.message} ({refused.remedy})")
+    if found.plan is not None:
+        section("probe orders", "\n".join(map(_order, found.orders)))
+        section("stores", "\n".join(f"{s['label']}  used by {_names(s)}" for s in found.stores))
+        shared = ", ".join(found.shared_with) or "nobody"
+        section("cost", f"adds {found.added_cost:.6g} per unit of time; shares with {shared}")
+    return Group(*parts)
+
+
+def _order(order: dict[str, object]) -> str:
+    steps = order["steps"]
+    assert isinstance(steps, list)
+    return " → ".join([str(order["start"]), *(str(step["store"]) for step in steps)])
+
+
+def _names(store: dict[str, object]) -> str:
+    users = store["used_by"]
+    assert isinstance(users, list)
+    return ", ".join(map(str, users)) or "nobody"

@@ -1,0 +1,105 @@
+"""``/v1/queries:explain``: plans before and after, costs, refusals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.conftest import CHAIN, PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+PATH = "/v1/queries:explain"
+
+
+def test_a_query_that_runs(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    answer = shop.post(PATH, {"sql": CHAIN}, 200)
+    assert answer["refused"] is None
+    assert answer["sql"] == CHAIN
+    assert "Join inner" in answer["before"]["text"]
+    assert "MultiJoin of 3" in answer["after"]["text"]
+    assert answer["after"]["data"]["node"] == "Project"
+    assert answer["after"]["dot"].startswith("digraph")
+    (join,) = answer["multijoins"]
+    assert len(join["inputs"]) == 3
+    assert len(join["predicates"]) == 2
+    assert answer["normalised"]["aliases"]
+    assert {order["start"] for order in answer["orders"]} == {"customers", "items", "orders"}
+    asked = {step["store"] for order in answer["orders"] for step in order["steps"]}
+    assert {store["label"] for store in answer["stores"]} == asked
+    assert answer["shared_with"] == ["pair"]
+    before = shop.post("/v1/plans:dry-run", {}, 200)["cost"]
+    assert answer["added_cost"] == pytest.approx(answer["plan"]["cost"] - before)
+    assert answer["added_cost"] > 0
+    assert [q["id"] for q in shop.get("/v1/queries")["items"]] == ["pair"]
+
+
+def test_the_same_in_other_words_costs_nothing_more(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "explained", "sql": PAIR})
+    answer = shop.post(PATH, {"sql": f"SELECT * FROM ({PAIR}) AS again"}, 200)
+    assert answer["added_cost"] == pytest.approx(0)
+    assert answer["shared_with"] == ["explained"]
+
+
+def test_a_query_that_does_not_run_is_converted_all_the_same(shop: Service) -> None:
+    sql = f"SELECT q.n FROM (SELECT count(*) AS n FROM ({CHAIN}) AS c) AS q\nWHERE q.n > 1"
+    answer = shop.post(PATH, {"sql": sql}, 200)
+    assert "MultiJoin of 3" in answer["after"]["text"]
+    assert answer["refused"]["code"] == "unsupported-sql"
+    assert "line 1, column" in answer["refused"]["message"]
+    assert answer["plan"] is answer["added_cost"] is answer["normalised"] is None
+    assert answer["orders"] == answer["stores"] == answer["shared_with"] == []
+
+
+def test_another_dialect(shop: Service) -> None:
+    sql = (
+        'SELECT "o".order_id::bigint AS i FROM orders "o" '
+        'JOIN customers c ON c.customer_id = "o".customer_id'
+    )
+    answer = shop.post(PATH, {"sql": sql, "dialect": "postgres"}, 200)
+    assert answer["refused"] is None, answer["refused"]
+    assert answer["sql"].startswith("SELECT CAST(`o`.order_id AS BIGINT) AS i FROM")
+    created = shop.post("/v1/queries", {"sql": sql, "dialect": "postgres"})
+    assert created["sql"] == answer["sql"]
+    problem = shop.post("/v1/queries", {"sql": sql.replace(".order_id::", ".nope::"),
+                                        "dialect": "postgres"}, 422)  # fmt: skip
+    assert "in Spark's words: SELECT CAST(`o`.nope AS BIGINT)" in problem["detail"]
+    assert "line" not in problem["errors"][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field", "position"),
+    [
+        ({"sql": "SELECT FROM orders"}, "malformed-sql", "sql", None),
+        ({"sql": "SELECT o.id\nFROM ordersss o"}, "unknown-stream", "sql", (2, 6)),
+        ({"sql": "SELECT id\nFROM orders WHERE nope > 1"}, "unknown-column", "sql", (2, 19)),
+        ({"sql": "DROP TABLE orders"}, "unsupported-sql", "sql", None),
+        (
+            {"sql": "SELECT id FROM orders", "dialect": "klingon"},
+            "unknown-dialect",
+            "dialect",
+            None,
+        ),
+        ({"sql": "SELECT a / b FROM t", "dialect": "postgres"}, "unsupported-sql", "sql", (1, 8)),
+        ({"sql": "SELECT id FROM", "dialect": "mysql"}, "malformed-sql", "sql", None),
+        ({"sql": PAIR, "window": {"nobody": "1 hour"}}, "unknown-alias", "window.nobody", None),
+        ({}, "invalid-request", "sql", None),
+    ],
+)
+def test_refusals(
+    body: dict[str, object],
+    code: str,
+    field: str,
+    position: tuple[int, int] | None,
+    shop: Service,
+) -> None:
+    problem = shop.post(PATH, body, 422)
+    (error, *_) = problem["errors"]
+    assert (problem["code"], error["field"]) == (code, field)
+    assert problem.get("remedy") or code == "invalid-request"
+    if position is not None:
+        assert (error["line"], error["column"]) == position
+        assert f"line {position[0]}, column {position[1]}" in problem["detail"]
