@@ -69,6 +69,8 @@ Catalog = dict[str, dict[str, str]]
 QUERY = "__query_{}__"
 _DIALECT = "spark"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+#: Operands from which on a chain is made a tree.
+_LONG = 16
 #: What is NULL where its operand is.
 _NULL_KEEPING = (exp.Mul, exp.Add, exp.Sub, exp.Div, exp.Neg, exp.Paren, exp.Cast)
 _JOINS = {"LEFT": LEFT, "RIGHT": RIGHT, "FULL": FULL}
@@ -96,7 +98,10 @@ def translate(sql: str, catalog: Catalog, dialect: str = _DIALECT) -> Node:
         if len(found) != 1 or not isinstance(found[0], exp.Query):
             raise _refused("what is no single query", found[0] if found else None)
         _check_tables(found[0], catalog)
-        qualified = qualify(found[0], schema=dict(catalog), dialect=reader, quote_identifiers=False)
+        statement = _balanced(found[0])
+        qualified = qualify(
+            statement, schema=dict(catalog), dialect=reader, quote_identifiers=False
+        )
         return _Translation().query(inlined(uniquely_named(qualified)), {})
     except RecursionError as cause:
         raise QueryError(
@@ -109,6 +114,41 @@ def translate(sql: str, catalog: Catalog, dialect: str = _DIALECT) -> Node:
         raise QueryError(
             code, message, remedy="check the statement near that place", position=position
         ) from cause
+
+
+def _balanced(statement: exp.Expr) -> exp.Expr:
+    """``statement`` with chains of AND and OR as trees of logarithmic depth.
+
+    As the parser makes them they are as deep as they are long, and what looks at the ancestors of
+    each node takes the square of that.
+    """
+    for kind in (exp.And, exp.Or):
+        chains = [n for n in statement.find_all(kind) if not isinstance(n.parent, kind)]
+        for chain in chains:
+            parts = _operands(chain, kind)
+            if len(parts) > _LONG:
+                chain.replace(_tree(kind, parts))
+    return statement
+
+
+def _tree(kind: type[exp.Connector], parts: list[exp.Expr]) -> exp.Expr:
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return kind(this=_tree(kind, parts[:middle]), expression=_tree(kind, parts[middle:]))
+
+
+def _operands(chain: exp.Expr, kind: type[exp.Connector]) -> list[exp.Expr]:
+    """The operands of a chain of one connective, left to right; parentheses stay."""
+    found: list[exp.Expr] = []
+    pending = [chain]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, kind):
+            pending += [node.expression, node.this]
+        else:
+            found.append(node)
+    return found
 
 
 def _position_of_unknown(message: str, statement: exp.Expr | None) -> tuple[int, int] | None:
@@ -169,8 +209,8 @@ class _Block:
         Args:
             preserved: all its rows stay, so that WHERE may come first.
         """
-        early = [c for c in self.where if preserved and c.tables and c.tables <= self.tables]
-        self.where = [c for c in self.where if c not in early]
+        tables = self.tables if preserved else frozenset[str]()
+        early, self.where = _within(self.where, tables)
         self._fold([*self.on, *early])
         self.on = []
 
@@ -184,19 +224,17 @@ class _Block:
 
     def _fold(self, left: list[Condition]) -> None:
         for at, item in enumerate(self.items):
-            own = [c for c in left if c.tables and c.tables <= shown(item)]
+            own, others = _within(left, shown(item))
             if own and isinstance(item, Scan | Named):
                 self.items[at] = Filter(item, tuple(own))
-                left = [c for c in left if c not in own]
+                left = others
         current, *rest = self.items
         while rest:
             here = shown(current)
             near = (i for i in rest if any(_links(c, here, shown(i)) for c in left))
             right = next(near, rest[0])
             rest.remove(right)
-            both = here | shown(right)
-            own = [c for c in left if c.tables and c.tables <= both]
-            left = [c for c in left if c not in own]
+            own, left = _within(left, here | shown(right))
             current = joined(current, right, INNER if own else CROSS, own)
         if left and isinstance(current, Join) and current.kind in (INNER, CROSS):
             # Constants, which read no table.
@@ -204,6 +242,17 @@ class _Block:
         elif left:
             current = Filter(current, tuple(left))
         self.items = [current]
+
+
+def _within(
+    conditions: list[Condition], tables: frozenset[str]
+) -> tuple[list[Condition], list[Condition]]:
+    """The conditions that read ``tables`` and no others, and the rest."""
+    inside = [bool(c.tables) and c.tables <= tables for c in conditions]
+    return (
+        [c for c, kept in zip(conditions, inside, strict=True) if kept],
+        [c for c, kept in zip(conditions, inside, strict=True) if not kept],
+    )
 
 
 def _links(condition: Condition, one: frozenset[str], other: frozenset[str]) -> bool:
@@ -268,6 +317,13 @@ class _Translation:
                 raise _refused(
                     part.strip("_").upper(), value if isinstance(value, exp.Expr) else select
                 )
+        if not select.expressions:
+            raise QueryError(
+                "malformed-sql",
+                "a SELECT list is empty",
+                remedy="name columns in it",
+                position=position_of(select),
+            )
         plan = self._from(select, ctes)
         group, having = select.args.get("group"), select.args.get("having")
         calls = _aggregates(select)
@@ -373,7 +429,7 @@ class _Translation:
                 return
         if isinstance(core, exp.In) and core.args.get("query") is not None:
             inner = core.args["query"].this
-            if isinstance(inner, exp.Select) and _plain(inner):
+            if isinstance(inner, exp.Select) and _plain(inner) and len(inner.expressions) == 1:
                 value = inner.expressions[0].unalias()
                 on: exp.Expr = exp.EQ(this=core.this.copy(), expression=value.copy())
                 if negated:
@@ -438,7 +494,7 @@ class _Translation:
         own = _own_tables(inner)
         outside = _read(inner) - _inner_tables(inner)
         single = len(inner.expressions) == 1 and _plain(inner, aggregated=True)
-        counts = any(inner.expressions[0].find_all(exp.Count, exp.CountIf))
+        counts = any(e.find(exp.Count, exp.CountIf) for e in inner.expressions)
         if not single or not _aggregates(inner) or counts:
             if outside:
                 raise _refused("a correlated query that is no aggregate but count", scalar)

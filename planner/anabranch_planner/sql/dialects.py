@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.sql.scope import nearest
-from anabranch_planner.sql.syntax import what_is_wrong
+from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
 from anabranch_planner.sql.unresolved import position_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def reader_of(dialect: str) -> Dialect:
     >>> type(reader_of("postgres")).__name__
     'Postgres'
     """
+    if dialect == SPARK:
+        return SparkDialect()
     try:
         return Dialect.get_or_raise(dialect)
     except ValueError as cause:

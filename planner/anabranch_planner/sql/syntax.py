@@ -58,13 +58,17 @@ _NAMES = {
 }
 
 
-class JoinDialect(Spark):
-    """Spark's dialect with function calls left as the user wrote them."""
+class SparkDialect(Spark):
+    """Spark's dialect, as Spark 4 has it."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Reads ``'it''s'`` as one literal with a quote in it, as Spark 4 does."""
+        """Reads ``'it''s'`` as one literal with a quote in it."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
+
+
+class JoinDialect(SparkDialect):
+    """The same with function calls left as the user wrote them."""
 
     class Parser(SparkParser):
         """Keeps ``CAST`` strict (as in ANSI mode) and every other function by its name."""
