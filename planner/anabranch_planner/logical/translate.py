@@ -57,7 +57,7 @@ from anabranch_planner.logical.nodes import (
 )
 from anabranch_planner.sql.dialects import reader_of
 from anabranch_planner.sql.scope import nearest
-from anabranch_planner.sql.syntax import what_is_wrong
+from anabranch_planner.sql.syntax import unclosed_at, what_is_wrong
 from anabranch_planner.sql.unresolved import position_of
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def translate(sql: str, catalog: Catalog, dialect: str = _DIALECT) -> Node:
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
         position = position or _position_of_unknown(message, found[0] if found else None)
+        position = position or (None if found else unclosed_at(sql))
         code = "unknown-name" if isinstance(cause, OptimizeError) else "malformed-sql"
         raise QueryError(
             code, message, remedy="check the statement near that place", position=position

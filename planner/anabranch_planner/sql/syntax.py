@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: Streams that one statement may read, every mention counted.
 MOST_SOURCES = 100
 _PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
+_OPENING = re.compile(r"['\"`]|/\*")
+#: Quotes that are looked at, from the end.
+_OPENINGS = 200
 #: What makes an expression a statement that the parser takes.
 _PREFIX = "SELECT "
 _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
@@ -145,6 +148,7 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
         return list(sqlglot.parse(sql, read=JoinDialect))
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
+        position = position or unclosed_at(sql)
         if position is not None and position[0] == 1:
             position = (1, max(position[1] - len(prefix), 1))
         raise QueryError(
@@ -196,6 +200,32 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
         column = int(place[2]) - (len(named[1]) - 1 if named else 0)
         return text[: place.start()].strip(" .,"), (int(place[1]), max(column, 1))
     return ("an unclosed quote or comment" if "tokenizing" in text else text[:200]), None
+
+
+def unclosed_at(sql: str) -> tuple[int, int] | None:
+    """Line and column of the quote or comment in ``sql`` that does not end; None: every one does,
+    or there are so many that looking for it would take long.
+
+    >>> unclosed_at("SELECT 'a'\\nFROM 'b")
+    (2, 6)
+    """
+    openings = list(_OPENING.finditer(sql))[-_OPENINGS:]
+    if _can_be_read(sql):
+        return None
+    for opening in reversed(openings):
+        before = sql[: opening.start()]
+        # Where one does not end, nothing that begins after it can be read.
+        if _can_be_read(before):
+            return before.count("\n") + 1, len(before) - before.rfind("\n")
+    return None
+
+
+def _can_be_read(sql: str) -> bool:
+    try:
+        JoinDialect().tokenize(sql)
+    except SqlglotError:
+        return False
+    return True
 
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
