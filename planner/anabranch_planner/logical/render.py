@@ -190,7 +190,8 @@ def to_text(root: Node) -> str:
 
 
 def to_document(root: Node) -> dict[str, Any]:
-    """A plan as data: ``node``, what it is, ``inputs``, and ``queries`` inside its expressions.
+    """A plan as data: ``node``, ``text`` and more of what it is, ``inputs``, and ``queries`` inside
+    its expressions.
 
     What is read twice has an ``id``; from the second time on there is a ``ref`` to it only.
     """
@@ -200,7 +201,7 @@ def to_document(root: Node) -> dict[str, Any]:
         if node in done and node in numbers:
             return {"ref": numbers[node]}
         done.add(node)
-        found: dict[str, Any] = {"node": type(node).__name__}
+        found: dict[str, Any] = {"node": type(node).__name__, "text": describe(node)}
         if node in numbers:
             found["id"] = numbers[node]
         for name, value in vars(node).items():

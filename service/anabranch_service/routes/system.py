@@ -68,6 +68,12 @@ async def dashboard() -> FileResponse:
     return FileResponse(DASHBOARD / "index.html", headers=_SECURITY)
 
 
+@router.get("/dashboard/explain", include_in_schema=False)
+async def explained() -> FileResponse:
+    """The page that explains a statement."""
+    return FileResponse(DASHBOARD / "explain.html", headers=_SECURITY)
+
+
 @router.get("/dashboard/state", include_in_schema=False)
 async def stored_state() -> FileResponse:
     """The page of stored state."""
