@@ -34,6 +34,13 @@ LATEST_MANY = tuple(range(4000, 4300))
 LATEST_REPLAYS = (2,)
 
 
+#: In this process with queries in words that nobody would choose, by default and in
+#: ``make test-full``; and through ``anabranch replay``, where they are some 500 queries.
+RESPELLED_FEW = (37, 201, 210, 275)
+RESPELLED_MANY = tuple(range(5000, 5300))
+RESPELLED_REPLAYS = tuple(range(5500, 5650))
+
+
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     """``seeds`` in runs of ``length``.
 

@@ -1,0 +1,48 @@
+"""Queries with subqueries, WITH and parentheses, whose streams go by longer names, are exact.
+
+``python -m tests.support.run_scenarios --engine local --respelled`` runs as many as one likes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.run_scenarios import assert_exact, replay
+from tests.support.scenario_file import read_scenario
+from tests.support.scenarios import generate_respelled
+from tests.support.seeds import RESPELLED_FEW, RESPELLED_MANY, RESPELLED_REPLAYS, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: What the scenarios have to have had in them.
+WANTED = {"MIR", "self-join", "window map", "residual", "time condition", "4-way", "restart"}
+
+
+def test_runs_in_other_words_are_exact(redis: str, tmp_path: Path) -> None:
+    assert_exact(RESPELLED_FEW, tmp_path, redis, generate_respelled, WANTED)
+    said = [
+        query.sql
+        for seed in RESPELLED_FEW
+        for query in read_scenario(tmp_path / str(seed) / "SCENARIO.yaml").queries.values()
+    ]
+    assert any("WITH" in sql for sql in said)
+    assert any("(SELECT" in sql for sql in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", parts(RESPELLED_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_runs_in_other_words_are_exact(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    assert_exact(seeds, tmp_path, redis, generate_respelled, WANTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", RESPELLED_REPLAYS)
+def test_a_replay_in_other_words_is_exact(seed: int, tmp_path: Path) -> None:
+    verdict, _ = replay(seed, tmp_path, generate_respelled)
+    assert not verdict.problems, str(verdict)
