@@ -65,7 +65,7 @@ def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
             again = drafts and rng.random() < 0.12
             draft = drafts[int(rng.integers(number))] if again else world.query(oracle)
             call = _call(draft, number, batches, rng)
-            if rng.random() < size.respelled:
+            if size.respelled and rng.random() < size.respelled:
                 call |= _respelled(draft, columns, rng)
             doc["queries"][f"q{number}"] = call
             drafts.append(draft)
