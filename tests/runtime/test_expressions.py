@@ -99,6 +99,15 @@ CAST(i AS BOOLEAN) | CAST(x AS BOOLEAN) | CAST(d AS BOOLEAN) | CAST(p AS DOUBLE)
 CAST(p AS DECIMAL(3,1)) | CAST(w AS TIMESTAMP) | CAST(m AS DATE) | CAST(n AS TIMESTAMP)
 CAST(m AS TIMESTAMP_NTZ) | CAST(n AS DATE) | CAST(s AS BINARY) | CAST(f AS DOUBLE)
 CAST(y AS FLOAT) | CAST(NULL AS INT) | CAST(w AS TIMESTAMP_NTZ)
+s ILIKE 'A%' | u ILIKE '%B_' | s NOT ILIKE '%X' | s LIKE '100#%x' ESCAPE '#'
+s LIKE 'a\\_c' ESCAPE '#' | s LIKE '##%' ESCAPE '#' | s ILIKE 'A/_%' ESCAPE '/' | isnull(s)
+isnotnull(i) | nullif(i, 7) | nullif(s, u) | nullif(d, e) | nvl2(i, s, u) | nvl2(s, i, b)
+mod(i, 3) | mod(d, 2) | left(s, 2) | left(s, j) | left(u, 0) | left(s, -1) | right(s, 2)
+right(u, 1) | right(s, 0) | right(s, -3) | right(s, 99) | quarter(w) | quarter(m)
+startswith(s, 'a') | endswith(s, 'c') | contains(s, 'b') | contains(s, '%') | contains(u, '')
+endswith(s, '_') | EXTRACT(YEAR FROM w) | EXTRACT(month FROM m) | EXTRACT(DAY FROM n)
+EXTRACT(HOUR FROM m) | EXTRACT(MINUTE FROM n) | EXTRACT(QUARTER FROM w) | date_part('year', m)
+date_part('MONTHS', w)
 """.replace("\n", " | ").split(" | ")
 _EXPRESSIONS = [text.strip() for text in _EXPRESSIONS if text.strip()]
 #: Both must fail.

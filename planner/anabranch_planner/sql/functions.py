@@ -12,7 +12,7 @@ from anabranch_planner.sql.scope import nearest
 from anabranch_planner.types import NUMERIC, TIMESTAMPS, TypeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
@@ -137,8 +137,8 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
         )
 
 
-def unknown(name: str) -> QueryError:
-    """Why function ``name`` can't be used."""
+def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
+    """Why function ``name`` can't be used; ``also`` are names that are known elsewhere."""
     if name == UNARY_PLUS:
         return QueryError("unsupported-sql", "a leading + is not supported", remedy="leave it out")
     if name in _AGGREGATES:
@@ -162,5 +162,5 @@ def unknown(name: str) -> QueryError:
     return QueryError(
         "unknown-function",
         f"function {name}() is not supported",
-        remedy=nearest(name, [*_FUNCTIONS, *MEETING, "if"]),
+        remedy=nearest(name, [*_FUNCTIONS, *MEETING, *also, "if"]),
     )

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.expr import BOOLEAN, INTERVAL, NULL, Call, Expr, Literal, columns
-from anabranch_planner.sql import functions
+from anabranch_planner.sql import functions, rewritten
 from anabranch_planner.sql.coercion import (
     DOUBLE,
     TIMESTAMP,
@@ -69,11 +69,8 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Placeholder: ("a parameter", "write the value into the query"),
     exp.Parameter: ("a parameter", "write the value into the query"),
     exp.TryCast: ("TRY_CAST", "use CAST"),
-    exp.ILike: ("ILIKE", "write lower(x) LIKE 'pattern'"),
     exp.RegexpLike: ("RLIKE", "use LIKE"),
-    exp.Extract: ("EXTRACT", "use year(), month(), day(), hour(), minute() or second()"),
     exp.IntDiv: ("DIV", "use / or %"),
-    exp.Escape: ("LIKE ... ESCAPE", "escape with a backslash"),
     exp.Star: ("* inside an expression", "name the columns"),
     exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
     exp.CurrentTimestamp: ("CURRENT_TIMESTAMP", "compare event times with each other or a literal"),
@@ -322,6 +319,7 @@ _MODIFIERS: dict[type[Node], frozenset[str]] = {
     exp.Column: frozenset({"table", "db", "catalog"}),
     exp.Literal: frozenset({"is_string"}),
     exp.Like: frozenset({"negate"}),
+    exp.ILike: frozenset({"negate"}),
     exp.Between: frozenset({"low", "high", "symmetric"}),
     exp.In: frozenset({"expressions", "query", "unnest", "field"}),
     exp.Cast: frozenset({"to", "format", "action"}),
@@ -416,6 +414,21 @@ def _in(node: Node, scope: Scope) -> Expr:
     return Call("in", (left, *(coerce(pair[1], left.type) for pair in pairs)), BOOLEAN)
 
 
+def _escape(node: Node, scope: Scope) -> Expr:
+    """``x LIKE 'pattern' ESCAPE 'c'``."""
+    inner, escape = node.this, node.expression
+    if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(inner.expression, exp.Literal):
+        raise QueryError("unsupported-sql", f"{describe(node)} is not supported", remedy="use LIKE")
+    changed = inner.copy()
+    pattern = rewritten.escaped(str(inner.expression.this), str(escape.this))
+    changed.set("expression", exp.Literal.string(pattern))
+    return typed(changed, scope)
+
+
+def _extract(node: Node, scope: Scope) -> Expr:
+    return rewritten.part_of(str(node.this), typed(node.expression, scope))
+
+
 def _like(node: Node, scope: Scope) -> Expr:
     text, pattern = typed(node.this, scope), node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
@@ -438,6 +451,8 @@ def _like(node: Node, scope: Scope) -> Expr:
             f"in the pattern {value!r} a backslash stands before an ordinary character",
             remedy="write \\% or \\_ for the characters themselves, \\\\ for a backslash",
         )
+    if isinstance(node, exp.ILike):
+        text, value = functions.call("lower", [text]), rewritten.lowered(value)
     like = Call("like", (text, Literal(value, parse_type("string"))), BOOLEAN)
     return Call("not", (like,), BOOLEAN) if node.args.get("negate") else like
 
@@ -563,22 +578,67 @@ def _trim(node: Node, scope: Scope) -> Expr:
 
 def _function(node: Node, scope: Scope) -> Expr:
     name = str(node.this).lower()
+    if name in rewritten.REWRITINGS:
+        return rewritten.call(name, [typed(arg, scope) for arg in node.expressions])
+    if name in _BY_MEETING:
+        return _BY_MEETING[name](node, scope)
     if name not in functions.MEETING:
         # An unknown name is reported before its arguments, which may make no sense by themselves.
         if not functions.is_known(name):
-            raise functions.unknown(name)
+            raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
     functions.check_arity(name, len(node.expressions), *functions.MEETING[name])
     met = _meeting([typed(arg, scope) for arg in node.expressions])
     return met[0] if len(met) == 1 else Call("coalesce", tuple(met), met[0].type)
 
 
+def _nullif(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("nullif", len(node.expressions), 2, 2)
+    value, other = (typed(arg, scope) for arg in node.expressions)
+    return Call("case", (compare("eq", value, other), Literal(None, value.type), value), value.type)
+
+
+def _nvl2(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("nvl2", len(node.expressions), 3, 3)
+    tested, *values = (typed(arg, scope) for arg in node.expressions)
+    return _chosen([Call("is_not_null", (tested,), BOOLEAN)], values)
+
+
+def _mod(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("mod", len(node.expressions), 2, 2)
+    left, right = (typed(arg, scope) for arg in node.expressions)
+    return arithmetic("mod", left, right)
+
+
+def _date_part(node: Node, scope: Scope) -> Expr:
+    functions.check_arity(str(node.this).lower(), len(node.expressions), 2, 2)
+    part, moment = (typed(arg, scope) for arg in node.expressions)
+    if not isinstance(part, Literal) or not isinstance(part.value, str):
+        raise QueryError(
+            "unsupported-sql",
+            "date_part() of a part that is no literal is not supported",
+            remedy="write date_part('year', x)",
+        )
+    return rewritten.part_of(part.value, moment)
+
+
+#: Functions whose arguments meet, or that say what to do with another.
+_BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
+    "nullif": _nullif,
+    "nvl2": _nvl2,
+    "mod": _mod,
+    "date_part": _date_part,
+    "datepart": _date_part,
+}
 _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.Not: _not,
     exp.Is: _is,
     exp.Between: _between,
     exp.In: _in,
     exp.Like: _like,
+    exp.ILike: _like,
+    exp.Escape: _escape,
+    exp.Extract: _extract,
     exp.Literal: _literal,
     exp.RawString: lambda node, _: Literal(str(node.this), parse_type("string")),
     exp.HexString: lambda node, _: Literal(str(node.this).lower(), parse_type("binary")),

@@ -1,0 +1,176 @@
+"""Functions that are other expressions in short: what each of them stands for.
+
+As Spark replaces them itself, or as its documentation defines them; tests compare their values with
+Spark's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_planner.errors import QueryError
+from anabranch_planner.expr import BOOLEAN, Call, Expr, Literal
+from anabranch_planner.sql import functions
+from anabranch_planner.sql.coercion import DOUBLE, INT, STRING
+from anabranch_planner.types import TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_ONE, _TWO = Literal(1, INT), Literal(2, INT)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """How many arguments a function takes, and what it becomes."""
+
+    arity: int
+    made: Callable[[Sequence[Expr]], Expr]
+
+
+def like(text: Expr, pattern: str) -> Expr:
+    """``text LIKE pattern``, whose escape is a backslash."""
+    if text.type.kind not in (TypeKind.STRING, TypeKind.NULL):
+        raise QueryError(
+            "type-mismatch",
+            f"{text} is of type {text.type}, not a text",
+            remedy=f"write CAST({text} AS STRING)",
+        )
+    return Call("like", (text, Literal(pattern, STRING)), BOOLEAN)
+
+
+def escaped(pattern: str, escape: str) -> str:
+    """A LIKE pattern with another escape character, in the form with backslashes.
+
+    Raises:
+        QueryError: ``bad-literal``, where the escape does not stand before ``%``, ``_`` or itself.
+
+    >>> escaped("10#%_", "#")
+    '10\\\\%_'
+    """
+    if len(escape) != 1:
+        raise QueryError(
+            "bad-literal", f"{escape!r} is no escape character", remedy="give one character"
+        )
+    made, rest = "", iter(pattern)
+    for character in rest:
+        if character == escape:
+            following = next(rest, "")
+            if following not in ("%", "_", escape) or not following:
+                raise QueryError(
+                    "bad-literal",
+                    f"in the pattern {pattern!r} {escape!r} stands before no %, _ or {escape}",
+                    remedy="escape these only",
+                )
+            made += _verbatim(following)
+        else:
+            made += "\\\\" if character == "\\" else character
+    return made
+
+
+def lowered(pattern: str) -> str:
+    """The pattern of ILIKE as one of LIKE over ``lower``.
+
+    Raises:
+        QueryError: ``unsupported-sql``: letters that systems lower in different ways.
+    """
+    if not pattern.isascii():
+        raise QueryError(
+            "unsupported-sql",
+            f"ILIKE with the pattern {pattern!r} is not supported: it has letters beyond ASCII",
+            remedy="write lower(x) LIKE 'pattern'",
+        )
+    return pattern.lower()
+
+
+def call(name: str, args: Sequence[Expr]) -> Expr:
+    """What the call of a function in :data:`REWRITINGS` stands for.
+
+    Raises:
+        QueryError: a wrong number or type of arguments.
+    """
+    rewriting = REWRITINGS[name]
+    functions.check_arity(name, len(args), rewriting.arity, rewriting.arity)
+    return rewriting.made(args)
+
+
+def _verbatim(text: str) -> str:
+    return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
+
+
+def _with_literal(before: str, after: str) -> Callable[[Sequence[Expr]], Expr]:
+    """A search for a literal text, as LIKE with ``before`` and ``after`` around it."""
+
+    def made(args: Sequence[Expr]) -> Expr:
+        text, wanted = args
+        if not isinstance(wanted, Literal) or not isinstance(wanted.value, str):
+            raise QueryError(
+                "unsupported-sql",
+                f"a search for {wanted}, which is no literal, is not supported",
+                remedy="write the text into the query",
+            )
+        return like(text, before + _verbatim(wanted.value) + after)
+
+    return made
+
+
+def _right(args: Sequence[Expr]) -> Expr:
+    text, length = args
+    if not isinstance(length, Literal) or not isinstance(length.value, int):
+        raise QueryError(
+            "unsupported-sql",
+            f"right() of {length} characters, which is no literal, is not supported",
+            remedy="write the number into the query",
+        )
+    if length.value <= 0:
+        return functions.call("substring", [text, _ONE, Literal(0, INT)])
+    return functions.call("substring", [text, Literal(-length.value, INT)])
+
+
+def _quarter(args: Sequence[Expr]) -> Expr:
+    month = functions.call("month", args)
+    thirds = Call("add", (month, _TWO), INT)
+    third = Call("div", (Call("cast", (thirds,), DOUBLE), Literal(3.0, DOUBLE)), DOUBLE)
+    return Call("cast", (third,), INT)
+
+
+def _tested(op: str) -> Callable[[Sequence[Expr]], Expr]:
+    return lambda args: Call(op, (args[0],), BOOLEAN)
+
+
+#: Functions by their Spark names; those whose arguments meet in a type are in ``typecheck``.
+REWRITINGS: dict[str, Rewriting] = {
+    "isnull": Rewriting(1, _tested("is_null")),
+    "isnotnull": Rewriting(1, _tested("is_not_null")),
+    "left": Rewriting(2, lambda args: functions.call("substring", [args[0], _ONE, args[1]])),
+    "right": Rewriting(2, _right),
+    "quarter": Rewriting(1, _quarter),
+    "startswith": Rewriting(2, _with_literal("", "%")),
+    "endswith": Rewriting(2, _with_literal("%", "")),
+    "contains": Rewriting(2, _with_literal("%", "%")),
+}
+#: Parts of EXTRACT and date_part that are functions. (SECOND has a fraction there.)
+PARTS = {
+    "year": "year", "years": "year", "month": "month", "months": "month", "day": "day",
+    "days": "day", "hour": "hour", "hours": "hour", "minute": "minute", "minutes": "minute",
+    "quarter": "quarter",
+}  # fmt: skip
+
+
+def part_of(name: str, moment: Expr) -> Expr:
+    """``EXTRACT(name FROM moment)``.
+
+    Raises:
+        QueryError: ``unsupported-sql``.
+    """
+    function = PARTS.get(name.lower())
+    if function is None:
+        raise QueryError(
+            "unsupported-sql",
+            f"EXTRACT of {name.upper()} is not supported",
+            remedy="use year(), quarter(), month(), day(), hour(), minute() or second()",
+        )
+    return (
+        call(function, [moment]) if function in REWRITINGS else functions.call(function, [moment])
+    )
