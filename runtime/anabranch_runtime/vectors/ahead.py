@@ -32,6 +32,8 @@ _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
 _RUN = 32
 #: Probes of which a filter is asked to know how many will pass.
 _TRIED = 512
+#: One in so many probes that pass a filter has nothing to find; it looks no further than hashes.
+_WRONG = 40
 
 _asking = False
 _advise = ctypes.CDLL(None).madvise if _WILL_NEED is not None else None
@@ -62,18 +64,17 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
     for number, (stored, rows, starts, shift, entries, screen, words) in enumerate(
         segments.tolist()
     ):
-        looks = probes
+        looks = hits = probes
         if screen:
             _range(screen, 8 * words, probes)
             looks = _passing(sample, screen, words) * step
-        if not looks:
-            continue
+            hits = looks - probes // _WRONG
         _range(stored, 8 * entries, looks)
-        _range(rows, 4 * entries, looks)
         _range(starts, 4 * ((1 << 64 - shift) + 1), looks)
+        _range(rows, 4 * entries, hits)
         for constraint in columns.tolist():
             if constraint[number]:
-                _range(constraint[number], 8 * entries, looks)
+                _range(constraint[number], 8 * entries, hits)
 
 
 def for_rows(tables: Places, which: NDArray[np.integer[Any]] | None, rows: int) -> None:
@@ -94,7 +95,7 @@ def for_rows(tables: Places, which: NDArray[np.integer[Any]] | None, rows: int) 
 
 def _range(first: int, size: int, touched: int) -> None:
     """Ask for the pages of a range of which so many places will be touched, if it is worth it."""
-    if touched * _RUN * _PAGE < size or size <= _PAGE:
+    if touched <= 0 or touched * _RUN * _PAGE < size or size <= _PAGE:
         return
     begin = first - first % _PAGE
     assert _advise is not None
