@@ -19,7 +19,7 @@ from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
 from anabranch_planner.logical.nodes import Join, MultiJoin, Named, Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_sql, to_text
-from anabranch_planner.logical.translate import Catalog, translate
+from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert, groups, multi_joins, ordered
 from tests.support.scenario_queries import World
 from tests.support.scenario_rows import RECORDED, make_tables
@@ -29,6 +29,8 @@ from tests.support.tpc import Workload, workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from anabranch_planner.logical.statements import Catalog
 
 CATALOG: Catalog = {
     "a": {"k": "int", "x": "int", "s": "string"},

@@ -21,21 +21,15 @@ outside; else the statement is refused.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
-from sqlglot.errors import OptimizeError, SqlglotError
-from sqlglot.optimizer.qualify import qualify
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.logical.inline import inlined, uniquely_named
+from anabranch_planner.logical.blocks import Block, joined
 from anabranch_planner.logical.nodes import (
     ANTI,
-    CROSS,
     FULL,
-    INNER,
     LEFT,
     RIGHT,
     SEMI,
@@ -45,7 +39,6 @@ from anabranch_planner.logical.nodes import (
     Exchange,
     Filter,
     Item,
-    Join,
     Limit,
     Named,
     Node,
@@ -53,26 +46,31 @@ from anabranch_planner.logical.nodes import (
     Scan,
     SetOperation,
     Sort,
-    shown,
 )
-from anabranch_planner.sql.dialects import reader_of
-from anabranch_planner.sql.scope import nearest
-from anabranch_planner.sql.syntax import unclosed_at, what_is_wrong
+from anabranch_planner.logical.reading import (
+    aggregates_of,
+    conjuncts,
+    grouping_keys,
+    inner_tables,
+    is_plain,
+    only_value,
+    own_tables,
+    queries_in,
+    tables_outside,
+    tables_read,
+)
+from anabranch_planner.logical.statements import read_statement, refused
+from anabranch_planner.sql.dialects import SPARK
 from anabranch_planner.sql.unresolved import position_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-#: Table -> column -> type, as sqlglot wants it.
-Catalog = dict[str, dict[str, str]]
+    from anabranch_planner.logical.statements import Catalog
+
 #: How a query inside an expression is written there: ``QUERY.format(n)``.
 QUERY = "__query_{}__"
-_DIALECT = "spark"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-#: Operands from which on a chain is made a tree.
-_LONG = 16
-#: What is NULL where its operand is.
-_NULL_KEEPING = (exp.Mul, exp.Add, exp.Sub, exp.Div, exp.Neg, exp.Paren, exp.Cast)
 _JOINS = {"LEFT": LEFT, "RIGHT": RIGHT, "FULL": FULL}
 _PARTS = {
     "with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order",
@@ -80,7 +78,7 @@ _PARTS = {
 }  # fmt: skip
 
 
-def translate(sql: str, catalog: Catalog, dialect: str = _DIALECT) -> Node:
+def translate(sql: str, catalog: Catalog, dialect: str = SPARK) -> Node:
     """The plan of ``sql``.
 
     Args:
@@ -91,189 +89,13 @@ def translate(sql: str, catalog: Catalog, dialect: str = _DIALECT) -> Node:
     Raises:
         QueryError: ``malformed-sql``, ``unknown-name``; ``unsupported-sql`` names the construct.
     """
-    reader = reader_of(dialect)
-    found: list[exp.Expr] = []
+    statement = read_statement(sql, catalog, dialect)
     try:
-        found += [s for s in reader.parse(sql) if s is not None]
-        if len(found) != 1 or not isinstance(found[0], exp.Query):
-            raise _refused("what is no single query", found[0] if found else None)
-        _check_tables(found[0], catalog)
-        statement = _balanced(found[0])
-        qualified = qualify(
-            statement, schema=dict(catalog), dialect=reader, quote_identifiers=False
-        )
-        return _Translation().query(inlined(uniquely_named(qualified)), {})
+        return _Translation().query(statement, {})
     except RecursionError as cause:
         raise QueryError(
             "malformed-sql", "the statement is nested too deeply", remedy="use fewer parentheses"
         ) from cause
-    except SqlglotError as cause:
-        message, position = what_is_wrong(cause)
-        position = position or _position_of_unknown(message, found[0] if found else None)
-        position = position or (None if found else unclosed_at(sql))
-        code = "unknown-name" if isinstance(cause, OptimizeError) else "malformed-sql"
-        raise QueryError(
-            code, message, remedy="check the statement near that place", position=position
-        ) from cause
-
-
-def _balanced(statement: exp.Expr) -> exp.Expr:
-    """``statement`` with chains of AND and OR as trees of logarithmic depth.
-
-    As the parser makes them they are as deep as they are long, and what looks at the ancestors of
-    each node takes the square of that.
-    """
-    for kind in (exp.And, exp.Or):
-        chains = [n for n in statement.find_all(kind) if not isinstance(n.parent, kind)]
-        for chain in chains:
-            parts = _operands(chain, kind)
-            if len(parts) > _LONG:
-                chain.replace(_tree(kind, parts))
-    return statement
-
-
-def _tree(kind: type[exp.Connector], parts: list[exp.Expr]) -> exp.Expr:
-    if len(parts) == 1:
-        return parts[0]
-    middle = len(parts) // 2
-    return kind(this=_tree(kind, parts[:middle]), expression=_tree(kind, parts[middle:]))
-
-
-def _operands(chain: exp.Expr, kind: type[exp.Connector]) -> list[exp.Expr]:
-    """The operands of a chain of one connective, left to right; parentheses stay."""
-    found: list[exp.Expr] = []
-    pending = [chain]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, kind):
-            pending += [node.expression, node.this]
-        else:
-            found.append(node)
-    return found
-
-
-def _position_of_unknown(message: str, statement: exp.Expr | None) -> tuple[int, int] | None:
-    """Where the column is that ``qualify`` has complained about."""
-    named = re.search(r"[Uu]nknown column: (\w+)", message)
-    if named is None or statement is None:
-        return None
-    columns = (c for c in statement.find_all(exp.Column) if c.name == named[1])
-    return next(filter(None, map(position_of, columns)), None)
-
-
-def _check_tables(statement: exp.Expr, catalog: Catalog) -> None:
-    """Refuse tables that are neither in the catalog nor named by WITH."""
-    known = {name.lower() for name in catalog}
-    known |= {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
-    for table in statement.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier) and table.name.lower() not in known:
-            raise QueryError(
-                "unknown-table",
-                f"there is no table {table.name!r}",
-                remedy=nearest(table.name, known),
-                position=position_of(table),
-            )
-
-
-def _refused(what: str, node: exp.Expr | None, remedy: str = "write it as a join") -> QueryError:
-    return QueryError(
-        "unsupported-sql",
-        f"{what} is not supported",
-        remedy=remedy,
-        position=None if node is None else position_of(node),
-    )
-
-
-@dataclass(slots=True)
-class _Block:
-    """FROM and WHERE of one SELECT, while its joins are put together.
-
-    Attributes:
-        items: what is joined, in the order of FROM.
-        on: conditions of inner joins, and ``where``: of WHERE, that have no place yet.
-        after: joins that follow when all else is joined: kind, right side, conditions.
-    """
-
-    items: list[Node] = field(default_factory=list)
-    on: list[Condition] = field(default_factory=list)
-    where: list[Condition] = field(default_factory=list)
-    after: list[tuple[str, Node, list[Condition]]] = field(default_factory=list)
-
-    @property
-    def tables(self) -> frozenset[str]:
-        """Those that the items show."""
-        return frozenset().union(*(shown(item) for item in self.items))
-
-    def before_outer(self, *, preserved: bool) -> None:
-        """Join all items to one, the left side of an outer join.
-
-        Args:
-            preserved: all its rows stay, so that WHERE may come first.
-        """
-        tables = self.tables if preserved else frozenset[str]()
-        early, self.where = _within(self.where, tables)
-        self._fold([*self.on, *early])
-        self.on = []
-
-    def all_joined(self) -> Node:
-        """Everything, under all conditions."""
-        self._fold([*self.on, *self.where])
-        current = self.items[0]
-        for kind, right, conditions in self.after:
-            current = joined(current, right, kind, conditions)
-        return current
-
-    def _fold(self, left: list[Condition]) -> None:
-        for at, item in enumerate(self.items):
-            own, others = _within(left, shown(item))
-            if own and isinstance(item, Scan | Named):
-                self.items[at] = Filter(item, tuple(own))
-                left = others
-        current, *rest = self.items
-        while rest:
-            here = shown(current)
-            near = (i for i in rest if any(_links(c, here, shown(i)) for c in left))
-            right = next(near, rest[0])
-            rest.remove(right)
-            own, left = _within(left, here | shown(right))
-            current = joined(current, right, INNER if own else CROSS, own)
-        if left and isinstance(current, Join) and current.kind in (INNER, CROSS):
-            # Constants, which read no table.
-            current = replace(current, kind=INNER, conditions=(*current.conditions, *left))
-        elif left:
-            current = Filter(current, tuple(left))
-        self.items = [current]
-
-
-def _within(
-    conditions: list[Condition], tables: frozenset[str]
-) -> tuple[list[Condition], list[Condition]]:
-    """The conditions that read ``tables`` and no others, and the rest."""
-    inside = [bool(c.tables) and c.tables <= tables for c in conditions]
-    return (
-        [c for c, kept in zip(conditions, inside, strict=True) if kept],
-        [c for c, kept in zip(conditions, inside, strict=True) if not kept],
-    )
-
-
-def _links(condition: Condition, one: frozenset[str], other: frozenset[str]) -> bool:
-    tables = condition.tables
-    return bool(tables & one and tables & other) and tables <= one | other
-
-
-def joined(left: Node, right: Node, kind: str, conditions: Sequence[Condition]) -> Join:
-    """A join with both sides exchanged by the keys of its equalities, if it has any."""
-    keys: list[tuple[str, str]] = []
-    for condition in conditions:
-        if condition.sides is not None:
-            (one, mine), (_, theirs) = condition.sides
-            keys.append((mine, theirs) if one in shown(left) else (theirs, mine))
-    if keys:
-        left = Exchange(left, tuple(k for k, _ in keys))
-        right = Exchange(right, tuple(k for _, k in keys))
-    else:
-        right = Exchange(right, ())
-    return Join(left, right, kind, tuple(conditions))
 
 
 class _Translation:
@@ -286,12 +108,12 @@ class _Translation:
         """The plan of a query, wherever it stands."""
         if isinstance(node, exp.Subquery | exp.Paren):
             if any(node.args.get(part) for part in ("order", "limit", "with_")):
-                raise _refused("a clause after a query in parentheses", node)
+                raise refused("a clause after a query in parentheses", node)
             return self.query(node.this, ctes)
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, self._with(node, ctes))
         if not isinstance(node, exp.Select):
-            raise _refused(f"{type(node).__name__.upper()} as a query", node)
+            raise refused(f"{type(node).__name__.upper()} as a query", node)
         return self._select(node, self._with(node, ctes))
 
     def _with(self, node: exp.Query, ctes: Mapping[str, Node]) -> Mapping[str, Node]:
@@ -299,7 +121,7 @@ class _Translation:
         if clause is None:
             return ctes
         if clause.args.get("recursive"):
-            raise _refused("WITH RECURSIVE", clause, "write out as many joins as are wanted")
+            raise refused("WITH RECURSIVE", clause, "write out as many joins as are wanted")
         known = dict(ctes)
         for cte in clause.expressions:
             known[cte.alias] = self.query(cte.this, known)
@@ -315,7 +137,7 @@ class _Translation:
     def _select(self, select: exp.Select, ctes: Mapping[str, Node]) -> Node:
         for part, value in select.args.items():
             if value and part not in _PARTS:
-                raise _refused(
+                raise refused(
                     part.strip("_").upper(), value if isinstance(value, exp.Expr) else select
                 )
         if not select.expressions:
@@ -327,21 +149,21 @@ class _Translation:
             )
         plan = self._from(select, ctes)
         group, having = select.args.get("group"), select.args.get("having")
-        calls = _aggregates(select)
+        calls = aggregates_of(select)
         if group is not None or having is not None or calls:
-            keys = _keys(group)
+            keys = grouping_keys(group)
             if plan is None:
-                raise _refused("an aggregate without FROM", select)
+                raise refused("an aggregate without FROM", select)
             plan = Aggregate(Exchange(plan, keys) if keys else plan, keys, calls)
         if having is not None and plan is not None:
-            conditions = [self._condition(c, ctes) for c in _conjuncts(having.this)]
+            conditions = [self._condition(c, ctes) for c in conjuncts(having.this)]
             plan = Filter(plan, tuple(conditions))
         items = tuple(self._item(e, ctes) for e in select.expressions)
         plan = Project(plan, items)
         distinct = select.args.get("distinct")
         if distinct is not None:
             if distinct.args.get("on") is not None:
-                raise _refused("DISTINCT ON", distinct)
+                raise refused("DISTINCT ON", distinct)
             plan = Distinct(plan)
         return self._ordered(select, plan, ctes)
 
@@ -350,10 +172,10 @@ class _Translation:
         if order is not None:
             plan = Sort(plan, tuple(self._item(e, ctes) for e in order.expressions))
         if limit is not None or offset is not None:
-            count = limit.expression.sql(_DIALECT) if isinstance(limit, exp.Limit) else ""
+            count = limit.expression.sql(SPARK) if isinstance(limit, exp.Limit) else ""
             if limit is not None and not count:
-                raise _refused("FETCH", limit)
-            skipped = offset.expression.sql(_DIALECT) if offset is not None else ""
+                raise refused("FETCH", limit)
+            skipped = offset.expression.sql(SPARK) if offset is not None else ""
             plan = Limit(plan, count, skipped)
         return plan
 
@@ -363,12 +185,12 @@ class _Translation:
         from_ = select.args.get("from_")
         if from_ is None:
             if select.args.get("where") is not None:
-                raise _refused("WHERE without FROM", select)
+                raise refused("WHERE without FROM", select)
             return None
-        block = _Block([self._source(from_.this, ctes)])
+        block = Block([self._source(from_.this, ctes)])
         where = select.args.get("where")
-        tables = _own_tables(select)
-        for conjunct in _conjuncts(where.this) if where is not None else []:
+        tables = own_tables(select)
+        for conjunct in conjuncts(where.this) if where is not None else []:
             self._place(conjunct, block, tables, ctes)
         for join in select.args.get("joins") or ():
             self._join(join, block, ctes)
@@ -378,7 +200,7 @@ class _Translation:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             for part, value in node.args.items():
                 if value and part not in ("this", "alias", "joins"):
-                    raise _refused(f"{part.strip('_').upper()} after a table", node)
+                    raise refused(f"{part.strip('_').upper()} after a table", node)
             known = ctes.get(node.name)
             if known is None:
                 return Scan(node.name, node.alias_or_name)
@@ -386,23 +208,22 @@ class _Translation:
         if isinstance(node, exp.Subquery) and not node.alias:
             inner = node.this
             if isinstance(inner, exp.Table | exp.Subquery):
-                block = _Block([self._source(inner, ctes)])
+                block = Block([self._source(inner, ctes)])
                 for join in inner.args.get("joins") or ():
                     self._join(join, block, ctes)
                 return block.all_joined()
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
             plan = self.query(node.this, ctes)
             return Named(plan, node.alias_or_name, columns_of(plan))
-        raise _refused(f"{node.sql(_DIALECT)[:40]} in FROM", node)
+        raise refused(f"{node.sql(SPARK)[:40]} in FROM", node)
 
-    def _join(self, join: exp.Join, block: _Block, ctes: Mapping[str, Node]) -> None:
+    def _join(self, join: exp.Join, block: Block, ctes: Mapping[str, Node]) -> None:
         right = self._source(join.this, ctes)
         side, kind = (str(join.args.get(k) or "").upper() for k in ("side", "kind"))
         on = join.args.get("on")
-        conjuncts = _conjuncts(on) if on is not None else []
         if join.args.get("using") or str(join.args.get("method") or ""):
-            raise _refused("a join by names that differ in type", join)
-        conditions = [self._condition(c, ctes) for c in conjuncts]
+            raise refused("a join by names that differ in type", join)
+        conditions = [self._condition(c, ctes) for c in (conjuncts(on) if on is not None else [])]
         if kind in (SEMI.upper(), ANTI.upper()):
             joins = kind.lower()
         elif side in _JOINS:
@@ -415,7 +236,7 @@ class _Translation:
         block.items = [joined(block.items[0], right, joins, conditions)]
 
     def _place(
-        self, conjunct: exp.Expr, block: _Block, tables: set[str], ctes: Mapping[str, Node]
+        self, conjunct: exp.Expr, block: Block, tables: set[str], ctes: Mapping[str, Node]
     ) -> None:
         """A conjunct of WHERE: a condition, or a join with the query inside it."""
         negated = isinstance(conjunct, exp.Not)
@@ -424,13 +245,13 @@ class _Translation:
             core = core.this
         if isinstance(core, exp.Exists):
             inner = core.this
-            if isinstance(inner, exp.Select) and _plain(inner):
+            if isinstance(inner, exp.Select) and is_plain(inner):
                 kind = ANTI if negated else SEMI
                 block.after.append(self._semi(inner, kind, [], tables, ctes))
                 return
         if isinstance(core, exp.In) and core.args.get("query") is not None:
             inner = core.args["query"].this
-            if isinstance(inner, exp.Select) and _plain(inner) and len(inner.expressions) == 1:
+            if isinstance(inner, exp.Select) and is_plain(inner) and len(inner.expressions) == 1:
                 value = inner.expressions[0].unalias()
                 on: exp.Expr = exp.EQ(this=core.this.copy(), expression=value.copy())
                 if negated:
@@ -442,7 +263,7 @@ class _Translation:
                 block.after.append(self._semi(inner, kind, [on], tables, ctes))
                 return
         if not negated and isinstance(core, _COMPARISONS):
-            scalar = _only_value(core)
+            scalar = only_value(core)
             if scalar is not None:
                 found = self._scalar(core, scalar, tables, ctes)
                 if found is not None:
@@ -461,21 +282,21 @@ class _Translation:
         ctes: Mapping[str, Node],
     ) -> tuple[str, Node, list[Condition]]:
         """A semi or anti join with the rows of ``inner``."""
-        own = _own_tables(inner)
+        own = own_tables(inner)
         where = inner.args.get("where")
         local: list[exp.Expr] = []
         outer = list(on)
-        for conjunct in _conjuncts(where.this) if where is not None else []:
-            outside = _outside(conjunct, own)
+        for conjunct in conjuncts(where.this) if where is not None else []:
+            outside = tables_outside(conjunct, own)
             if outside - tables:
-                raise _refused("a query that refers to more than the query around it", inner)
+                raise refused("a query that refers to more than the query around it", inner)
             (outer if outside else local).append(conjunct)
         if any(
-            _outside(join.args["on"], own)
+            tables_outside(join.args["on"], own)
             for join in inner.args.get("joins") or ()
             if join.args.get("on")
         ):
-            raise _refused("a correlated condition in ON", inner)
+            raise refused("a correlated condition in ON", inner)
         rows = exp.Select(
             **{**inner.args, "where": exp.Where(this=exp.and_(*local)) if local else None}
         )
@@ -492,34 +313,38 @@ class _Translation:
         None: the query depends on nothing outside and may have several rows, or none.
         """
         inner: exp.Select = scalar.this
-        own = _own_tables(inner)
-        outside = _read(inner) - _inner_tables(inner)
-        single = len(inner.expressions) == 1 and _plain(inner, aggregated=True)
+        own = own_tables(inner)
+        outside = tables_read(inner) - inner_tables(inner)
+        single = len(inner.expressions) == 1 and is_plain(inner, aggregated=True)
         counts = any(e.find(exp.Count, exp.CountIf) for e in inner.expressions)
-        if not single or not _aggregates(inner) or counts:
+        if not single or not aggregates_of(inner) or counts:
             if outside:
-                raise _refused("a correlated query that is no aggregate but count", scalar)
+                raise refused("a correlated query that is no aggregate but count", scalar)
             return None
         if outside - tables:
-            raise _refused("a query that refers to more than the query around it", scalar)
+            raise refused("a query that refers to more than the query around it", scalar)
         name = self._name()
         keys: list[exp.Expr] = []
         local: list[exp.Expr] = []
         links: list[exp.Expr] = []
         where = inner.args.get("where")
-        for conjunct in _conjuncts(where.this) if where is not None else []:
-            if not _outside(conjunct, own):
+        for conjunct in conjuncts(where.this) if where is not None else []:
+            if not tables_outside(conjunct, own):
                 local.append(conjunct)
                 continue
             sides = (conjunct.this, conjunct.expression) if isinstance(conjunct, exp.EQ) else None
-            mine = None if sides is None else [s for s in sides if _read(s) and _read(s) <= own]
+            mine = (
+                None
+                if sides is None
+                else [s for s in sides if tables_read(s) and tables_read(s) <= own]
+            )
             if (
                 sides is None
                 or not mine
                 or len(mine) != 1
-                or any(_read(s) & own for s in sides if s is not mine[0])
+                or any(tables_read(s) & own for s in sides if s is not mine[0])
             ):
-                raise _refused("a correlated condition that is no equality", conjunct)
+                raise refused("a correlated condition that is no equality", conjunct)
             theirs = sides[1] if mine[0] is sides[0] else sides[0]
             alias = f"k{len(keys)}"
             keys.append(mine[0].copy())
@@ -553,14 +378,14 @@ class _Translation:
         text, queries = self._text(node, ctes)
         sides = None
         if isinstance(node, exp.EQ) and not queries:
-            read = [_read(side) for side in (node.this, node.expression)]
+            read = [tables_read(side) for side in (node.this, node.expression)]
             if all(len(r) == 1 for r in read) and read[0] != read[1]:
                 one, other = (
-                    (next(iter(r)), side.sql(_DIALECT))
+                    (next(iter(r)), side.sql(SPARK))
                     for r, side in zip(read, (node.this, node.expression), strict=True)
                 )
                 sides = (one, other)
-        return Condition(text, frozenset(_outside(node, set())), sides, queries)
+        return Condition(text, frozenset(tables_outside(node, set())), sides, queries)
 
     def _item(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Item:
         if isinstance(node, exp.Alias):
@@ -571,17 +396,17 @@ class _Translation:
 
     def _text(self, node: exp.Expr, ctes: Mapping[str, Node]) -> tuple[str, tuple[Node, ...]]:
         """An expression, with a mark in the place of each query inside it."""
-        inside = _queries(node)
+        inside = queries_in(node)
         if not inside:
-            return node.sql(_DIALECT), ()
+            return node.sql(SPARK), ()
         copied, plans = node.copy(), []
-        for number, query in enumerate(_queries(copied)):
-            known = _inner_tables(query)
-            if _read(query) - known:
-                raise _refused("a correlated query in this place", inside[number])
+        for number, query in enumerate(queries_in(copied)):
+            known = inner_tables(query)
+            if tables_read(query) - known:
+                raise refused("a correlated query in this place", inside[number])
             plans.append(self.query(query.copy(), ctes))
             query.replace(exp.Var(this=QUERY.format(number)))
-        return copied.sql(_DIALECT), tuple(plans)
+        return copied.sql(SPARK), tuple(plans)
 
 
 def columns_of(node: Node) -> tuple[str, ...]:
@@ -593,117 +418,3 @@ def columns_of(node: Node) -> tuple[str, ...]:
     if isinstance(node, Distinct | Sort | Limit):
         return columns_of(node.input)
     raise TypeError(node)
-
-
-def _only_value(comparison: exp.Expr) -> exp.Subquery | None:
-    """The only query inside a comparison, if the comparison is NULL where its value is."""
-    found = [q for q in _queries(comparison) if isinstance(q, exp.Select)]
-    if len(found) != 1 or len(_queries(comparison)) != 1:
-        return None
-    scalar = found[0].parent
-    above = scalar.parent if isinstance(scalar, exp.Subquery) else None
-    while isinstance(above, _NULL_KEEPING):
-        above = above.parent
-    return scalar if isinstance(scalar, exp.Subquery) and above is comparison else None
-
-
-def _queries(node: exp.Expr) -> list[exp.Expr]:
-    """The outermost queries inside an expression."""
-    found: list[exp.Expr] = []
-    pending = [node]
-    while pending:
-        current = pending.pop(0)
-        if isinstance(current, exp.Query) and not isinstance(current, exp.Subquery):
-            found.append(current)
-        else:
-            pending = [*current.iter_expressions(), *pending]
-    return found
-
-
-def _read(node: exp.Expr) -> set[str]:
-    """The tables that an expression's columns are of."""
-    return {column.table for column in node.find_all(exp.Column) if column.table}
-
-
-def _outside(node: exp.Expr, own: set[str]) -> set[str]:
-    """The tables that an expression reads beside ``own`` and those of queries inside it."""
-    inside = {table for query in _queries(node) for table in _inner_tables(query)}
-    return _read(node) - own - inside
-
-
-def _own_tables(select: exp.Select) -> set[str]:
-    """The names of what a SELECT reads."""
-    sources = [select.args["from_"].this] if select.args.get("from_") else []
-    sources += [join.this for join in select.args.get("joins") or ()]
-    found = set()
-    while sources:
-        source = sources.pop()
-        sources += [join.this for join in source.args.get("joins") or ()]
-        if isinstance(source, exp.Subquery) and not source.alias:
-            sources.append(source.this)
-        elif source.alias_or_name:
-            found.add(source.alias_or_name)
-    return found
-
-
-def _inner_tables(query: exp.Expr) -> set[str]:
-    """The names of all that a query and those inside it read."""
-    return {t for select in query.find_all(exp.Select) for t in _own_tables(select)}
-
-
-def _plain(inner: exp.Select, *, aggregated: bool = False) -> bool:
-    """Whether a query's rows are those of its FROM and WHERE; or, ``aggregated``, one of all."""
-    others = ("group", "having", "distinct", "limit", "offset", "qualify", "windows")
-    return not any(inner.args.get(part) for part in others) and (
-        aggregated or not _aggregates(inner)
-    )
-
-
-def _aggregates(select: exp.Select) -> tuple[str, ...]:
-    """The aggregates that a SELECT computes itself, by text."""
-    holders = [*select.expressions, select.args.get("having"), select.args.get("order")]
-    found: dict[str, None] = {}
-    for holder in holders:
-        pending = [holder] if holder is not None else []
-        while pending:
-            node = pending.pop()
-            if isinstance(node, exp.Query):
-                continue
-            if isinstance(node, exp.Window):
-                # Only what is inside the function is of the group: sum(sum(x)) OVER (...).
-                pending += [*node.this.iter_expressions(), *node.args.get("partition_by", ())]
-                pending += [node.args["order"]] if node.args.get("order") else []
-                continue
-            if isinstance(node, exp.AggFunc):
-                found[node.sql(_DIALECT)] = None
-                continue
-            pending += list(node.iter_expressions())
-    return tuple(sorted(found))
-
-
-def _keys(group: exp.Group | None) -> tuple[str, ...]:
-    if group is None:
-        return ()
-    sets = [
-        e for part in ("grouping_sets", "cube", "rollup") for e in group.args.get(part) or () if e
-    ]
-    return tuple(e.sql(_DIALECT) for e in [*group.expressions, *sets])
-
-
-def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    """The conjuncts of a condition; what all alternatives of an OR have in common is one."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.And):
-        return [c for part in node.flatten() for c in _conjuncts(part)]
-    if not isinstance(node, exp.Or):
-        return [node]
-    alternatives = [_conjuncts(part) for part in node.flatten()]
-    common = [c for c in alternatives[0] if all(c in other for other in alternatives[1:])]
-    if not common:
-        return [exp.paren(node)]
-    rest = [[c for c in alternative if c not in common] for alternative in alternatives]
-    if not all(rest):
-        return common
-    left = exp.or_(*(exp.and_(*(c.copy() for c in part)) for part in rest))
-    return [*common, exp.paren(left)]

@@ -10,7 +10,8 @@ from fastapi import APIRouter
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
-from anabranch_planner.logical.translate import Catalog, translate
+from anabranch_planner.logical.statements import Catalog
+from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert, multi_joins
 from anabranch_planner.model import Stream
 from anabranch_planner.sql.dialects import to_spark

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.logical.translate import Catalog  # noqa: TC001 - a public name here
+from anabranch_planner.logical.statements import Catalog  # noqa: TC001 - a public name here
 from anabranch_planner.problem_yaml import load_yaml
 from anabranch_planner.types import parse_type
 
