@@ -67,21 +67,22 @@ def read_segment(root: str, segment: Segment) -> SegmentReader:
 
 def keep_open(root: str, live: Iterable[Segment]) -> None:
     """Let go of all packs of ``root`` but those of ``live`` segments, and look whether these fit
-    into memory.
+    into memory, opened already or not.
 
     Memory is unmapped with the last array that shows it, so who still reads may go on.
     """
-    opened = _ROOTS.get(root)
-    if opened is None:
+    known = list(live)
+    if not known and root not in _ROOTS:
         return
-    paths = {s.path for s in live} - durable(root).evicted(opened.packs)
+    opened = _ROOTS.setdefault(root, _Opened())
+    paths = {s.path for s in known} - durable(root).evicted(opened.packs)
     if not opened.packs.keys() <= paths:
         opened = _ROOTS[root] = _Opened(
             {p: b for p, b in opened.packs.items() if p in paths},
             {k: r for k, r in opened.readers.items() if k[0] in paths},
             opened.scattered,
         )
-    scattered = not fits(sum(pack.buffer.size for pack in opened.packs.values()))
+    scattered = not fits(sum(segment.bytes for segment in known))
     if scattered != opened.scattered:
         opened.scattered = scattered
         for pack in opened.packs.values():

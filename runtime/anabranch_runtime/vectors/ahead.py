@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: Pages of a run that take as long as one that is waited for.
-_RUN = 32
+#: Pages of a run that are asked for where one of them is wanted, at most.
+_RUN = 8
 #: Probes of which a filter is asked to know how many will pass.
 _TRIED = 512
 #: One in so many probes that pass a filter has nothing to find; it looks no further than hashes.
