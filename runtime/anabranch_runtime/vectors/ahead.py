@@ -19,12 +19,13 @@ from anabranch_runtime.vectors.filters import bits_of, word_of
 from anabranch_runtime.vectors.words import load64
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from anabranch_runtime.vectors.gather import Places
-    from anabranch_runtime.vectors.keys import U64
-
     Ints = NDArray[np.int64]
+    U64 = NDArray[np.uint64]
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
@@ -77,16 +78,19 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
                 _range(constraint[number], 8 * entries, hits)
 
 
-def for_rows(tables: Places, which: NDArray[np.integer[Any]] | None, rows: int) -> None:
+def for_rows(
+    columns: Sequence[pa.Array], which: NDArray[np.integer[Any]] | None, rows: int
+) -> None:
     """Before a column is gathered: ask for it in each table of which enough rows are wanted.
 
     Args:
+        columns: the column in each table.
         which: the table of each row; None: all are of the first.
         rows: how many are wanted.
     """
-    several = len(tables.columns)
+    several = len(columns)
     counts = [rows] if which is None else np.bincount(which, minlength=several).tolist()
-    for column, wanted in zip(tables.columns, counts, strict=False):
+    for column, wanted in zip(columns, counts, strict=False):
         if wanted:
             for buffer in column.buffers():
                 if buffer is not None:
