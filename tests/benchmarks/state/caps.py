@@ -73,7 +73,8 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         given = int(share * (need if of == "need" else size))
         cap = bare + given + PROGRAMS
         tell(f"{kind} with {share:g} of the {of}: {mebi(cap)} MiB")
-        limit = max(1 << 20, given // 2) if kind == "lsm" else 1 << 40
+        # The rest is for partial results, and for pages.
+        limit = max(1 << 20, given // 4) if kind == "lsm" else 1 << 40
         one = Run(
             folder,
             home / f"{kind}-{of}-{share}",
