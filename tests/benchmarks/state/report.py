@@ -39,6 +39,23 @@ Figures are medians where something is repeated. What shares a table was measure
 compare within tables: absolutes say as much about the machine and about what else ran on it (see
 the load). Every run's results are compared with DuckDB's.
 """
+_EXPLAINED = """\
+Where one is missed:
+
+- *Hits against RocksDB.* Of a hit's time half goes into matching, half into gathering six columns
+  of rows that lie anywhere in their segments; RocksDB has a row in one place. In larger batches
+  matching is cheaper per probe.
+- *Misses where state does not fit.* Batches that hit and that miss take turns. To gather all columns
+  of ten thousand rows reads most pages of the state, which has pushed the filters out by the time
+  they are asked again; a batch of misses alone finds them there.
+- *Space amplification at its peak.* A merge's parts stay until the commit that names its result.
+  A merge of all segments of a table doubles it for as long; these are a few of a thousand commits.
+  To merge at most a third of a table at once would keep it below 1.3, at the price of three times
+  as many segments that each probe asks.
+- *A quarter of the data.* Beyond what a process takes anyway the join needs some 100 MB whatever
+  the state: a piece of results for each step, of a hundred columns, and the batch. Where a quarter
+  of the data is less than that it is killed; a quarter of the in-memory operator's need was enough.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +80,7 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
     parts = [_INTRODUCTION]
     wanted = targets(found)
     if wanted.rows:
-        parts += ["## Targets\n", wanted.markdown()]
+        parts += ["## Targets\n", wanted.markdown(), _EXPLAINED]
     for heading, part in PARTS.items():
         entry = found.get(part.name)
         if entry is None:
