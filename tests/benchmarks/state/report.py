@@ -45,9 +45,9 @@ Where one is missed:
 - *Hits against RocksDB.* Of a hit's time half goes into matching, half into gathering six columns
   of rows that lie anywhere in their segments; RocksDB has a row in one place. In larger batches
   matching is cheaper per probe.
-- *Misses where state does not fit.* Batches that hit and that miss take turns. To gather all columns
-  of ten thousand rows reads most pages of the state, which has pushed the filters out by the time
-  they are asked again; a batch of misses alone finds them there.
+- *Misses where state does not fit.* Batches that hit and that miss take turns. To gather all
+  columns of ten thousand rows reads most pages of the state, which has pushed the filters out by
+  the time they are asked again; a batch of misses alone finds them there.
 - *Space amplification at its peak.* A merge's parts stay until the commit that names its result.
   A merge of all segments of a table doubles it for as long; these are a few of a thousand commits.
   To merge at most a third of a table at once would keep it below 1.3, at the price of three times
