@@ -298,10 +298,32 @@ class FailureInfo(Answer):
     remedy: str = ""
 
 
+class ViewInfo(Answer):
+    """What stands above a query's joins; a change is of the row that ``identity`` names."""
+
+    identity: list[str] = Field(default_factory=list)
+    keys: list[str] = Field(default_factory=list)
+    aggregates: list[str] = Field(default_factory=list)
+    having: str | None = None
+    order: list[str] = Field(default_factory=list)
+    limit: int | None = None
+    changes: list[Column] = Field(default_factory=list)
+
+
+class ViewRows(Answer):
+    """The rows of a view as of a version; None: nothing is known yet."""
+
+    version: int | None = None
+    total: int | None = None
+    columns: list[str] = Field(default_factory=list)
+    rows: list[dict[str, Any]] = Field(default_factory=list)
+
+
 class NormalisedInfo(Answer):
     """How the planner understood a query."""
 
     output: list[Column] = Field(default_factory=list)
+    view: ViewInfo | None = None
     notes: list[str] = Field(default_factory=list)
 
 

@@ -28,6 +28,7 @@ from anabranch_client.answers import (
     StoredState,
     StreamInfo,
     StreamSample,
+    ViewRows,
 )
 from anabranch_client.calls import Call, JsonObject
 from anabranch_client.tail import Follower, TailEvent
@@ -145,6 +146,10 @@ class Client:
     def query(self, name: str) -> QueryInfo:
         """One query."""
         return self._send(calls.get_query(name))
+
+    def rows(self, name: str, limit: int = 100) -> ViewRows:
+        """The rows of a query's view as they are, in its order; 1000 at most."""
+        return self._send(calls.view_rows(name, limit))
 
     def update_query(self, name: str, **changes: Any) -> QueryInfo:
         """Change ``ttl``, ``expires_at`` (None: lives for ever) or ``priority``."""
@@ -414,6 +419,10 @@ class AsyncClient:
     async def query(self, name: str) -> QueryInfo:
         """One query."""
         return await self._send(calls.get_query(name))
+
+    async def rows(self, name: str, limit: int = 100) -> ViewRows:
+        """The rows of a query's view as they are, in its order; 1000 at most."""
+        return await self._send(calls.view_rows(name, limit))
 
     async def update_query(self, name: str, **changes: Any) -> QueryInfo:
         """Change ``ttl``, ``expires_at`` (None: lives for ever) or ``priority``."""

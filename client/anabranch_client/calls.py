@@ -27,6 +27,7 @@ from anabranch_client.answers import (
     StoredState,
     StreamInfo,
     StreamSample,
+    ViewRows,
 )
 from anabranch_client.errors import ApiError
 from anabranch_client.push import json_row
@@ -214,6 +215,12 @@ def list_queries(cursor: str | None) -> Call[tuple[list[QueryInfo], str | None]]
 def get_query(name: str) -> Call[QueryInfo]:
     """One query."""
     return Call("GET", f"/v1/queries/{quote(name, safe='')}", QueryInfo.model_validate)
+
+
+def view_rows(name: str, limit: int) -> Call[ViewRows]:
+    """The rows of a query's view."""
+    path = f"/v1/queries/{quote(name, safe='')}/rows"
+    return Call("GET", path, ViewRows.model_validate, params={"limit": str(limit)})
 
 
 def patch_query(name: str, changes: JsonObject) -> Call[QueryInfo]:

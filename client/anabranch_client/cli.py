@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_remote.streams, name="stream")
 cli_remote.queries.command("tail")(cli_results.query_tail)
+cli_remote.queries.command("rows")(cli_results.query_rows)
 app.add_typer(cli_remote.queries, name="query")
 app.add_typer(cli_remote.epochs, name="epochs")
 app.add_typer(cli_remote.plans, name="plan")

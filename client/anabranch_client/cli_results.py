@@ -73,6 +73,25 @@ def query_tail(
             sys.stdout.flush()
 
 
+def query_rows(
+    name: Annotated[str, typer.Argument(help="The query.")],
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows at most.")] = 100,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """The rows of a query's view (aggregates, DISTINCT, LIMIT) as they are now, a line each."""
+    with connect(url) as client:
+        found = client.rows(name, limit)
+    if as_json:
+        sys.stdout.write(json.dumps(found.document(), ensure_ascii=False) + "\n")
+        return
+    sys.stdout.write("\t".join(found.columns) + "\n")
+    for row in found.rows:
+        sys.stdout.write(_line(row, as_json=False) + "\n")
+    known = "nothing is known yet" if found.version is None else f"version {found.version}"
+    sys.stderr.write(f"-- {len(found.rows)} of {found.total} rows, {known}\n")
+
+
 def _line(row: dict[str, Any], as_json: bool) -> str:
     if as_json:
         return json.dumps(row, ensure_ascii=False)

@@ -186,6 +186,14 @@ def query_detail(query: QueryInfo) -> RenderableType:
     output = table_of("output column", "type")
     for column in query.normalised.output:
         output.add_row(escape(column.name), column.type)
+    view = query.normalised.view
+    if view is not None:
+        facts["view of"] = ", ".join(view.aggregates) or "joined rows"
+        facts["grouped by"] = ", ".join(view.keys) or None
+        facts["having"] = view.having
+        facts["ordered by"] = ", ".join(view.order) or None
+        facts["limit"] = view.limit
+        facts["identity"] = ", ".join(view.identity) or "one row"
     notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
     return Group(facts_table(facts), output, *notes)
 

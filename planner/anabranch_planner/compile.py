@@ -580,6 +580,7 @@ class _Compiler:
             query.bounds,
             query.projection,
             self.sinks.get(query.id, SinkSpec()),
+            query.view,
         )
 
     def _sketches(self) -> tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...]:

@@ -117,6 +117,11 @@ class Keys:
         return self._key("runtime")
 
     @property
+    def views(self) -> str:
+        """Hash: query id -> JSON :class:`ViewRows` of its view (runtime)."""
+        return self._key("views")
+
+    @property
     def state(self) -> str:
         """String: JSON :class:`anabranch_planner.state_report.StateReport` (runtime)."""
         return self._key("state")
@@ -198,6 +203,31 @@ def read_tail_entry(entry: str) -> tuple[int, int]:
     """Batch and ordinal of an entry's id."""
     batch, _, ordinal = entry.partition("-")
     return int(batch) - 2, int(ordinal)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRows:
+    """The rows of a view as of a version, in its order.
+
+    Attributes:
+        total: how many there are; ``rows`` are the first of them.
+        rows: as JSON objects.
+    """
+
+    version: int
+    total: int
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    def dumps(self) -> str:
+        """The wire form."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @staticmethod
+    def loads(text: str | bytes) -> ViewRows:
+        """The rows that :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        return ViewRows(doc["version"], doc["total"], tuple(doc["columns"]), tuple(doc["rows"]))
 
 
 @dataclass(frozen=True, slots=True)

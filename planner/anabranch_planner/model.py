@@ -19,6 +19,8 @@ from anabranch_planner.types import FLOATING, TIMESTAMPS, DataType, key_type
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from anabranch_planner.view import View
+
 StreamName = NewType("StreamName", str)
 RelationId = NewType("RelationId", str)
 Label = NewType("Label", str)
@@ -223,6 +225,7 @@ class JoinQuery:
         projection: output columns in order.
         derived: key expressions that are not plain columns: (stream, text) -> expression over
             the stream's columns (``Column.alias`` empty).
+        view: what stands above the joins; the projection is then what it reads.
     """
 
     id: QueryId
@@ -234,6 +237,7 @@ class JoinQuery:
     residuals: tuple[Expr, ...]
     projection: tuple[Output, ...]
     derived: tuple[tuple[StreamName, str, Expr], ...] = ()
+    view: View | None = None
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}
@@ -246,6 +250,11 @@ class JoinQuery:
             for column in columns(expr):
                 if column.alias not in labels:
                     raise QueryError("unknown-label", f"query {self.id!r} reads {column}")
+
+    @property
+    def shown(self) -> tuple[Output, ...]:
+        """The columns of what the user asked for: of the view, if there is one."""
+        return self.projection if self.view is None else self.view.projection
 
     @property
     def labels(self) -> tuple[Label, ...]:

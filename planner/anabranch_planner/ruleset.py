@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NewType
 
 from anabranch_planner import expr as expressions
+from anabranch_planner import view as views
 from anabranch_planner.errors import RulesetError
 from anabranch_planner.mir import MirId
 from anabranch_planner.model import (
@@ -31,11 +32,12 @@ from anabranch_planner.sinks import SinkSpec
 
 if TYPE_CHECKING:
     from anabranch_planner.expr import Expr
+    from anabranch_planner.view import View
 
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
-#: latest per key.
-VERSION = 4
+#: latest per key; in version 4 nothing stood above joins.
+VERSION = 5
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
@@ -201,6 +203,7 @@ class QuerySpec:
         retention: per member, microseconds that a tuple must be kept relative to each other
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
         sink: where its results go. Documents of earlier releases name the format only.
+        view: what stands above its joins; its changes go to the sink then, not the joined rows.
     """
 
     id: QueryId
@@ -208,6 +211,7 @@ class QuerySpec:
     retention: tuple[tuple[int | None, ...], ...]
     projection: tuple[Output, ...]
     sink: SinkSpec = field(default_factory=SinkSpec)
+    view: View | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,16 +396,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
             {"id": r.id, "stream": r.stream, "filter": [encode(f) for f in r.filter]}
             for r in ruleset.relations
         ],
-        "queries": [
-            {
-                "id": q.id,
-                "members": [list(m) for m in q.members],
-                "retention": [list(row) for row in q.retention],
-                "projection": [[o.name, encode(o.expr)] for o in q.projection],
-                "sink": q.sink.to_json(),
-            }
-            for q in ruleset.queries
-        ],
+        "queries": [query_to_json(q) for q in ruleset.queries],
         "stores": [
             {
                 "id": s.id,
@@ -476,6 +471,31 @@ def from_json(doc: dict[str, Any]) -> Ruleset:
         raise RulesetError("bad-ruleset", f"malformed ruleset: {cause!r}") from cause
 
 
+def query_to_json(query: QuerySpec) -> dict[str, Any]:
+    """One query of a wire document."""
+    return {
+        "id": query.id,
+        "members": [list(m) for m in query.members],
+        "retention": [list(row) for row in query.retention],
+        "projection": [[o.name, expressions.to_json(o.expr)] for o in query.projection],
+        "sink": query.sink.to_json(),
+        "view": None if query.view is None else views.to_json(query.view),
+    }
+
+
+def query_from_json(doc: dict[str, Any]) -> QuerySpec:
+    """The query that :func:`query_to_json` wrote, in this release or an earlier one."""
+    view = doc.get("view")
+    return QuerySpec(
+        QueryId(doc["id"]),
+        tuple((a, Label(x), RelationId(r)) for a, x, r in doc["members"]),
+        tuple(tuple(row) for row in doc["retention"]),
+        tuple(Output(n, expressions.from_json(e)) for n, e in doc["projection"]),
+        SinkSpec.from_json(doc["sink"]),
+        None if view is None else views.from_json(view),
+    )
+
+
 def store_from_json(doc: dict[str, Any]) -> StoreSpec:
     """One store of a wire document."""
     partition = doc["partition"]
@@ -521,16 +541,7 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
             )
             for r in doc["relations"]
         ),
-        queries=tuple(
-            QuerySpec(
-                QueryId(q["id"]),
-                tuple((a, Label(x), RelationId(r)) for a, x, r in q["members"]),
-                tuple(tuple(row) for row in q["retention"]),
-                tuple(Output(n, decode(e)) for n, e in q["projection"]),
-                SinkSpec.from_json(q["sink"]),
-            )
-            for q in doc["queries"]
-        ),
+        queries=tuple(query_from_json(q) for q in doc["queries"]),
         stores=tuple(store_from_json(s) for s in doc["stores"]),
         store_rules=tuple(StoreRule(Edge(e), StoreId(s)) for e, s in rules["store"]),
         probe_rules=tuple(

@@ -16,7 +16,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Boundary, Intake, Keys, Progress
+from anabranch_planner.exchange import Activation, Boundary, Intake, Keys, Progress, ViewRows
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
@@ -171,6 +171,10 @@ class Control:
                 pipe.hset(self.keys.activations, mapping=documents)
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
+
+    def report_view(self, query: str, rows: ViewRows) -> None:
+        """Say what a view's rows are now."""
+        self._redis.hset(self.keys.views, query, rows.dumps())
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
         """Say what the stores hold: texts of a ``StateReport`` and of some stores' ``StoreParts``

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.durable import Durable
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.views.upkeep import Views
 
     Job = Callable[[BatchContext], list[TaskReport]]
 
@@ -152,10 +153,13 @@ class Driver:
     publisher: Publisher = field(init=False)
     #: By itself it merges between batches; who can do better says so (``pipeline``).
     compactor: Compactor = field(init=False)
+    #: Who maintains what stands above joins; None: nobody, joined rows wait (``pipeline``).
+    views: Views | None = field(init=False, default=None)
     _tails: Tails = field(init=False)
     _teller: StateTeller = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
+    _told_problems: dict[str, str] = field(init=False, default_factory=dict)
     #: Private memory of the last batch's tasks.
     _private: int = field(init=False, default=0)
     _valve: Valve = field(init=False)
@@ -264,9 +268,8 @@ class Driver:
         """
         results = {query: a.results for query, a in self.state.queries.items()}
         self._tails.open(self.state.next_batch, results)
-        waiting = self.publisher.problems()
         self.publisher.retry()
-        if self.publisher.problems() != waiting:
+        if self._problems() != self._told_problems:
             self.report("running")
         self._teller.show(self.state, self._rules)
         if self.settings.mode is Mode.STEP:
@@ -299,8 +302,15 @@ class Driver:
         state = drop_unused(state, ruleset, accesses(state, ruleset))
         self.manifests.commit(state)
         self.state = state
+        self.show_views(ruleset)
         self._forget(())
         self.report("running")
+
+    def show_views(self, ruleset: Ruleset | None = None) -> None:
+        """Let views know what has committed, by the ruleset of the epoch."""
+        rules = self._rules() if ruleset is None else ruleset
+        if self.views is not None and rules is not None:
+            self.views.committed(self.state.next_batch, watermarks(self.state), rules)
 
     def watch_sources(self) -> None:
         """Between batches: report a source that can't be read any more, or can again."""
@@ -309,7 +319,7 @@ class Driver:
 
     def report(self, state: str, error: str | None = None) -> None:
         """Write the heartbeat."""
-        current = self.state
+        current, self._told_problems = self.state, self._problems()
         self.control.report(
             Progress(
                 state=state,
@@ -326,7 +336,7 @@ class Driver:
                 processing_seconds=current.processing_seconds,
                 exhausted=self.exhausted,
                 error=error,
-                sinks=self.publisher.problems(),
+                sinks=self._problems(),
                 intake=self._valve.tell(self.left_out),
                 row_limit=self._valve.limit,
                 private_bytes=self._private,
@@ -335,6 +345,11 @@ class Driver:
             ),
             current.queries,
         )
+
+    def _problems(self) -> dict[str, str]:
+        """Query -> why its results are not where they should be."""
+        views = {} if self.views is None else self.views.problems()
+        return {**self.publisher.problems(), **views}
 
     @property
     def exhausted(self) -> bool:
@@ -413,6 +428,7 @@ class Driver:
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self.show_views(ruleset)
         self.compactor.settled(state)
         self._samples.add(reports)
         self._forget(reports)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
@@ -43,6 +44,7 @@ from anabranch_runtime.state.durable import attach
 from anabranch_runtime.storage import diagnosed
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.memory import check_limit
+from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -69,6 +71,10 @@ WATCH = 0.05
 #: Seconds between two looks at the registry.
 LOOK = 0.5
 
+_NOT_WITH_OBJECTS = (
+    "the pipeline's state is in an object store, a view's would be on this machine only:"
+    " run the query in a pipeline without --object-store"
+)
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -106,7 +112,10 @@ def spark_session(master: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    master, tasks = with_spare_slot(master)
     builder = SparkSession.builder.master(master).appName("anabranch")
+    if tasks is not None:
+        builder = builder.config("spark.default.parallelism", str(tasks))
     for key, value in SPARK_SETTINGS.items():
         builder = builder.config(key, value)
     if master.startswith("local"):
@@ -116,6 +125,23 @@ def spark_session(master: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def with_spare_slot(master: str) -> tuple[str, int | None]:
+    """A local master with a slot more than batches use, for views; and how many those use.
+
+    A batch's barrier stage needs all its slots at the same moment, which would have to wait for a
+    view's task, or for ever for one after the other. On a cluster slots are the cluster's affair.
+
+    >>> with_spare_slot("local[2]"), with_spare_slot("spark://host:7077")
+    (('local[3]', 2), ('spark://host:7077', None))
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
+    if found is None:
+        return master, None
+    given = found[1] or "1"
+    slots = len(os.sched_getaffinity(0)) if given == "*" else int(given)
+    return f"local[{slots + 1}{found[2] or ''}]", slots
 
 
 def one_each(session: SparkSession, tasks: int) -> RDD[int]:
@@ -216,6 +242,7 @@ class Pipeline:
         check_limit(self.settings.memory_limit, tasks)
         warm_up(session)
         self._add_writers(session, driver)
+        driver.views = self._views(session, driver)
         work = compact if local else on_cluster(session.sparkContext)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
         try:
@@ -228,6 +255,8 @@ class Pipeline:
                     driver.report("idle")
                     time.sleep(WATCH)
             driver.publisher.retry(now=True)
+            if self.settings.mode is Mode.STEP:
+                driver.views.drain()
             driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
@@ -235,6 +264,8 @@ class Pipeline:
             raise
         finally:
             driver.compactor.close()
+            with contextlib.suppress(Py4JError, ConnectionError):
+                driver.views.close()
             # A JVM that has gone can't be stopped, and what it took along is the error to tell.
             with contextlib.suppress(Py4JError, ConnectionError):
                 session.stop()
@@ -251,6 +282,17 @@ class Pipeline:
             identity=lambda: identity(self.settings.state),
         )
         driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
+
+    def _views(self, session: SparkSession, driver: Driver) -> Views:
+        """What maintains views, at work."""
+        settings = self.settings
+        writers, tell = driver.publisher.writers, self.control.report_view
+        refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
+        views = Views(session, settings.results, settings.state / "views", writers, tell, refusal)
+        views.begin(driver.state.next_batch)
+        driver.views = views
+        driver.show_views()
+        return views
 
     def _stream(self, session: SparkSession, driver: Driver, records: list[StreamRecord]) -> None:
         """Run the Spark query over ``records`` until asked to stop or they change."""

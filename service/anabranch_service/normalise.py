@@ -14,6 +14,7 @@ from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.sql.structured import parse_structured
+from anabranch_planner.view import WINDOW_END, WINDOW_START, View, change_columns
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.records import (
@@ -24,6 +25,7 @@ from anabranch_service.records import (
     OutputInfo,
     QueryRecord,
     StreamRecord,
+    ViewInfo,
 )
 
 _LOG = structlog.get_logger(__name__)
@@ -125,13 +127,68 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         bounds=bounds_between(aliases, query.bounds),
         unbounded=unbounded,
         residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
-        output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.projection),
+        output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
+        view=None if query.view is None else _view(query, query.view, alias_of),
         notes=(
             *_lived(query, streams),
             *_latest(query, streams),
+            *_kept_groups(query, streams),
             *_notes(aliases, unbounded),
         ),
     )
+
+
+def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewInfo:
+    below = {o.name: str(_in_aliases(o.expr, alias_of)) for o in query.projection}
+    names = {
+        a.name: f"{a.function}({'DISTINCT ' if a.distinct else ''}{below.get(a.column or '', '*')})"
+        for a in view.aggregates
+    }
+    keys = {name: below[name] for name, _ in view.keys}
+    window = view.window
+    if window is not None:
+        said = f"{format_duration(window.length)}, {format_duration(window.slide)}"
+        keys[WINDOW_START] = f"window({below[window.column]}, {said}).start"
+        keys[WINDOW_END] = f"window({below[window.column]}, {said}).end"
+    terms = {**(keys | names if view.grouped else below)}
+
+    def told(expr: Expr) -> str:
+        return str(substitute(expr, lambda c: Column("", terms.get(c.name, c.name), c.type)))
+
+    return ViewInfo(
+        identity=view.identity,
+        joined=tuple(f"{name} = {text}" for name, text in below.items()),
+        keys=tuple(keys.values()),
+        aggregates=tuple(names.values()),
+        having=None if view.having is None else told(view.having),
+        order=tuple(told(s.expr) + (" DESC" if s.descending else "") for s in view.order),
+        limit=view.limit,
+        offset=view.offset,
+        changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
+    )
+
+
+def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+    """Whether windows are ever let go."""
+    if query.view is None or query.view.window is None:
+        return
+    column = query.view.window.column
+    expr = next(o.expr for o in query.projection if o.name == column)
+    member = next(
+        (i for i, m in enumerate(query.members)
+         if isinstance(expr, Column) and m.label == expr.alias), None,
+    )  # fmt: skip
+    own = None if member is None else streams[query.relation_of(query.members[member].label).stream]
+    if own is None or not isinstance(expr, Column) or expr.name != own.event_time:
+        yield (
+            "windows are over something else than the event time of a stream, so none is ever "
+            "known to be over: all are kept"
+        )
+    elif None in query.bounds[query.labels.index(query.members[member or 0].label)]:
+        yield (
+            "how late joined rows may come is not bounded, so no window is ever known to be over: "
+            "all are kept"
+        )
 
 
 def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, ...]:

@@ -157,10 +157,34 @@ class OutputInfo(Record):
     type: str
 
 
+class ViewInfo(Record):
+    """What stands above a query's joins.
+
+    Attributes:
+        identity: the columns of a change that tell which row of the view it is of; empty: there is
+            one row.
+        joined: the columns of the joined rows, and what they are. keys, aggregates: what is grouped
+        by, what is aggregated; empty where joined rows are ranked. changes: all columns of a
+        change.
+    """
+
+    identity: tuple[str, ...]
+    joined: tuple[str, ...]
+    keys: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    having: str | None = None
+    order: tuple[str, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    changes: tuple[OutputInfo, ...]
+
+
 class NormalisedInfo(Record):
     """How the planner understood a query.
 
     Attributes:
+        view: what stands above the joins; ``output`` are its columns then. Absent in records of
+            earlier releases.
         bounds: the finite entries of the closed difference matrix.
         unbounded: aliases whose tuples have to be kept for ever.
         notes: what the user may not have expected, in sentences.
@@ -172,6 +196,7 @@ class NormalisedInfo(Record):
     unbounded: tuple[str, ...]
     residuals: tuple[str, ...]
     output: tuple[OutputInfo, ...]
+    view: ViewInfo | None = None
     notes: tuple[str, ...] = ()
 
 

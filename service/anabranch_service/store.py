@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
-from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot
+from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot, ViewRows
 from anabranch_planner.sampling import StreamSample
 from anabranch_planner.state_report import StateReport, StoreParts
 from anabranch_service.errors import CorruptRecord
@@ -373,6 +373,15 @@ class Store:
         """What the runtime says of one query."""
         text = await self._hget(self.keys.activations, name)
         return None if text is None else _lenient(_ACTIVATION, name, text)
+
+    async def view_rows(self, name: str) -> ViewRows | None:
+        """What the runtime says of a view's rows."""
+        text = await self._hget(self.keys.views, name)
+        try:
+            return None if text is None else ViewRows.loads(text)
+        except (ValueError, KeyError, TypeError) as cause:
+            _LOG.error("unreadable record", record=f"rows of {name}", reason=repr(cause))
+            return None
 
     async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
         """Append entries to a Redis Stream, all at once."""

@@ -429,6 +429,15 @@ class FailureOut(BaseModel):
     remedy: str
 
 
+class ViewRowsOut(BaseModel):
+    """The rows of a view. A view without LIMIT is told as long as it is small."""
+
+    version: int | None = Field(description="Null: nothing has been told of it yet.")
+    total: int | None = Field(description="How many rows there are, told or not.")
+    columns: list[str]
+    rows: list[dict[str, JsonValue]]
+
+
 class QueryOut(BaseModel):
     """A query, what it was understood to be, and how far it has come."""
 

@@ -180,7 +180,7 @@ def test_expressions_of_a_query_may_be_keys() -> None:
         ("SELECT k FROM R\nWHERE s = 'it''s' AND s > 'a", "malformed-sql", (2, 27), "unclosed"),
         ("SELECT k /* all\nFROM R WHERE s = 'a'", "malformed-sql", (1, 10), "unclosed"),
         ("SELECT `k FROM R", "malformed-sql", (1, 8), "unclosed"),
-        ("SELECT DISTINCT k FROM R", "unsupported-sql", (1, 17), "DISTINCT"),
+        ("SELECT k FROM (SELECT DISTINCT k FROM R) q", "unsupported-sql", (1, 32), "DISTINCT"),
         ("SELECT k FROM R\nLIMIT 5", "unsupported-sql", (2, 7), "LIMIT"),
         ("SELECT R.k FROM R\nLEFT JOIN S ON R.k = S.k", "unsupported-sql", (2, 11), "LEFT"),
         ("SELECT k FROM\n(SELECT k FROM R GROUP BY k) a", "unsupported-sql", (2, 27), "GROUP"),

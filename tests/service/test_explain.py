@@ -48,7 +48,7 @@ def test_a_query_that_does_not_run_is_converted_all_the_same(shop: Service) -> N
     sql = f"SELECT q.n FROM (SELECT count(*) AS n FROM ({CHAIN}) AS c) AS q\nWHERE q.n > 1"
     answer = shop.post(PATH, {"sql": sql}, 200)
     assert "MultiJoin of 3" in answer["after"]["text"]
-    assert answer["refused"]["code"] == "unsupported-sql"
+    assert answer["refused"]["code"] == "misplaced-aggregate"
     assert "line 1, column" in answer["refused"]["message"]
     assert answer["plan"] is answer["added_cost"] is answer["normalised"] is None
     assert answer["orders"] == answer["stores"] == answer["shared_with"] == []

@@ -129,8 +129,13 @@ def _writer(kind: BackendKind, folder: Path, step: int | None, seconds: float, t
             os.write(told, bytes([batch]))
 
 
-def _round(kind: BackendKind, folder: Path, step: int | None, seconds: float) -> tuple[bool, int]:
-    """One writer and what it leaves; whether it was killed, and the last batch that it told of."""
+def _round(
+    kind: BackendKind, folder: Path, step: int | None, seconds: float
+) -> tuple[bool, int, float]:
+    """One writer and what it leaves; whether it was killed, the last batch that it told of, and how
+    many seconds it wrote.
+    """
+    began = time.perf_counter()
     reading, told = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -145,6 +150,7 @@ def _round(kind: BackendKind, folder: Path, step: int | None, seconds: float) ->
     said = b"".join(iter(lambda: os.read(reading, 64), b""))
     os.close(reading)
     _, status = os.waitpid(pid, 0)
+    took = time.perf_counter() - began
     killed = os.WIFSIGNALED(status)
     assert killed or os.WEXITSTATUS(status) == 0, "the writer failed"
     last = max(said, default=-1)
@@ -168,7 +174,7 @@ def _round(kind: BackendKind, folder: Path, step: int | None, seconds: float) ->
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     assert status == 0, f"{kind}: step {step}, {seconds} s"
-    return killed, last
+    return killed, last, took
 
 
 def main() -> None:
@@ -179,18 +185,16 @@ def main() -> None:
         import anabranch_runtime.backends.rocks  # noqa: F401 - once, not in every writer
     draw = random.Random(3)
     kills, lasts = 0, set()
-    took = 0.0
+    # How long a writer takes that nobody stops; the last that got away says it best.
+    alone = 0.0
     for n in range(1, rounds + 1):
         folder = home / str(n)
-        began = time.perf_counter()
         if mode == "steps":
-            killed, last = _round(kind, folder, n, 0.0)
-        elif n == 1:
-            # How long a writer takes that nobody stops.
-            killed, last = _round(kind, folder, None, 3600.0)
-            took = time.perf_counter() - began
+            killed, last, _ = _round(kind, folder, n, 0.0)
         else:
-            killed, last = _round(kind, folder, None, 0.001 + draw.random() * took)
+            limit = 3600.0 if n == 1 else 0.001 + draw.random() * alone
+            killed, last, took = _round(kind, folder, None, limit)
+            alone = alone if killed else took
         shutil.rmtree(folder)
         kills += killed
         lasts.add(last)

@@ -143,9 +143,9 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
         return QueryError("unsupported-sql", "a leading + is not supported", remedy="leave it out")
     if name in _AGGREGATES:
         return QueryError(
-            "unsupported-sql",
-            f"the aggregate {name}() is not supported",
-            remedy="aggregate where the results are read",
+            "misplaced-aggregate",
+            f"the aggregate {name}() can't stand here",
+            remedy="aggregates stand in SELECT, HAVING and ORDER BY of the whole statement",
         )
     if name in _WINDOW:
         return QueryError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -34,6 +35,7 @@ from anabranch_planner.model import (
     make_relation,
 )
 from anabranch_planner.sql import bounds as matrices
+from anabranch_planner.sql.above import split
 from anabranch_planner.sql.conditions import canonical, is_true
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.keys import (
@@ -60,6 +62,9 @@ from anabranch_planner.sql.typecheck import (
 )
 from anabranch_planner.sql.unresolved import Item, Node, Source, Unresolved, at, located
 from anabranch_planner.types import TypeKind
+
+if TYPE_CHECKING:
+    from anabranch_planner.view import View
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.
 LARGEST = 10_000
@@ -100,7 +105,7 @@ def normalise(
     closed = _closed_bounds(scope, found, window)
     classes = classes_of(found.equalities)
     _require_connected(names, classes, found)
-    shown = _outputs(query, scope)
+    shown, view = _outputs(query, scope)
     relations = _relations(scope, classes, found)
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
@@ -121,6 +126,7 @@ def normalise(
         residuals=_residuals(found.residuals, labels),
         projection=tuple(Output(name, _labelled(expr, labels)) for name, expr in shown),
         derived=_derived(classes, scope),
+        view=view,
     )
 
 
@@ -444,7 +450,11 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 # --- SELECT ------------------------------------------------------------------------------------
 
 
-def _outputs(query: Unresolved, scope: Scope) -> tuple[tuple[str, Expr], ...]:
+def _outputs(query: Unresolved, scope: Scope) -> tuple[tuple[tuple[str, Expr], ...], View | None]:
+    """The columns of the join's results, and the view over them if there is one."""
+    if query.above is not None:
+        joined, view = split(query, scope)
+        return tuple((s.name, s.expr) for s in joined), view
     outputs: dict[str, tuple[str, Expr]] = {}
     for item in query.items:
         with located(item.field), at(item.node):
@@ -463,4 +473,4 @@ def _outputs(query: Unresolved, scope: Scope) -> tuple[tuple[str, Expr], ...]:
                         + ("" if item.node is not None else ", in place of *"),
                     )
                 outputs[shown.name.lower()] = (shown.name, shown.expr)
-    return tuple(outputs.values())
+    return tuple(outputs.values()), None

@@ -11,22 +11,26 @@ statement reads in all is limited (:data:`MOST_SOURCES`).
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
 from anabranch_planner.errors import QueryError
+from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.functions import UNARY_PLUS
-from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved, at
+from anabranch_planner.sql.unresolved import Above, Condition, Item, Node, Source, Unresolved, at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from sqlglot.dialects.dialect import DialectType
 
 #: Streams that one statement may read, every mention counted.
 MOST_SOURCES = 100
@@ -36,19 +40,22 @@ _OPENING = re.compile(r"['\"`]|/\*")
 _OPENINGS = 200
 #: What makes an expression a statement that the parser takes.
 _PREFIX = "SELECT "
+_WHOLE = "the whole statement may have it; register the subquery as a query of its own"
 _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 #: What the select statement may carry besides these is refused under the given name.
 _SELECT_PARTS = {"with_", "expressions", "from_", "joins", "where"}
+#: What a whole statement may carry beside them.
+_ABOVE = {"distinct", "group", "having", "order", "limit", "offset"}
 _NAMES = {
-    "distinct": ("DISTINCT", "remove duplicates where the results are read"),
-    "group": ("GROUP BY", "aggregate where the results are read"),
-    "having": ("HAVING", "aggregate where the results are read"),
-    "order": ("ORDER BY", "results are unordered; sort where they are read"),
+    "distinct": ("DISTINCT in a subquery", _WHOLE),
+    "group": ("GROUP BY in a subquery", _WHOLE),
+    "having": ("HAVING in a subquery", _WHOLE),
+    "order": ("ORDER BY in a subquery", _WHOLE),
     "sort": ("SORT BY", "results are unordered; sort where they are read"),
     "cluster": ("CLUSTER BY", "leave it out: the planner chooses partitions"),
     "distribute": ("DISTRIBUTE BY", "leave it out: the planner chooses partitions"),
-    "limit": ("LIMIT", "a continuous query has no end; stop reading instead"),
-    "offset": ("OFFSET", "a continuous query has no end; skip where the results are read"),
+    "limit": ("LIMIT in a subquery", _WHOLE),
+    "offset": ("OFFSET in a subquery", _WHOLE),
     "hint": ("a hint", "leave it out: the planner chooses the join order"),
     "laterals": ("LATERAL VIEW", "explode before the rows enter the stream"),
     "qualify": ("QUALIFY", "use window functions where the results are read"),
@@ -68,6 +75,17 @@ class SparkDialect(Spark):
         """Reads ``'it''s'`` as one literal with a quote in it."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
+
+    def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
+        """The tokens of ``sql``: ``window(`` is a call, wherever it stands.
+
+        At the beginning of GROUP BY the parser would take the word for a WINDOW clause.
+        """
+        tokens: list[Token] = super().tokenize(sql, dialect)
+        for token, after in itertools.pairwise(tokens):
+            if token.token_type is TokenType.WINDOW and after.token_type is TokenType.L_PAREN:
+                token.token_type = TokenType.VAR
+        return tokens
 
 
 class JoinDialect(SparkDialect):
@@ -107,7 +125,7 @@ def parse_statement(sql: str) -> Unresolved:
             remedy="register each query by itself" if statements else _SHAPE,
         )
     with at(statements[0]):
-        return _query(statements[0], {})
+        return _query(statements[0], {}, whole=True)
 
 
 def parse_expression(text: str) -> Node:
@@ -228,10 +246,12 @@ def _can_be_read(sql: str) -> bool:
     return True
 
 
-def _query(statement: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
-    """A query, wherever it stands; ``ctes`` are those that it may name, by lower-case name."""
+def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
+    """A query, wherever it stands; ``ctes`` are those that it may name, by lower-case name. Only a
+    whole statement may have clauses above its joins.
+    """
     with at(statement):
-        return _unresolved(_select(statement), ctes)
+        return _unresolved(_select(statement), ctes, whole=whole)
 
 
 def _select(statement: Node) -> exp.Select:
@@ -290,8 +310,8 @@ def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, U
     return known
 
 
-def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved]) -> Unresolved:
-    _refuse_parts(select, _SELECT_PARTS)
+def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: bool) -> Unresolved:
+    _refuse_parts(select, _SELECT_PARTS | (_ABOVE if whole else set()))
     ctes = _with(select, outer)
     if not select.expressions:
         raise QueryError("malformed-sql", "the SELECT list is empty", remedy=_SHAPE)
@@ -306,7 +326,48 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved]) -> Unresolv
     for node in select.expressions:
         with at(node):
             items.append(_item(node, ""))
-    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items)))
+    above = _above(select) if whole else None
+    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), above))
+
+
+def _above(select: exp.Select) -> Above | None:
+    """The clauses above the joins of a statement; None: there are none, nor aggregates."""
+    parts = select.args
+    aggregated = any(holds_aggregate(item) for item in select.expressions)
+    if not aggregated and not any(parts.get(name) for name in _ABOVE):
+        return None
+    distinct, group = parts.get("distinct"), parts.get("group")
+    if distinct is not None and distinct.args.get("on") is not None:
+        raise _unsupported("DISTINCT ON", "order by it, with a LIMIT")
+    having, order = parts.get("having"), parts.get("order")
+    if group is not None:
+        for name in ("rollup", "cube", "grouping_sets", "totals"):
+            if group.args.get(name):
+                what = name.replace("_", " ").upper()
+                raise _unsupported(f"GROUP BY with {what}", "register one query for each grouping")
+    ordered = () if order is None else tuple(order.expressions)
+    for entry in ordered:
+        if isinstance(entry.this, exp.Var):
+            raise _unsupported("ORDER BY ALL", "name the columns")
+    return Above(
+        distinct is not None,
+        None if group is None else tuple(group.expressions),
+        group is not None and bool(group.args.get("all")),
+        None if having is None else having.this,
+        ordered,
+        _number_of(parts.get("limit")),
+        _number_of(parts.get("offset")),
+    )
+
+
+def _number_of(clause: Node | None) -> Node | None:
+    if clause is None or isinstance(clause.expression, exp.Var):
+        # LIMIT ALL
+        return None
+    if not isinstance(clause, exp.Limit | exp.Offset):
+        raise _unsupported(describe(clause), "write LIMIT and a number")
+    node: Node = clause.expression
+    return node
 
 
 def _limited(query: Unresolved) -> Unresolved:

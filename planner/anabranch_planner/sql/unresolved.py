@@ -64,16 +64,35 @@ class Item:
     field: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The clauses that stand above the joins of a statement; see ``above`` for what they become.
+
+    Attributes:
+        group: what is grouped by; None: there is no GROUP BY. ``group_all``: GROUP BY ALL.
+    """
+
+    distinct: bool = False
+    group: tuple[Node, ...] | None = None
+    group_all: bool = False
+    having: Node | None = None
+    order: tuple[exp.Ordered, ...] = ()
+    limit: Node | None = None
+    offset: Node | None = None
+
+
 @dataclass(frozen=True)
 class Unresolved:
     """A parsed query: sources in order, conditions (all must hold), select list.
 
-    No ``items``: parentheses around joins, which show what is inside as it is.
+    No ``items``: parentheses around joins, which show what is inside as it is. Only a whole
+    statement has anything ``above``.
     """
 
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
     items: tuple[Item, ...]
+    above: Above | None = None
 
     @cached_property
     def size(self) -> int:

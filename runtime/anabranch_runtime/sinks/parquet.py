@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from anabranch_runtime.task.probe import fetcher
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.vectors.expressions import evaluate
+from anabranch_runtime.views.table import change_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,4 +152,5 @@ def write_empty(results: Path, query: QuerySpec) -> None:
     directory = results / query.id
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.glob("*.parquet")):
-        pq.write_table(output_schema(query).empty_table(), directory / "empty.parquet")
+        schema = output_schema(query) if query.view is None else change_schema(query.view)
+        pq.write_table(schema.empty_table(), directory / "empty.parquet")

@@ -15,6 +15,7 @@ from anabranch_runtime.sinks.delivery import Delivery, with_secrets, without_sec
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.state.claim import identity
+from anabranch_runtime.views import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,20 +71,28 @@ class Publisher:
         as the sinks allow (``docs/sinks.md``).
 
         Returns:
-            Query -> where its rows are for the time being.
+            Query -> where its rows are for the time being; nowhere, if a view is to read them.
 
         Raises:
             SinkError: too much waits for a sink.
         """
-        sinks = {str(query.id): query.sink for query in queries}
+        known = {str(query.id): query for query in queries}
+        sinks = {name: query.sink for name, query in known.items()}
+        viewed = {name for name, query in known.items() if query.view is not None}
+        joined: dict[str, list[Path]] = {}
         own: list[tuple[str, int, Path]] = []
         outside: dict[str, list[Path]] = {}
         for query, task, file in sorted(staged):
-            if sinks[query].kind is SinkKind.PARQUET:
+            if query in viewed:
+                joined.setdefault(query, []).append(file)
+            elif sinks[query].kind is SinkKind.PARQUET:
                 own.append((query, task, file))
             else:
                 outside.setdefault(query, []).append(file)
         found = self._files.publish(batch, own)
+        for query, files in joined.items():
+            inputs.stage(inputs.home_of(self.results, query), batch, files)
+            found[query] = ()
         for query, files in outside.items():
             delivery = Delivery(query, sinks[query], batch, tuple(files))
             found[query] = self._deliver(delivery)
@@ -157,7 +166,7 @@ class Publisher:
                 raise SinkError("no-writer", f"nothing here writes {sink.format}")
             writer(replace(delivery, sink=with_secrets(sink)))
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
-            message = without_secrets(_first_line(error), sink)
+            message = without_secrets(first_line(error), sink)
             times = 1 + (self._failures[delivery.query].times if self._known(delivery) else 0)
             pause = min(FIRST_PAUSE * 2 ** (times - 1), LONGEST_PAUSE)
             self._failures[delivery.query] = Failure(message, times, time.monotonic() + pause)
@@ -186,7 +195,8 @@ def local_writers(*, url: str, namespace: str, state: Path) -> dict[SinkKind, Wr
     return {SinkKind.REDIS: append}
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, without the traces of how it came here."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
     # An error of Spark's that has come through its gateway says on the second line what it is.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):

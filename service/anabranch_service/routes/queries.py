@@ -13,9 +13,10 @@ from uuid import uuid4
 from fastapi import APIRouter, Header, Query, Response
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.model import Stream
+from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_planner.sql.dialects import to_spark
+from anabranch_planner.view import change_columns
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
@@ -54,7 +55,7 @@ async def add_query(
     parsed = parse(
         name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
     )
-    check_sink(body.sink.to_sink(), [(o.name, str(o.expr.type)) for o in parsed.projection])
+    _check_sink(body.sink, parsed)
     await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
@@ -252,6 +253,21 @@ def _kept(text: str, digest: str) -> Response:
         {"Location": f"/v1/queries/{kept['id']}", "Idempotency-Replayed": "true"},
         "application/json",
     )
+
+
+def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
+    """Refuse a sink that can't take what the query gives: results, or changes of its view."""
+    if query.view is None:
+        check_sink(sink.to_sink(), [(o.name, str(o.expr.type)) for o in query.projection])
+        return
+    if sink.to_sink().kind is SinkKind.COUNT:
+        raise InvalidInput(
+            "bad-sink",
+            "the sink count keeps no rows, and a view is made of them",
+            field="sink.format",
+            remedy="leave it out",
+        )
+    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in change_columns(query.view)])
 
 
 async def _check_target(ctx: Context, sink: SinkRecord) -> None:

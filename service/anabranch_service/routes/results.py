@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -13,6 +14,7 @@ from anabranch_service.errors import Conflict
 from anabranch_service.lifecycle import Status, status_of
 from anabranch_service.routes.queries import unknown_query
 from anabranch_service.tail import Position, Start
+from anabranch_service.wire import ViewRowsOut
 
 router = APIRouter(prefix="/v1/queries", tags=["queries"])
 
@@ -55,6 +57,14 @@ async def follow_results(
             remedy="register it again, with a sink that takes rows",
         )
 
+    if record.normalised.view is not None:
+        raise Conflict(
+            "view-without-tail",
+            f"query {name!r} is a view: its rows change",
+            field="id",
+            remedy=f"GET /v1/queries/{name}/rows, or read the changes from its sink",
+        )
+
     async def status() -> Status:
         current = await ctx.store.query(name)
         activation = await ctx.store.activation(name)
@@ -65,3 +75,32 @@ async def follow_results(
     events = ctx.tails.follow(name, start, after, limit, status)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type=MEDIA_TYPE, headers=headers)
+
+
+@router.get("/{name}/rows")
+async def view_rows(
+    name: str,
+    ctx: Ctx,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Rows at most.")] = 100,
+) -> ViewRowsOut:
+    """The rows of a query's view as they are, in its order."""
+    record = await ctx.store.query(name)
+    if record is None:
+        raise unknown_query(name)
+    if record.normalised.view is None:
+        raise Conflict(
+            "no-view",
+            f"query {name!r} has results that are never changed, and no view over them",
+            field="id",
+            remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
+        )
+    found = await ctx.store.view_rows(name)
+    columns = [c.name for c in record.normalised.output]
+    if found is None:
+        return ViewRowsOut(version=None, total=None, columns=columns, rows=[])
+    return ViewRowsOut(
+        version=found.version,
+        total=found.total,
+        columns=columns,
+        rows=[json.loads(text) for text in found.rows[:limit]],
+    )

@@ -1,0 +1,136 @@
+"""Aggregate functions: names, and the types of what they give, as Spark has them (ANSI mode)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_planner.errors import QueryError
+from anabranch_planner.expr import BOOLEAN
+from anabranch_planner.sql.coercion import DOUBLE
+from anabranch_planner.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
+from anabranch_planner.view import Function
+
+if TYPE_CHECKING:
+    from anabranch_planner.sql.unresolved import Node
+
+BIGINT = DataType(TypeKind.BIGINT)
+_MOST_DIGITS = 38
+
+#: Spark's names; ``count_if``, ``bool_and`` and ``bool_or`` are said by others, see ``above``.
+AGGREGATES = {
+    "count": Function.COUNT,
+    "sum": Function.SUM,
+    "avg": Function.AVG,
+    "mean": Function.AVG,
+    "min": Function.MIN,
+    "max": Function.MAX,
+    "std": Function.STDDEV_SAMP,
+    "stddev": Function.STDDEV_SAMP,
+    "stddev_samp": Function.STDDEV_SAMP,
+    "stddev_pop": Function.STDDEV_POP,
+    "variance": Function.VAR_SAMP,
+    "var_samp": Function.VAR_SAMP,
+    "var_pop": Function.VAR_POP,
+    "count_if": Function.COUNT,
+    "bool_and": Function.MIN,
+    "every": Function.MIN,
+    "bool_or": Function.MAX,
+    "some": Function.MAX,
+}
+#: Aggregates of Spark's that are refused, and why.
+REFUSED = {
+    **dict.fromkeys(
+        ("first", "first_value", "last", "last_value", "any_value"),
+        "it depends on the order in which rows arrive: use min or max",
+    ),
+    **dict.fromkeys(
+        ("collect_list", "collect_set", "array_agg", "listagg", "string_agg"),
+        "select the rows, and collect them where the results are read",
+    ),
+    **dict.fromkeys(
+        ("median", "percentile", "percentile_cont", "percentile_approx", "approx_percentile"),
+        "compute it where the results are read",
+    ),
+    "approx_count_distinct": "use count(DISTINCT x)",
+    "max_by": "order by it, with a LIMIT",
+    "min_by": "order by it, with a LIMIT",
+    "grouping": "register one query for each grouping",
+}
+
+
+def is_aggregate(node: Node) -> bool:
+    """Whether a node of a statement calls an aggregate function, of those refused too."""
+    if not isinstance(node, exp.Anonymous):
+        return False
+    name = str(node.this).lower()
+    return name in AGGREGATES or name in REFUSED
+
+
+def holds_aggregate(node: Node) -> bool:
+    """Whether there is one in the tree under ``node``."""
+    return any(is_aggregate(part) for part in node.walk())
+
+
+_OF_NUMBERS = frozenset(Function) - {Function.COUNT, Function.MIN, Function.MAX}
+_OF_BOOLEANS = frozenset({"count_if", "bool_and", "every", "bool_or", "some"})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known of an aggregate by its name and its argument's type."""
+
+    function: Function
+    type: DataType
+
+
+def kind_of(name: str, argument: DataType, *, distinct: bool) -> Kind:
+    """The aggregate ``name`` over an argument of a type.
+
+    Raises:
+        QueryError: ``type-mismatch``, ``unsupported-sql``.
+
+    >>> str(kind_of("avg", DataType(TypeKind.DECIMAL, 12, 2), distinct=False).type)
+    'decimal(16,6)'
+    """
+    function = AGGREGATES[name]
+    if name in _OF_BOOLEANS and argument != BOOLEAN:
+        raise QueryError(
+            "type-mismatch",
+            f"{name}() is of conditions, its argument is of type {argument}",
+            remedy="write a comparison",
+        )
+    if function in _OF_NUMBERS and argument.kind not in NUMERIC:
+        raise QueryError(
+            "type-mismatch",
+            f"{name}() is of numbers, its argument is of type {argument}",
+            remedy="cast it to a number first",
+        )
+    if distinct and (function is not Function.COUNT or argument.kind in FLOATING):
+        if function in (Function.MIN, Function.MAX):
+            return Kind(function, argument)
+        raise QueryError(
+            "unsupported-sql",
+            f"{name}(DISTINCT ...) of {argument} is not supported",
+            remedy="only count(DISTINCT x) of anything but floats is",
+        )
+    return Kind(function, _type_of(function, argument))
+
+
+def _type_of(function: Function, argument: DataType) -> DataType:
+    if function is Function.COUNT:
+        return BIGINT
+    if function in (Function.MIN, Function.MAX):
+        return argument
+    if argument.kind is TypeKind.DECIMAL and function in (Function.SUM, Function.AVG):
+        more, digits = (10, 0) if function is Function.SUM else (4, 4)
+        return DataType(
+            TypeKind.DECIMAL,
+            min(argument.precision + more, _MOST_DIGITS),
+            min(argument.scale + digits, _MOST_DIGITS),
+        )
+    if argument.kind in INTEGRAL and function is Function.SUM:
+        return BIGINT
+    return DOUBLE

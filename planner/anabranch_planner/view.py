@@ -1,0 +1,191 @@
+"""What stands above a query's joins: aggregates, HAVING, the SELECT list, ORDER BY, LIMIT.
+
+A query with a view is planned and run as its join, whose results (*joined rows*) have the columns
+that the view reads and no others. A view is a table that follows from all joined rows so far; it is
+maintained, and each change of a row is an upsert or a delete by the row's *identity*: the columns
+grouped by, or the rank where nothing is grouped.
+
+Expressions above aggregates have columns with an empty alias: keys and aggregates by their names,
+or the columns of joined rows where nothing is grouped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner import expr as expressions
+from anabranch_planner.expr import Column
+from anabranch_planner.model import Output
+from anabranch_planner.types import DataType, TypeKind, parse_type
+
+if TYPE_CHECKING:
+    from anabranch_planner.expr import Expr
+
+#: Columns of a view's changes beside its own: what became of the row, and as of which version.
+CHANGE, VERSION = "anabranch_change", "anabranch_version"
+#: The identity of a row where nothing is grouped.
+RANK = "anabranch_rank"
+#: The two columns of a time window that is grouped by.
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+_TIMESTAMP = DataType(TypeKind.TIMESTAMP)
+
+
+class Change(StrEnum):
+    """What became of a row."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+
+
+class Function(StrEnum):
+    """The aggregate functions."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+    STDDEV_SAMP = "stddev_samp"
+    STDDEV_POP = "stddev_pop"
+    VAR_SAMP = "var_samp"
+    VAR_POP = "var_pop"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate of the joined rows' ``column`` (None: of rows), called ``name``."""
+
+    name: str
+    function: Function
+    column: str | None
+    distinct: bool
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Windows of ``length`` that begin every ``slide`` (microseconds), ``start`` after the epoch's
+    multiples of it; a row is in each that its ``column`` falls into, as in Spark.
+    """
+
+    column: str
+    length: int
+    slide: int
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """One entry of ORDER BY."""
+
+    expr: Expr
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A maintained table over joined rows.
+
+    Attributes:
+        grouped: whether joined rows are grouped; if not, they are ordered and limited only.
+        keys: (column of the joined rows, type) that are grouped by, beside ``window``.
+        having: what a group must satisfy.
+        order: how rows are ranked; ties are broken by identity, then by all columns.
+        limit: how many rows there are at most, after ``offset``; None: all.
+    """
+
+    grouped: bool
+    keys: tuple[tuple[str, DataType], ...]
+    aggregates: tuple[Aggregate, ...]
+    projection: tuple[Output, ...]
+    window: TimeWindow | None = None
+    having: Expr | None = None
+    order: tuple[Sort, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+    @property
+    def group_keys(self) -> tuple[tuple[str, DataType], ...]:
+        """All columns of a group's identity; none where all rows are one group, or none is."""
+        if self.window is None:
+            return self.keys
+        return (*self.keys, (WINDOW_START, _TIMESTAMP), (WINDOW_END, _TIMESTAMP))
+
+    @property
+    def hidden(self) -> tuple[Output, ...]:
+        """Identities that the SELECT list does not show by themselves."""
+        shown = {o.expr for o in self.projection}
+        keys = (Column("", name, kind) for name, kind in self.group_keys)
+        taken = {o.name.lower() for o in self.projection}
+        found = []
+        for key in keys:
+            if key not in shown:
+                name = f"anabranch_{key.name}"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                found.append(Output(name, key))
+        return tuple(found)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns of a change that tell rows apart; none: there is one row."""
+        if not self.grouped:
+            return (RANK,)
+        names = {o.expr: o.name for o in reversed((*self.projection, *self.hidden))}
+        return tuple(names[Column("", name, kind)] for name, kind in self.group_keys)
+
+
+def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
+    """(name, type) of a change: the row's columns, hidden identities, what became of the row, and
+    as of which version.
+    """
+    rank = () if view.grouped else ((RANK, DataType(TypeKind.BIGINT)),)
+    return (
+        *((o.name, o.expr.type) for o in (*view.projection, *view.hidden)),
+        *rank,
+        (CHANGE, DataType(TypeKind.STRING)),
+        (VERSION, DataType(TypeKind.BIGINT)),
+    )
+
+
+def to_json(view: View) -> dict[str, Any]:
+    """A JSON document for ``view``; :func:`from_json` is its inverse."""
+    encode = expressions.to_json
+    window = view.window
+    return {
+        "grouped": view.grouped,
+        "keys": [[name, str(kind)] for name, kind in view.keys],
+        "aggregates": [
+            [a.name, a.function.value, a.column, a.distinct, str(a.type)] for a in view.aggregates
+        ],
+        "projection": [[o.name, encode(o.expr)] for o in view.projection],
+        "window": window and [window.column, window.length, window.slide, window.start],
+        "having": None if view.having is None else encode(view.having),
+        "order": [[encode(s.expr), s.descending, s.nulls_first] for s in view.order],
+        "limit": view.limit,
+        "offset": view.offset,
+    }
+
+
+def from_json(doc: dict[str, Any]) -> View:
+    """The view that :func:`to_json` wrote."""
+    decode = expressions.from_json
+    having = doc["having"]
+    return View(
+        grouped=doc["grouped"],
+        keys=tuple((name, parse_type(kind)) for name, kind in doc["keys"]),
+        aggregates=tuple(
+            Aggregate(name, Function(function), column, distinct, parse_type(kind))
+            for name, function, column, distinct, kind in doc["aggregates"]
+        ),
+        projection=tuple(Output(name, decode(e)) for name, e in doc["projection"]),
+        window=None if doc["window"] is None else TimeWindow(*doc["window"]),
+        having=None if having is None else decode(having),
+        order=tuple(Sort(decode(e), down, first) for e, down, first in doc["order"]),
+        limit=doc["limit"],
+        offset=doc["offset"],
+    )

@@ -1,0 +1,43 @@
+"""Below which event time no joined row will come any more, for the column that windows are over.
+
+A joined row still to come has a last-arriving member ``j``, whose event time is not below its
+stream's watermark; and ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the column
+is. So ``tau_i >= min_j (watermark_j - D_ij)``, with ``D_ii = 0``. Without the watermark of one
+stream, or with one infinite bound, nothing can be said: groups are then kept for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.expr import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_planner.ruleset import QuerySpec, Ruleset
+
+
+def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
+    """The clock of a query's view in microseconds, as of the watermarks ``marks``; None: none."""
+    window = None if query.view is None else query.view.window
+    if window is None:
+        return None
+    expr = next(o.expr for o in query.projection if o.name == window.column)
+    stream_of = {r.id: r.stream for r in ruleset.relations}
+    times = {s.name: s.event_time for s in ruleset.streams}
+    streams = [stream_of[relation] for _, _, relation in query.members]
+    labels = [label for _, label, _ in query.members]
+    if not isinstance(expr, Column):
+        return None
+    i = labels.index(expr.alias)  # type: ignore[arg-type]
+    if times[streams[i]] != expr.name:
+        return None
+    found = []
+    for j, stream in enumerate(streams):
+        bound = 0 if i == j else query.retention[i][j]
+        mark = marks.get(stream)
+        if mark is None or bound is None:
+            return None
+        found.append(mark - bound)
+    return min(found)

@@ -1,0 +1,70 @@
+"""From groups (or joined rows) to rows of the view: HAVING, the SELECT list, ranks.
+
+Evaluated on columns by the same kernels as filters and projections of joins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.expressions import evaluate, filter_mask
+
+if TYPE_CHECKING:
+    from anabranch_planner.expr import Column
+    from anabranch_planner.view import View
+
+#: The columns that rows are ranked by, and whether HAVING holds.
+SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
+
+
+def shown_schema(view: View) -> pa.Schema:
+    """The columns of the view's rows, hidden identities last."""
+    outputs = (*view.projection, *view.hidden)
+    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
+
+
+def finished_schema(view: View) -> pa.Schema:
+    """The columns of :func:`finished`."""
+    sorts = [(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
+    return pa.schema([*shown_schema(view), *sorts, (KEPT, pa.bool_())])
+
+
+def finished(view: View, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The view's columns of ``rows``, ranks' and HAVING's beside them.
+
+    Where HAVING does not hold, only the identity is worked out: the rest is NULL, for it may not
+    even have a value there.
+
+    Raises:
+        ExpressionError: a row on which Spark would fail too.
+    """
+
+    def fetch(column: Column) -> pa.Array:
+        found: pa.Array = rows.column(column.name)
+        return found
+
+    length = rows.num_rows
+    mask = None if view.having is None else filter_mask([view.having], fetch, length)
+    kept = np.ones(length, np.bool_) if mask is None else mask
+    schema = finished_schema(view)
+    identity = frozenset(view.identity)
+    picked = None if mask is None else pa.array(np.flatnonzero(kept))
+    back = None if mask is None else pa.array(np.cumsum(kept) - 1, mask=~kept)
+
+    def column(name: str, expr: object) -> pa.Array:
+        if picked is None or name in identity:
+            return evaluate(expr, fetch, length)  # type: ignore[arg-type]
+        found = evaluate(expr, lambda c: fetch(c).take(picked), len(picked))  # type: ignore[arg-type]
+        return found.take(back)
+
+    arrays = [column(o.name, o.expr) for o in (*view.projection, *view.hidden)]
+    arrays += [column("", s.expr) for s in view.order]
+    arrays.append(pa.array(kept))
+    return pa.RecordBatch.from_arrays(
+        [a.cast(f.type) if a.type != f.type else a for a, f in zip(arrays, schema, strict=True)],
+        schema=schema,
+    )

@@ -1,0 +1,70 @@
+"""The rows of a view with ORDER BY and LIMIT, by Spark's sort."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_planner.view import RANK
+from anabranch_runtime.views.finishing import KEPT, SORT, finished, finished_schema, shown_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from anabranch_planner.view import View
+
+
+def top_groups(groups: DataFrame, view: View) -> pa.Table:
+    """The first groups of all that there are."""
+    return _top(_finished(groups, view).where(KEPT).drop(KEPT), view)
+
+
+def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
+    """The first of ``rows`` and those that were the first ``before``, with their ranks.
+
+    What precedes the offset must be kept as well, so ranks begin there; those up to the offset are
+    below 1.
+    """
+    found = _finished(rows, view).drop(KEPT)
+    if before.num_rows:
+        found = found.unionByName(rows.sparkSession.createDataFrame(before.drop_columns(RANK)))
+    return _top(found, view)
+
+
+def _top(rows: DataFrame, view: View) -> pa.Table:
+    assert view.limit is not None
+    sorts = [_sort(n, s.descending, s.nulls_first) for n, s in enumerate(view.order)]
+    ties = list(view.identity) if view.grouped else []
+    ties += [n for n in shown_schema(view).names if n not in ties]
+    ordered = rows.orderBy(*sorts, *(f"`{name}`" for name in ties))
+    table = ordered.limit(view.offset + view.limit).toArrow()
+    if view.grouped:
+        return table.slice(view.offset)
+    ranks = np.arange(1, table.num_rows + 1) - view.offset
+    at = len(shown_schema(view))
+    return table.add_column(at, pa.field(RANK, pa.int64()), pa.array(ranks))
+
+
+def _finished(frame: DataFrame, view: View) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return frame.mapInArrow(partial(_finish, view), from_arrow_schema(finished_schema(view)))
+
+
+def _finish(view: View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (finished(view, batch) for batch in batches if batch.num_rows)
+
+
+def _sort(number: int, descending: bool, nulls_first: bool) -> SparkColumn:
+    from pyspark.sql import functions as sf
+
+    column = sf.col(SORT.format(number))
+    if descending:
+        return column.desc_nulls_first() if nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if nulls_first else column.asc_nulls_last()

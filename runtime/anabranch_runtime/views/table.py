@@ -1,0 +1,164 @@
+"""A view's rows as they were, and the changes that make of them what they are now.
+
+Rows are compared by their JSON text, which is equal for equal rows and for no others
+(``sinks.rows``). A table is kept per version, as a file, because a version may have to be made
+again: from the one before it. Views with a LIMIT need it to know what has changed; others have it
+for whoever looks, as long as it is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from anabranch_planner.view import CHANGE, RANK, VERSION, Change
+from anabranch_runtime.sinks.rows import json_rows
+from anabranch_runtime.views.finishing import KEPT, SORT, finished_schema, shown_schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_planner.view import View
+
+#: Rows of a view without a LIMIT that are kept for who looks at them.
+MOST_KEPT = 10_000
+_GIVEN_UP = "too-large"
+
+
+def row_schema(view: View) -> pa.Schema:
+    """The columns of a table's rows: those shown, and the rank where that is the identity."""
+    found = shown_schema(view)
+    return found if view.grouped else found.append(pa.field(RANK, pa.int64()))
+
+
+def change_schema(view: View) -> pa.Schema:
+    """The columns of changes: those of rows, what became of each, and as of which version."""
+    return pa.schema([*row_schema(view), (CHANGE, pa.string()), (VERSION, pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one view, a file each, in ``folder``."""
+
+    folder: Path
+    view: View
+
+    def before(self, version: int) -> pa.Table | None:
+        """The table as of the last version before ``version``; None: it is not kept."""
+        if (self.folder / _GIVEN_UP).exists():
+            return None
+        older = [(v, path) for v, path in self._files() if v < version]
+        if not older:
+            return self._schema().empty_table()
+        return pq.read_table(older[-1][1], schema=self._schema(), use_threads=False)
+
+    def keep(self, version: int, table: pa.Table) -> None:
+        """Write ``version``'s table; those before the last one are not needed any more."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.view.limit is None and table.num_rows > MOST_KEPT:
+            (self.folder / _GIVEN_UP).touch()
+            for _, path in self._files():
+                path.unlink()
+            return
+        fresh = self.folder / f"{version:010d}.new"
+        pq.write_table(table, fresh)
+        fresh.rename(self.folder / f"{version:010d}.parquet")
+        for _, path in [f for f in self._files() if f[0] <= version][:-2]:
+            path.unlink()
+
+    def _schema(self) -> pa.Schema:
+        names = [n for n in finished_schema(self.view).names if n != KEPT]
+        sorts = [
+            finished_schema(self.view).field(n) for n in names if n.startswith(SORT.format(""))
+        ]
+        return pa.schema([*row_schema(self.view), *sorts])
+
+    def _files(self) -> list[tuple[int, Path]]:
+        if not self.folder.exists():
+            return []
+        return sorted((int(p.stem), p) for p in self.folder.glob("*.parquet"))
+
+
+def updated(
+    view: View, before: pa.Table | None, groups: pa.Table, version: int
+) -> tuple[pa.Table, pa.Table | None]:
+    """Changes, and the table after them, where ``groups`` (finished) have changed.
+
+    A group that is not wanted is deleted; where the table before is not known, also if it was not
+    there.
+    """
+    kept = groups[KEPT].combine_chunks()
+    upserts, gone = groups.filter(kept), groups.filter(pc.invert(kept))
+    if before is not None:
+        gone = gone.filter(pc.is_in(_identities(view, gone), _identities(view, before)))
+    changes = _changes(view, upserts, gone, version)
+    if before is None:
+        return changes, None
+    touched = pc.is_in(_identities(view, before), _identities(view, groups))
+    table = pa.concat_tables(
+        [before.filter(pc.invert(touched)), upserts.select(before.column_names)]
+    )
+    return changes, table
+
+
+def replaced(view: View, before: pa.Table, after: pa.Table, version: int) -> pa.Table:
+    """The changes that make ``after`` of ``before``."""
+    names = row_schema(view).names
+    same = pc.is_in(_texts(after.select(names)), _texts(before.select(names)))
+    gone = pc.invert(pc.is_in(_identities(view, before), _identities(view, after)))
+    return _changes(view, after.filter(pc.invert(same)), before.filter(gone), version)
+
+
+def _changes(view: View, upserts: pa.Table, gone: pa.Table, version: int) -> pa.Table:
+    schema = change_schema(view)
+    parts = []
+    for rows, change in ((upserts, Change.UPSERT), (gone, Change.DELETE)):
+        count, columns = rows.num_rows, []
+        for field in schema:
+            if field.name == CHANGE:
+                columns.append(pa.array([str(change)] * count, field.type))
+            elif field.name == VERSION:
+                columns.append(pa.array([version] * count, field.type))
+            elif change is Change.DELETE and field.name not in view.identity:
+                columns.append(pa.nulls(count, field.type))
+            else:
+                columns.append(rows[field.name].cast(field.type))
+        parts.append(pa.table(columns, schema=schema))
+    return pa.concat_tables(parts)
+
+
+def _identities(view: View, rows: pa.Table) -> pa.Array:
+    if not view.identity:
+        return pa.array(["{}"] * rows.num_rows, pa.large_string())
+    return _texts(rows.select(list(view.identity)))
+
+
+def _texts(rows: pa.Table) -> pa.Array:
+    return json_rows(rows.combine_chunks().to_batches()[0] if rows.num_rows else _nothing(rows))
+
+
+def _nothing(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(0, f.type) for f in rows.schema], schema=rows.schema
+    )
+
+
+def visible(view: View, table: pa.Table) -> pa.Table:
+    """A table without the rows that OFFSET passes over."""
+    return table if view.grouped else table.filter(pc.greater(table[RANK], 0))
+
+
+def in_order(view: View, table: pa.Table) -> pa.Table:
+    """A table's rows by ORDER BY (or rank), for who looks at them."""
+    if not view.grouped:
+        return table.sort_by(RANK)
+    for number, sort in reversed(list(enumerate(view.order))):
+        how = "descending" if sort.descending else "ascending"
+        nulls = "at_start" if sort.nulls_first else "at_end"
+        column = table[SORT.format(number)].combine_chunks()
+        table = table.take(pc.array_sort_indices(column, order=how, null_placement=nulls))
+    return table

@@ -1,0 +1,35 @@
+"""TPC-H's queries as views over streams end in the rows of the batch query."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import tpch_streams
+from tests.support.tpc import Workload, workload
+
+#: Of the paper's eleven; and others that have one join, or none.
+ELEVEN = (3, 5, 7, 8, 9, 10)
+OTHERS = (1, 6, 12, 14)
+
+
+@pytest.fixture(scope="module")
+def tpch(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    cache = os.environ.get("ANABRANCH_TEST_TPC")
+    return workload("tpch", Path(cache) if cache else tmp_path_factory.mktemp("tpch"))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_views_end_in_the_rows_of_the_batch_query(
+    seed: int, tpch: Workload, tmp_path: Path
+) -> None:
+    statements = {f"q{number}": tpch.queries[number] for number in (*ELEVEN, *OTHERS)}
+    found = tpch_streams.run(tpch, statements, tmp_path, seed)
+    for name, compared in found.items():
+        assert compared.difference() is None, f"{name}: {compared.difference()}"
+        assert compared.wanted, name

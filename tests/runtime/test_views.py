@@ -1,0 +1,254 @@
+"""Views are what DuckDB makes of all joined rows, whenever one looks, and through restarts."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch_planner.sinks import SinkSpec
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.views import inputs
+from anabranch_runtime.views.upkeep import Views
+from tests.support.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+
+def rows(*values: tuple[int | None, int, int]) -> pa.RecordBatch:
+    """Rows of (k, n, minute)."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "k": k,
+                "g": "g",
+                "d": Decimal(n % 1000),
+                "b": True,
+                "n": n,
+                "ts": BEGIN + dt.timedelta(minutes=minute),
+            }
+            for k, n, minute in values
+        ],
+        SCHEMA,
+    )
+
+
+def minutes(count: int) -> int:
+    return int(BEGIN.timestamp()) * 1_000_000 + count * MINUTE
+
+
+@pytest.fixture
+def start(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., ViewRun]]:
+    runs: list[ViewRun] = []
+
+    def begin(statement: str, duck: str = "", sink: SinkSpec | None = None) -> ViewRun:
+        drawn = Drawn(statement, duck or statement)
+        run = ViewRun(spark, tmp_path / str(len(runs)), drawn, sink or SinkSpec())
+        runs.append(run)
+        return run
+
+    yield begin
+    for run in runs:
+        run.views.close()
+
+
+def changes(run: ViewRun) -> list[dict[str, object]]:
+    files = sorted((run.folder / "results" / "v").glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_random_view_is_what_the_oracle_says(
+    seed: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    run_seed(spark, tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_many_random_views_are_what_the_oracle_says(
+    seed: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    run_seed(spark, tmp_path, seed)
+
+
+def test_a_group_that_having_rules_out_is_deleted(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, sum(n) AS s FROM t GROUP BY k HAVING sum(n) < 5")
+    run.feed(rows((1, 2, 0), (2, 9, 0)))
+    run.check()
+    run.feed(rows((1, 4, 0)))
+    run.check()
+    assert [(c["k"], c["s"], c["anabranch_change"]) for c in changes(run)] == [
+        (1, 2, "upsert"),
+        (1, None, "delete"),
+    ]
+
+
+def test_only_what_changes_is_written(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k ORDER BY c DESC, k LIMIT 2")
+    run.feed(rows((1, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0)))
+    run.check()
+    first = len(changes(run))
+    run.feed(rows((3, 0, 0)))
+    run.check()
+    assert [(c["k"], c["c"], c["anabranch_change"]) for c in changes(run)[first:]] == [
+        (3, 2, "upsert"),
+        (2, None, "delete"),
+    ]
+
+
+def test_aggregates_of_nothing_are_a_row(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT count(*) AS c, sum(n) AS s FROM t")
+    run.views.drain()
+    assert run.table() == [(0, None)]
+    run.feed(rows((1, 4, 0)))
+    run.check()
+    run.restart()
+    run.check()
+    assert run.table() == [(1, 4)]
+
+
+def test_windows_that_are_over_are_let_go_and_no_late_row_is_lost(
+    start: Callable[..., ViewRun],
+) -> None:
+    run = start(
+        "SELECT window.start, k, count(*) AS c FROM t GROUP BY window(ts, '10 minutes'), k",
+        "SELECT time_bucket(INTERVAL 10 MINUTE, ts), k, count(*) AS c FROM t GROUP BY ALL",
+    )
+    # The greatest event time is far ahead of the watermark: Spark's own would end all before it.
+    run.feed(rows((1, 0, 0), (1, 0, 500)), minutes(0))
+    run.check()
+    run.feed(rows((1, 0, 1)), minutes(30))
+    run.check()
+    run.feed(rows((1, 0, 31)), minutes(31))
+    run.check()
+    run.feed(rows((1, 0, 32)), minutes(32))
+    run.check()
+    kept = run.views._kept["v"].running
+    assert kept is not None
+    progress = kept.lastProgress
+    assert progress is not None
+    (operator,) = progress["stateOperators"]
+    # Those from 500 and from 30 on; that from 0 on is gone.
+    assert operator["numRowsTotal"] == 2
+    all_of_it = [o for p in kept.recentProgress for o in p["stateOperators"]]
+    assert sum(o["numRowsRemoved"] for o in all_of_it) == 1
+    assert sum(o["numRowsDroppedByWatermark"] for o in all_of_it) == 0
+
+
+def test_a_batch_that_is_published_again_does_not_count_twice(
+    start: Callable[..., ViewRun],
+) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
+    batch = rows((1, 0, 0), (2, 0, 0))
+    run.stage(batch)
+    run.feed(batch)
+    run.check()
+    # The state is rolled back by a batch, which comes again.
+    run.views.close()
+    run.next_batch -= 1
+    run.rows.pop()
+    run.begin()
+    run.feed(batch)
+    run.check()
+
+
+def test_a_batch_that_was_not_committed_is_forgotten(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
+    run.feed(rows((1, 0, 0)))
+    run.stage(rows((7, 0, 0)))
+    run.check()
+    run.restart()
+    run.feed(rows((2, 0, 0)))
+    run.check()
+
+
+def test_a_release_that_was_interrupted_is_completed(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
+    run.feed(rows((1, 0, 0)))
+    run.check()
+    run.views.close()
+    home = inputs.home_of(run.folder / "results", "v")
+    run.stage(rows((2, 0, 0)))
+    run.rows.append(rows((2, 0, 0)))
+    run.next_batch += 1
+    # As killed after the note of it, before the files have moved.
+    (home / "released").write_text("1")
+    run.begin()
+    run.check()
+
+
+def test_a_sum_that_overflows_is_told_and_the_view_waits(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, sum(n) AS s FROM t GROUP BY k")
+    run.feed(rows((1, 1, 0)))
+    run.check()
+    run.feed(rows((1, (1 << 62), 0), (1, (1 << 62), 0)))
+    with pytest.raises(SinkError, match="overflow"):
+        run.views.drain()
+    assert "overflow" in run.views.problems()["v"]
+    assert run.table() == [(1, 1)]
+
+
+def test_a_division_by_nothing_is_told_though_having_rules_other_rows_out(
+    start: Callable[..., ViewRun],
+) -> None:
+    run = start("SELECT k, 10 / sum(n) AS s FROM t GROUP BY k HAVING sum(n) <> 0")
+    run.feed(rows((1, 0, 0), (2, 5, 0)))
+    run.views.drain()
+    assert [row[0] for row in run.table()] == [2]
+    other = start("SELECT k, 10 / sum(n) AS s FROM t GROUP BY k")
+    other.feed(rows((1, 0, 0), (2, 5, 0)))
+    with pytest.raises(SinkError, match=r"divisor is zero"):
+        other.views.drain()
+
+
+def test_a_view_that_is_withdrawn_ends_with_what_was_found(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
+    run.feed(rows((1, 0, 0)))
+    run.views.committed(run.next_batch, {}, run.ruleset(with_view=False))
+    run.views.drain()
+    assert run.table() == [(1, 1)]
+    assert not inputs.home_of(run.folder / "results", "v").exists()
+    assert not (run.folder / "views" / "v").exists()
+
+
+def test_rows_are_told_in_order(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k ORDER BY c DESC, k")
+    run.feed(rows((1, 0, 0), (2, 0, 0), (2, 0, 0), (None, 0, 0)))
+    run.views.drain()
+    told = run.told["v"]
+    assert told.columns == ("k", "c")
+    assert told.rows == ('{"k":2,"c":2}', '{"k":null,"c":1}', '{"k":1,"c":1}')
+
+
+def test_an_offset_passes_over_rows_that_come_back(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT n, k FROM t ORDER BY n LIMIT 2 OFFSET 1")
+    run.feed(rows((1, 5, 0), (1, 6, 0), (1, 7, 0)))
+    run.check()
+    assert run.table() == [(6, 1), (7, 1)]
+    run.feed(rows((1, 4, 0)))
+    run.check()
+    assert run.table() == [(5, 1), (6, 1)]
+
+
+def test_views_are_refused_where_they_can_not_be_kept(start: Callable[..., ViewRun]) -> None:
+    run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
+    run.views.close()
+    run.views = Views(run.session, run.folder / "other", run.folder / "o", {}, run.tell, "not here")
+    run.views.begin(0)
+    run.views.committed(0, {}, run.ruleset())
+    assert run.views.problems() == {"v": "view: not here"}
+    with pytest.raises(SinkError, match="not here"):
+        run.views.drain()

@@ -1,0 +1,325 @@
+"""Random views, fed with joined rows batch by batch, and what DuckDB says they are.
+
+A view is drawn as a statement over one stream, in Spark's words and in DuckDB's, which differ for
+time windows only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.ruleset import QuerySpec, Ruleset, StreamSpec
+from anabranch_planner.sinks import SinkSpec
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.types import parse_type
+from anabranch_runtime.sinks.parquet import output_schema
+from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.expressions import evaluate
+from anabranch_runtime.views import inputs
+from anabranch_runtime.views.upkeep import Views
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch_planner.exchange import ViewRows
+    from anabranch_planner.expr import Expr
+    from anabranch_planner.view import View
+
+MINUTE = 60_000_000
+_BEGIN = int(dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()) * 1_000_000
+COLUMNS = {
+    "k": "int", "g": "string", "d": "decimal(8,2)", "b": "boolean", "n": "bigint",
+    "ts": "timestamp",
+}  # fmt: skip
+STREAM = Stream(
+    StreamName("t"), tuple((c, parse_type(t)) for c, t in COLUMNS.items()), "ts", lateness=0
+)
+SCHEMA = pa.schema([(c, arrow_type(t)) for c, t in STREAM.columns])
+_KEYS = ("k", "g", "b", "k % 3", "lower(g)", "n", "coalesce(g, 'none')", "d > 5")
+_AGGREGATES = (
+    "count(*)", "count(d)", "sum(d)", "sum(n)", "min(g)", "max(g)", "min(ts)", "max(d)",
+    "count(DISTINCT k)", "count(DISTINCT g)", "sum(d * 2 + n)", "count(*) FILTER (WHERE k > 1)",
+    "sum(n) FILTER (WHERE b)", "count_if(d > 3)", "max(CASE WHEN b THEN n END)",
+    "sum(n) + count(*)", "bool_or(b)", "CAST(avg(d) AS DOUBLE)",
+)  # fmt: skip
+_HAVING = ("count(*) > 2", "sum(n) < 3", "max(d) >= 4 OR min(k) = 0", "count(DISTINCT g) = 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A view in both languages; ``ordered``: ORDER BY in DuckDB's words, ties broken."""
+
+    spark: str
+    duck: str
+
+
+def draw_view(rng: Random) -> Drawn:
+    """A random statement."""
+    if rng.random() < 0.15:
+        return _ranked(rng)
+    if rng.random() < 0.1:
+        keys = rng.sample(_KEYS, rng.randint(1, 3))
+        named = ", ".join(f"{key} AS o{i}" for i, key in enumerate(keys))
+        text = f"SELECT DISTINCT {named} FROM t"
+        return Drawn(text, text)
+    grouped_by = rng.sample(_KEYS, rng.choice((0, 1, 1, 2)))
+    window = _window(rng) if rng.random() < 0.35 else None
+    shown = [k for k in grouped_by if rng.random() < 0.85]
+    aggregates = rng.sample(_AGGREGATES, rng.randint(1, 4))
+    items = [*shown, *(["window.start", "window.end"] if window else []), *aggregates]
+    listed = ", ".join(f"{item} AS o{i}" for i, item in enumerate(items))
+    where = " WHERE k < 6" if rng.random() < 0.2 else ""
+    having = f" HAVING {rng.choice(_HAVING)}" if rng.random() < 0.35 else ""
+    spark_keys = [*grouped_by, *([window[0]] if window else [])]
+    duck_keys = [*grouped_by, *(["window_start"] if window else [])]
+    rng.shuffle(spark_keys)
+    grouped = f" GROUP BY {', '.join(spark_keys)}" if spark_keys else ""
+    duck_grouped = f" GROUP BY {', '.join(duck_keys)}" if duck_keys else ""
+    order = duck_order = ""
+    if spark_keys and rng.random() < 0.35:
+        first = len(items)
+        down = rng.choice(("", " DESC", " DESC NULLS FIRST", " NULLS LAST"))
+        # Ties are broken by identity, which the statement orders by itself to be certain.
+        ties = [*grouped_by, *(["window.start", "window.end"] if window else [])]
+        limit = f" LIMIT {rng.randint(1, 4)}" + (
+            f" OFFSET {rng.randint(1, 2)}" * (rng.random() < 0.3)
+        )
+        order = f" ORDER BY {first}{down}, {', '.join(ties)}{limit}"
+        nulls = down if "NULLS" in down else down + (" NULLS LAST" if down else " NULLS FIRST")
+        tied = ", ".join(f"{t} NULLS FIRST" for t in ties)
+        duck_order = f" ORDER BY {first}{nulls}, {tied}{limit}"
+    source = window[1] if window else "t"
+    text = f"SELECT {listed} FROM t{where}{grouped}{having}{order}"
+    duck = f"SELECT {listed} FROM {source}{where}{duck_grouped}{having}{duck_order}"
+    # Of no true conditions and no false ones Spark counts none, DuckDB knows nothing.
+    duck = duck.replace("count_if(d > 3)", "coalesce(count_if(d > 3), 0)")
+    duck = duck.replace("window.start", "window_start").replace(
+        "window.end", f"window_start + to_microseconds({window[2] if window else 0})"
+    )
+    return Drawn(text, duck)
+
+
+def _ranked(rng: Random) -> Drawn:
+    items = rng.sample(("k", "g", "d", "n", "d * 2", "ts"), 3)
+    listed = ", ".join(f"{item} AS o{i}" for i, item in enumerate(items))
+    key, down = rng.choice(("n", "d", "k", "ts", "k % 3")), rng.choice(("", " DESC"))
+    limit = f"LIMIT {rng.randint(1, 6)}" + (f" OFFSET {rng.randint(1, 3)}" * (rng.random() < 0.3))
+    nulls = " NULLS LAST" if down else " NULLS FIRST"
+    ties = ", ".join(f"{item} NULLS FIRST" for item in items)
+    return Drawn(
+        f"SELECT {listed} FROM t ORDER BY {key}{down} {limit}",
+        f"SELECT {listed} FROM t ORDER BY {key}{down}{nulls}, {ties} {limit}",
+    )
+
+
+def _window(rng: Random) -> tuple[str, str, int]:
+    """A window in Spark's words, DuckDB's rows with ``window_start``, and its length."""
+    slide = rng.choice((5, 10)) * MINUTE
+    length = slide * rng.choice((1, 1, 2)) + rng.choice((0, 0, 3 * MINUTE))
+    start = rng.choice((0, 0, 2 * MINUTE))
+    text = f"window(ts, '{length // MINUTE} minutes', '{slide // MINUTE} minutes'"
+    text += f", '{start // MINUTE} minutes')" if start else ")"
+    many = -(-length // slide)
+    rows = (
+        "(SELECT *, make_timestamp(moment) AT TIME ZONE 'UTC' AS window_start FROM (SELECT *, "
+        f"epoch_us(ts) - ((epoch_us(ts) - {start}) % {slide}) - i * {slide} AS moment "
+        f"FROM t, range({many}) AS r(i)) WHERE moment + {length} > epoch_us(ts))"
+    )
+    return text, rows, length
+
+
+def draw_rows(rng: Random, count: int, base: int) -> pa.RecordBatch:
+    """Rows whose event times are at ``base`` minutes and up to an hour after it, in no order."""
+    begin = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+    def maybe(value: Any, share: float = 0.15) -> Any:
+        return None if rng.random() < share else value
+
+    rows = [
+        {
+            "k": maybe(rng.randrange(8)),
+            "g": maybe(rng.choice(("a", "A", "b", "ß", ""))),
+            "d": maybe(Decimal(rng.randrange(-500, 1500)) / 100),
+            "b": maybe(rng.random() < 0.5),
+            "n": maybe(rng.randrange(-3, 6)),
+            "ts": begin + dt.timedelta(seconds=60 * base + rng.randrange(3600)),
+        }
+        for _ in range(count)
+    ]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def current_rows(folder: Path, view: View) -> list[tuple[Any, ...]]:
+    """A view's rows by the changes in ``folder``: the last of each identity."""
+    files = [str(f) for f in sorted(folder.glob("*.parquet"))]
+    if not files:
+        return []
+    by = ", ".join(f'"{name}"' for name in view.identity)
+    over = f"PARTITION BY {by}" if by else ""
+    shown = ", ".join(f'"{o.name}"' for o in view.projection)
+    numbered = f"*, row_number() OVER ({over} ORDER BY anabranch_version DESC) AS nth"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection.execute(
+            f"SELECT {shown} FROM (SELECT {numbered} FROM read_parquet(?)) "
+            "WHERE nth = 1 AND anabranch_change = 'upsert'",
+            [files],
+        ).fetchall()
+
+
+@dataclass(slots=True)
+class ViewRun:
+    """A view at work in ``folder``."""
+
+    session: SparkSession
+    folder: Path
+    drawn: Drawn
+    sink: SinkSpec = field(default_factory=SinkSpec)
+    told: dict[str, ViewRows] = field(init=False, default_factory=dict)
+    query: QuerySpec = field(init=False)
+    views: Views = field(init=False)
+    rows: list[pa.RecordBatch] = field(init=False, default_factory=list)
+    next_batch: int = field(init=False, default=0)
+    mark: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        found = parse_sql("v", self.drawn.spark, {"t": STREAM})
+        self.query = QuerySpec(
+            found.id,
+            tuple((m.alias, m.label, m.relation) for m in found.members),
+            found.bounds,
+            found.projection,
+            self.sink,
+            found.view,
+        )
+        self.relations = found.relations
+        self.begin()
+
+    relations: Any = field(init=False)
+
+    @property
+    def view(self) -> View:
+        """What is maintained."""
+        assert self.query.view is not None
+        return self.query.view
+
+    def begin(self) -> None:
+        """Start, or start again."""
+        results = self.folder / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        self.views = Views(self.session, results, self.folder / "views", {}, self.tell)
+        self.views.begin(self.next_batch)
+        self.views.committed(self.next_batch, self._marks(), self.ruleset())
+
+    def tell(self, query: str, rows: ViewRows) -> None:
+        """Take note of a view's rows."""
+        self.told[query] = rows
+
+    def _marks(self) -> dict[str, int]:
+        return {} if self.mark is None else {"t": self.mark}
+
+    def ruleset(self, *, with_view: bool = True) -> Ruleset:
+        """The ruleset that has the view, or not."""
+        spec = StreamSpec(STREAM.name, tuple((c, str(t)) for c, t in STREAM.columns), "ts", 0)
+        queries = (self.query,) if with_view else ()
+        return Ruleset(0, (spec,), self.relations, queries, (), (), (), ())
+
+    def stage(self, rows: pa.RecordBatch) -> None:
+        """The joined rows of the next batch, as its tasks would write them."""
+        relation = self.relations[0]
+        kept = rows
+        for condition in relation.filter:
+            kept = kept.filter(_evaluated(condition, kept))
+        schema = output_schema(self.query)
+        arrays = [_evaluated(o.expr, kept) for o in self.query.projection]
+        home = inputs.home_of(self.folder / "results", "v")
+        staged = self.folder / "staged.parquet"
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), staged)
+        inputs.stage(home, self.next_batch, [staged])
+
+    def feed(self, rows: pa.RecordBatch, mark: int | None = None) -> None:
+        """One committed batch; ``mark`` is the stream's watermark after it."""
+        self.stage(rows)
+        self.rows.append(rows)
+        self.next_batch += 1
+        self.mark = mark
+        self.views.committed(self.next_batch, self._marks(), self.ruleset())
+
+    def restart(self) -> None:
+        """Close, and begin anew from what is on the disk."""
+        self.views.close()
+        self.begin()
+
+    def check(self) -> None:
+        """Bring the view up to date, and compare."""
+        self.views.drain()
+        found, wanted = self.table(), self.wanted()
+        assert found == wanted, f"{self.drawn.spark}\n{found}\n{wanted}"
+
+    def table(self) -> list[tuple[Any, ...]]:
+        """The view's rows by its changes: the last of each identity."""
+        return comparable(current_rows(self.folder / "results" / "v", self.view))
+
+    def wanted(self) -> list[tuple[Any, ...]]:
+        """What DuckDB makes of all rows so far."""
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            t = pa.Table.from_batches(self.rows, SCHEMA)
+            connection.register("t", t)
+            return comparable(connection.execute(self.drawn.duck).fetchall())
+
+
+def _evaluated(expr: Expr, rows: pa.RecordBatch) -> pa.Array:
+    return evaluate(expr, lambda column: rows.column(column.name), rows.num_rows)
+
+
+def comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows in one order, numbers in one spelling, floats without their last digits."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return round(value, 5)
+        if isinstance(value, Decimal):
+            return value.normalize() + 0
+        return value
+
+    return sorted((tuple(map(plain, row)) for row in rows), key=repr)
+
+
+def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
+    """A random view over random rows, looked at now and then, with restarts and batches that are
+    tried in vain; the statement, and how many rows it ends with.
+    """
+    rng = Random(seed)
+    run = ViewRun(session, folder, draw_view(rng))
+    base = 0
+    try:
+        for _ in range(rng.randint(2, 5)):
+            # The watermark after a batch is where the next one's rows begin.
+            rows = draw_rows(rng, rng.choice((0, 1, 5, 30, 200)), base)
+            base += rng.choice((0, 0, 30, 60))
+            unknown = run.mark is None and rng.random() < 0.2
+            run.feed(rows, None if unknown else _BEGIN + base * MINUTE)
+            then = rng.random()
+            if then < 0.4:
+                run.check()
+            elif then < 0.55:
+                run.restart()
+            elif then < 0.65:
+                run.stage(rows)
+                run.restart()
+        run.check()
+        return run.drawn.spark, len(run.wanted())
+    finally:
+        run.views.close()
