@@ -65,6 +65,18 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """An aggregate of all joined rows, from that of the groups: a sum of sums, a sum of counts, the
+    least of the least. HAVING does not matter for it.
+    """
+
+    name: str
+    aggregate: str
+    function: Function
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
 class TimeWindow:
     """Windows of ``length`` that begin every ``slide`` (microseconds), ``start`` after the epoch's
     multiples of it; a row is in each that its ``column`` falls into, as in Spark.
@@ -95,6 +107,7 @@ class View:
         having: what a group must satisfy.
         order: how rows are ranked; ties are broken by identity, then by all columns.
         limit: how many rows there are at most, after ``offset``; None: all.
+        totals: what expressions may read beside keys and aggregates, the same for all groups.
     """
 
     grouped: bool
@@ -106,6 +119,12 @@ class View:
     order: tuple[Sort, ...] = ()
     limit: int | None = None
     offset: int = 0
+    totals: tuple[Total, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether a change of one group may change what is shown of others."""
+        return self.limit is not None or bool(self.totals)
 
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:
@@ -168,6 +187,7 @@ def to_json(view: View) -> dict[str, Any]:
         "order": [[encode(s.expr), s.descending, s.nulls_first] for s in view.order],
         "limit": view.limit,
         "offset": view.offset,
+        "totals": [[t.name, t.aggregate, t.function.value, str(t.type)] for t in view.totals],
     }
 
 
@@ -188,4 +208,8 @@ def from_json(doc: dict[str, Any]) -> View:
         order=tuple(Sort(decode(e), down, first) for e, down, first in doc["order"]),
         limit=doc["limit"],
         offset=doc["offset"],
+        totals=tuple(
+            Total(name, aggregate, Function(function), parse_type(kind))
+            for name, aggregate, function, kind in doc["totals"]
+        ),
     )

@@ -182,6 +182,34 @@ def test_the_join_is_the_same_as_without_the_view() -> None:
     )
 
 
+def test_a_query_over_the_same_join_is_a_total_of_the_groups() -> None:
+    inner = "(SELECT sum(y.v) / 100 FROM b AS x JOIN a AS y ON x.k = y.k)"
+    query, view = parsed(f"SELECT a.n, sum(a.v) AS s {FROM} GROUP BY a.n HAVING sum(a.v) > {inner}")
+    assert below(query) == ["a.n", "a.v"]
+    assert [(t.aggregate, t.function.value) for t in view.totals] == [("g1", "sum")]
+    assert "t1" in str(view.having)
+    assert view.whole
+    named = f"WITH c AS (SELECT a.n, a.v {FROM}) SELECT n, sum(v) AS s FROM c GROUP BY n " \
+        "HAVING sum(v) > (SELECT sum(v) / 100 FROM c)"  # fmt: skip
+    assert parsed(named)[1] == view
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "SELECT sum(v) FROM a",
+        f"SELECT sum(a.v) {FROM} WHERE a.n > 1",
+        f"SELECT avg(a.v) {FROM}",
+        f"SELECT a.v {FROM}",
+        f"SELECT sum(a.v) {FROM} GROUP BY a.n",
+        f"SELECT sum(a.v), count(*) {FROM}",
+    ],
+)
+def test_other_queries_as_values_are_refused(inner: str) -> None:
+    error = refused(f"SELECT a.n {FROM} GROUP BY a.n HAVING sum(a.v) > ({inner})")
+    assert error.code == "unsupported-sql"
+
+
 @pytest.mark.parametrize(
     ("sql", "code", "position"),
     [

@@ -252,3 +252,18 @@ def test_views_are_refused_where_they_can_not_be_kept(start: Callable[..., ViewR
     assert run.views.problems() == {"v": "view: not here"}
     with pytest.raises(SinkError, match="not here"):
         run.views.drain()
+
+
+def test_groups_are_compared_with_the_whole(start: Callable[..., ViewRun]) -> None:
+    run = start(
+        "SELECT k, sum(n) AS s, sum(n) / (SELECT sum(n) FROM t) AS share FROM t GROUP BY k "
+        "HAVING sum(n) * 2 >= (SELECT max(n) + count(*) FROM t) ORDER BY s DESC"
+    )
+    run.feed(rows((1, 5, 0), (2, 1, 0), (3, 3, 0)))
+    run.check()
+    run.feed(rows((2, 9, 0)))
+    run.check()
+    run.restart()
+    run.feed(rows((3, 4, 0), (3, 4, 0)))
+    run.check()
+    assert {c["anabranch_change"] for c in changes(run)} == {"upsert", "delete"}

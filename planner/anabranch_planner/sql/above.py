@@ -38,33 +38,57 @@ from anabranch_planner.view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from anabranch_planner.model import JoinQuery
     from anabranch_planner.sql.unresolved import Above, Node, Unresolved
 
 #: Columns and terms of the pseudo tables that trees speak of; no user's name begins so.
 _SLOT = "anabranch slot "
 _WINDOW = "window"
+#: The columns that stand for queries that are values.
+SCALAR = "scalar "
 #: The joined rows' column that a window is over.
 _W = "w"
 #: Windows of one row at most: a slide much shorter than the length multiplies rows.
 MOST_WINDOWS = 1000
 
 
-def split(query: Unresolved, scope: Scope) -> tuple[tuple[Shown, ...], View]:
-    """The columns that the joined rows must have, over the streams of ``scope``, and the view.
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A statement taken apart.
+
+    Attributes:
+        joined: the columns that the joined rows must have, over the streams of the scope.
+        scalars: queries that are values in it, by the names of the columns that stand for them.
+    """
+
+    joined: tuple[Shown, ...]
+    view: View
+    scalars: tuple[tuple[str, JoinQuery], ...] = ()
+
+
+def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split:
+    """Take ``query`` apart, whose sources show ``scope``.
+
+    Args:
+        inner: what a query that is a value asks for.
 
     Raises:
         QueryError: what is neither grouped nor aggregated, a clause that can't be maintained, or
             names and types that don't fit.
     """
-    return _Splitter(query, scope).split()
+    splitter = _Splitter(query, scope, inner)
+    joined, view = splitter.split()
+    return Split(joined, view, tuple(splitter.scalars))
 
 
 @dataclass(slots=True)
 class _Splitter:
     query: Unresolved
     scope: Scope
+    inner: Callable[[Node], JoinQuery]
+    scalars: list[tuple[str, JoinQuery]] = field(default_factory=list)
     #: Expression over the streams -> its slot's number.
     _slots: dict[Expr, int] = field(default_factory=dict)
     #: Resolved tree -> the column of the groups that it is.
@@ -233,6 +257,9 @@ class _Splitter:
         """``node`` with a slot for every column, and without aliases of the SELECT list."""
 
         def found(part: Node) -> Node:
+            if isinstance(part, exp.Subquery):
+                # Its names are its own.
+                return exp.Placeholder(this=self._scalar(part))
             if not isinstance(part, exp.Column):
                 return part
             if part.table.lower() == _WINDOW and self.scope.find_table(_WINDOW) is None:
@@ -250,7 +277,19 @@ class _Splitter:
                         return self._named[name].copy()
                     raise
 
-        return _unwrapped(node.copy().transform(found))
+        return _unwrapped(_replaced(node, found))
+
+    def _scalar(self, node: exp.Subquery) -> str:
+        with at(node):
+            query = self.inner(node.this)
+            if len(query.shown) != 1 or query.view is None or query.view.identity:
+                raise _unsupported(
+                    "a query as a value that is not one aggregate",
+                    "select one aggregate of all rows",
+                )
+            name = f"{SCALAR}{len(self.scalars) + 1}"
+            self.scalars.append((name, query))
+            return name
 
     def _slot(self, expr: Expr, node: Node | None) -> Node:
         number = self._slots.setdefault(expr, len(self._slots))
@@ -363,6 +402,9 @@ class _Splitter:
         """The column that a whole subtree is, if it is one."""
         if part in self._terms:
             return self._terms[part]
+        if isinstance(part, exp.Placeholder) and str(part.this).startswith(SCALAR):
+            query = dict(self.scalars)[str(part.this)]
+            return Column("", str(part.this), query.shown[0].expr.type)
         if isinstance(part, exp.Filter):
             return self._aggregate(part.this, part.expression.this)
         if is_aggregate(part):

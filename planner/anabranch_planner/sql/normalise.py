@@ -8,10 +8,9 @@ their spelling and their place (ON, WHERE, a query in FROM) leave no trace in th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -35,7 +34,7 @@ from anabranch_planner.model import (
     make_relation,
 )
 from anabranch_planner.sql import bounds as matrices
-from anabranch_planner.sql.above import split
+from anabranch_planner.sql.above import Split, split
 from anabranch_planner.sql.conditions import canonical, is_true
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.keys import (
@@ -49,8 +48,9 @@ from anabranch_planner.sql.keys import (
 from anabranch_planner.sql.naming import spark_name
 from anabranch_planner.sql.occurrences import Structure, occurrences
 from anabranch_planner.sql.scope import Scope, Shown, find_stream, nearest
-from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.syntax import describe, parsed_inside
 from anabranch_planner.sql.timeconds import AliasBound, difference_bounds
+from anabranch_planner.sql.totals import with_totals
 from anabranch_planner.sql.typecheck import (
     COMPARISONS,
     aliases,
@@ -62,9 +62,6 @@ from anabranch_planner.sql.typecheck import (
 )
 from anabranch_planner.sql.unresolved import Item, Node, Source, Unresolved, at, located
 from anabranch_planner.types import TypeKind
-
-if TYPE_CHECKING:
-    from anabranch_planner.view import View
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.
 LARGEST = 10_000
@@ -105,7 +102,12 @@ def normalise(
     closed = _closed_bounds(scope, found, window)
     classes = classes_of(found.equalities)
     _require_connected(names, classes, found)
-    shown, view = _outputs(query, scope)
+
+    def inner(node: Node) -> JoinQuery:
+        """A query within the statement."""
+        return normalise(query_id, parsed_inside(node, query), streams, window)
+
+    shown, parts = _outputs(query, scope, inner)
     relations = _relations(scope, classes, found)
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
@@ -116,7 +118,7 @@ def normalise(
     )
     labels = {a: label_for(relations[a].id, n) for a, n in occurrences(structure).items()}
     joined = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
-    return JoinQuery(
+    found_query = JoinQuery(
         id=QueryId(query_id),
         members=tuple(Member(a, labels[a], relations[a].id) for a in names),
         relations=tuple({relations[a].id: relations[a] for a in names}.values()),
@@ -126,8 +128,9 @@ def normalise(
         residuals=_residuals(found.residuals, labels),
         projection=tuple(Output(name, _labelled(expr, labels)) for name, expr in shown),
         derived=_derived(classes, scope),
-        view=view,
+        view=None if parts is None else parts.view,
     )
+    return found_query if parts is None else with_totals(found_query, parts.scalars)
 
 
 # --- FROM --------------------------------------------------------------------------------------
@@ -450,11 +453,13 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 # --- SELECT ------------------------------------------------------------------------------------
 
 
-def _outputs(query: Unresolved, scope: Scope) -> tuple[tuple[tuple[str, Expr], ...], View | None]:
-    """The columns of the join's results, and the view over them if there is one."""
+def _outputs(
+    query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]
+) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
+    """The columns of the join's results, and what stands above them."""
     if query.above is not None:
-        joined, view = split(query, scope)
-        return tuple((s.name, s.expr) for s in joined), view
+        parts = split(query, scope, inner)
+        return tuple((s.name, s.expr) for s in parts.joined), parts
     outputs: dict[str, tuple[str, Expr]] = {}
     for item in query.items:
         with located(item.field), at(item.node):

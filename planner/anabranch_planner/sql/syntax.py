@@ -326,11 +326,24 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     for node in select.expressions:
         with at(node):
             items.append(_item(node, ""))
-    above = _above(select) if whole else None
+    above = _above(select, ctes) if whole else None
     return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), above))
 
 
-def _above(select: exp.Select) -> Above | None:
+def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
+    """A query that is a value within ``statement``.
+
+    Raises:
+        QueryError: as :func:`parse_statement`.
+    """
+    ctes = {} if statement.above is None else statement.above.ctes
+    found = _query(node, ctes, whole=True)
+    # Nobody asks for its columns by name.
+    items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
+    return replace(found, items=(*items, *found.items[1:]))
+
+
+def _above(select: exp.Select, ctes: Mapping[str, Unresolved]) -> Above | None:
     """The clauses above the joins of a statement; None: there are none, nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
@@ -357,6 +370,7 @@ def _above(select: exp.Select) -> Above | None:
         ordered,
         _number_of(parts.get("limit")),
         _number_of(parts.get("offset")),
+        ctes,
     )
 
 

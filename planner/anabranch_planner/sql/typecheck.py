@@ -17,6 +17,7 @@ from anabranch_planner.expr import BOOLEAN, INTERVAL, NULL, Call, Expr, Literal,
 from anabranch_planner.sql import functions, rewritten
 from anabranch_planner.sql.coercion import (
     DOUBLE,
+    MAX_PRECISION,
     TIMESTAMP,
     arithmetic_type,
     as_decimal,
@@ -29,6 +30,7 @@ from anabranch_planner.sql.literals import cast_literal, interval, negated, numb
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import at
 from anabranch_planner.types import (
+    EXACT,
     FLOATING,
     INTEGRAL,
     NUMERIC,
@@ -53,6 +55,7 @@ COMPARISONS: dict[type[Node], str] = {
     exp.GTE: "ge",
     exp.NullSafeEQ: "eq_null_safe",
 }
+_ORDER = frozenset({"lt", "le", "gt", "ge"})
 _ARITHMETIC: dict[type[Node], str] = {
     exp.Add: "add",
     exp.Sub: "sub",
@@ -119,7 +122,7 @@ def compare(op: str, left: Expr, right: Expr) -> Expr:
     Raises:
         QueryError: ``type-mismatch``.
     """
-    left, right = _met(left, right)
+    left, right = _met(left, right, _widest if op in _ORDER else None)
     return Call(op, (left, right), BOOLEAN)
 
 
@@ -215,9 +218,24 @@ def aliases(expr: Expr) -> frozenset[str]:
 # --- meeting types -----------------------------------------------------------------------------
 
 
-def _met(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+def _widest(left: DataType, right: DataType) -> DataType | None:
+    """Where two exact numbers meet that would need more than 38 digits: with as many behind the point
+    as the one that has more. As in Spark, a value that is too large for it is an error.
+    """
+    if left.kind not in EXACT or right.kind not in EXACT:
+        return None
+    return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))
+
+
+def _met(
+    left: Expr,
+    right: Expr,
+    otherwise: Callable[[DataType, DataType], DataType | None] | None = None,
+) -> tuple[Expr, Expr]:
     left, right = _aimed(left, right.type), _aimed(right, left.type)
     meeting = common_type(left.type, right.type)
+    if meeting is None and otherwise is not None:
+        meeting = otherwise(left.type, right.type)
     if meeting is None:
         raise mismatch(left, right)
     return coerce(left, meeting), coerce(right, meeting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,7 +12,7 @@ from sqlglot import exp
 from anabranch_planner.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: A node of the parsed, still untyped expression tree.
 Node: TypeAlias = exp.Expr
@@ -70,6 +70,7 @@ class Above:
 
     Attributes:
         group: what is grouped by; None: there is no GROUP BY. ``group_all``: GROUP BY ALL.
+        ctes: the queries that those within the clauses may name, by lower-case name.
     """
 
     distinct: bool = False
@@ -79,6 +80,7 @@ class Above:
     order: tuple[exp.Ordered, ...] = ()
     limit: Node | None = None
     offset: Node | None = None
+    ctes: Mapping[str, Unresolved] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.vectors.expressions import evaluate, filter_mask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anabranch_planner.expr import Column
     from anabranch_planner.view import View
 
@@ -33,8 +35,10 @@ def finished_schema(view: View) -> pa.Schema:
     return pa.schema([*shown_schema(view), *sorts, (KEPT, pa.bool_())])
 
 
-def finished(view: View, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The view's columns of ``rows``, ranks' and HAVING's beside them.
+def finished(
+    view: View, rows: pa.RecordBatch, totals: Mapping[str, pa.Scalar] | None = None
+) -> pa.RecordBatch:
+    """The view's columns of ``rows``, ranks' and HAVING's beside them; ``totals`` by their names.
 
     Where HAVING does not hold, only the identity is worked out: the rest is NULL, for it may not
     even have a value there.
@@ -43,11 +47,14 @@ def finished(view: View, rows: pa.RecordBatch) -> pa.RecordBatch:
         ExpressionError: a row on which Spark would fail too.
     """
 
+    length = rows.num_rows
+
     def fetch(column: Column) -> pa.Array:
+        if totals is not None and column.name in totals:
+            return pa.repeat(totals[column.name], length)
         found: pa.Array = rows.column(column.name)
         return found
 
-    length = rows.num_rows
     mask = None if view.having is None else filter_mask([view.having], fetch, length)
     kept = np.ones(length, np.bool_) if mask is None else mask
     schema = finished_schema(view)

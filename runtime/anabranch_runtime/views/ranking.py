@@ -1,4 +1,7 @@
-"""The rows of a view with ORDER BY and LIMIT, by Spark's sort."""
+"""The rows of a view for which all groups matter (LIMIT, totals), or of one that ranks joined rows.
+
+By Spark's aggregation and sort.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_planner.view import RANK
+from anabranch_planner.view import RANK, Function
+from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, finished, finished_schema, shown_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
@@ -21,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def top_groups(groups: DataFrame, view: View) -> pa.Table:
-    """The first groups of all that there are."""
-    return _top(_finished(groups, view).where(KEPT).drop(KEPT), view)
+    """The groups that are shown, of all that there are: the first, where there is a LIMIT."""
+    totals = _totals(groups, view)
+    return _top(_finished(groups, view, totals).where(KEPT).drop(KEPT), view)
 
 
 def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
@@ -38,11 +43,13 @@ def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
 
 
 def _top(rows: DataFrame, view: View) -> pa.Table:
-    assert view.limit is not None
     sorts = [_sort(n, s.descending, s.nulls_first) for n, s in enumerate(view.order)]
     ties = list(view.identity) if view.grouped else []
     ties += [n for n in shown_schema(view).names if n not in ties]
     ordered = rows.orderBy(*sorts, *(f"`{name}`" for name in ties))
+    if view.limit is None:
+        table: pa.Table = rows.toArrow()
+        return table
     table = ordered.limit(view.offset + view.limit).toArrow()
     if view.grouped:
         return table.slice(view.offset)
@@ -51,14 +58,35 @@ def _top(rows: DataFrame, view: View) -> pa.Table:
     return table.add_column(at, pa.field(RANK, pa.int64()), pa.array(ranks))
 
 
-def _finished(frame: DataFrame, view: View) -> DataFrame:
+def _totals(groups: DataFrame, view: View) -> dict[str, pa.Scalar]:
+    """The totals by name, of the types that their aggregates have."""
+    if not view.totals:
+        return {}
+    from pyspark.sql import functions as sf
+
+    combine = {Function.SUM: sf.sum, Function.MIN: sf.min, Function.MAX: sf.max}
+    found = groups.agg(
+        *(
+            combine[t.function](f"`{t.aggregate}`").cast(str(t.type)).alias(t.name)
+            for t in view.totals
+        )
+    ).toArrow()
+    return {t.name: found[t.name].combine_chunks()[0].cast(arrow_type(t.type)) for t in view.totals}
+
+
+def _finished(
+    frame: DataFrame, view: View, totals: Mapping[str, pa.Scalar] | None = None
+) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return frame.mapInArrow(partial(_finish, view), from_arrow_schema(finished_schema(view)))
+    schema = from_arrow_schema(finished_schema(view))
+    return frame.mapInArrow(partial(_finish, view, totals), schema)
 
 
-def _finish(view: View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return (finished(view, batch) for batch in batches if batch.num_rows)
+def _finish(
+    view: View, totals: Mapping[str, pa.Scalar] | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return (finished(view, batch, totals) for batch in batches if batch.num_rows)
 
 
 def _sort(number: int, descending: bool, nulls_first: bool) -> SparkColumn:

@@ -59,7 +59,7 @@ class Tables:
     def keep(self, version: int, table: pa.Table) -> None:
         """Write ``version``'s table; those before the last one are not needed any more."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self.view.limit is None and table.num_rows > MOST_KEPT:
+        if not self.view.whole and table.num_rows > MOST_KEPT:
             (self.folder / _GIVEN_UP).touch()
             for _, path in self._files():
                 path.unlink()

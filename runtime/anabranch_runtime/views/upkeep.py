@@ -265,7 +265,7 @@ class Views:
 
         if view.grouped and not view.group_keys:
             self._write_first(kept, tables)
-        mode = "append" if not view.grouped else "update" if view.limit is None else "complete"
+        mode = "append" if not view.grouped else "complete" if view.whole else "update"
         return (
             (groups.grouped(rows, query) if view.grouped else rows)
             .writeStream.outputMode(mode)
@@ -278,11 +278,11 @@ class Views:
         """A version of the view: of groups that have changed, of all, or of new joined rows."""
         view, before = kept.query.view, tables.before(version)
         assert view is not None
-        if view.grouped and view.limit is None:
+        if view.grouped and not view.whole:
             found = _finished(view, frame.toArrow())
             changes, after = updated(view, before, found, version)
         else:
-            # Tables of views with a LIMIT are always kept.
+            # Their tables are always kept.
             assert before is not None
             after = top_groups(frame, view) if view.grouped else top_rows(frame, view, before)
             changes = replaced(view, visible(view, before), visible(view, after), version)

@@ -1,0 +1,124 @@
+"""Queries that are values above a join: aggregates of all its rows, computed from the groups'.
+
+``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the whole. Where the
+inner query joins the same rows as the outer one, the aggregate of all rows follows from those of
+the groups, and the join is done once. Which is found out on canonical forms: names do not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_planner.errors import QueryError
+from anabranch_planner.expr import Column, Expr, substitute
+from anabranch_planner.model import Output
+from anabranch_planner.view import Aggregate, Function, Total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch_planner.model import JoinQuery
+
+_COMBINED = {
+    Function.COUNT: Function.SUM,
+    Function.SUM: Function.SUM,
+    Function.MIN: Function.MIN,
+    Function.MAX: Function.MAX,
+}
+
+
+def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> JoinQuery:
+    """``query`` with the columns that stand for ``scalars`` replaced by expressions over totals.
+
+    Raises:
+        QueryError: one is over another join, or its aggregates do not follow from groups.
+    """
+    values: dict[str, Expr] = {}
+    for name, inner in scalars:
+        query, values[name] = _added(query, inner)
+    view = query.view
+    if view is None or not values:
+        return query
+
+    def filled(expr: Expr) -> Expr:
+        return substitute(expr, lambda c: values.get(c.name, c))
+
+    view = replace(
+        view,
+        projection=tuple(Output(o.name, filled(o.expr)) for o in view.projection),
+        having=None if view.having is None else filled(view.having),
+        order=tuple(replace(s, expr=filled(s.expr)) for s in view.order),
+    )
+    return replace(query, view=view)
+
+
+def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
+    """The query with the totals that ``inner`` needs, and ``inner`` as an expression over them."""
+    if _join(query) != _join(inner):
+        raise QueryError(
+            "unsupported-sql",
+            "a query as a value over another join than the statement's is not supported",
+            remedy="it may aggregate the rows that the statement joins, with the same conditions",
+        )
+    view, other = query.view, inner.view
+    assert view is not None
+    assert other is not None
+    if other.having is not None or other.totals or not view.grouped:
+        raise QueryError(
+            "unsupported-sql",
+            "such a query as a value is not supported",
+            remedy="select one aggregate of all rows, beside groups",
+        )
+    projection, aggregates, totals = (
+        list(query.projection),
+        list(view.aggregates),
+        list(view.totals),
+    )
+    columns = {o.name: o.expr for o in inner.projection}
+    names: dict[str, Column] = {}
+    for wanted in other.aggregates:
+        if wanted.function not in _COMBINED or wanted.distinct:
+            raise QueryError(
+                "unsupported-sql",
+                f"{wanted.function}() of all rows does not follow from the groups'",
+                remedy="use sum, count, min and max, e.g. sum(x) / count(x)",
+            )
+        column = None
+        if wanted.column is not None:
+            expr = columns[wanted.column]
+            column = next((o.name for o in projection if o.expr == expr), None)
+            if column is None:
+                column = f"a{len(projection) + 1}s"
+                projection.append(Output(column, expr))
+        own = next(
+            (
+                a
+                for a in aggregates
+                if (a.function, a.column, a.distinct) == (wanted.function, column, False)
+            ),
+            None,
+        )
+        if own is None:
+            own = Aggregate(f"g{len(aggregates) + 1}s", wanted.function, column, False, wanted.type)
+            aggregates.append(own)
+        total = next((t for t in totals if t.aggregate == own.name), None)
+        if total is None:
+            combined = _COMBINED[own.function]
+            total = Total(f"t{len(totals) + 1}", own.name, combined, own.type)
+            totals.append(total)
+        names[wanted.name] = Column("", total.name, total.type)
+    view = replace(view, aggregates=tuple(aggregates), totals=tuple(totals))
+    value = substitute(other.projection[0].expr, lambda c: names.get(c.name, c))
+    return replace(query, projection=tuple(projection), view=view), value
+
+
+def _join(query: JoinQuery) -> object:
+    """What two queries agree in that join the same rows."""
+    labels = tuple(m.label for m in query.members)
+    bounds = {
+        (a, b): bound
+        for a, row in zip(labels, query.bounds, strict=True)
+        for b, bound in zip(labels, row, strict=True)
+    }
+    return frozenset(labels), frozenset(query.relations), query.classes, bounds, query.residuals
