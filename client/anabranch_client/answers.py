@@ -310,6 +310,15 @@ class ViewInfo(Answer):
     changes: list[Column] = Field(default_factory=list)
 
 
+class OuterInfo(Answer):
+    """An outer, semi or anti join above a query's joins."""
+
+    kind: str
+    partner: str
+    left: list[str] = Field(default_factory=list)
+    deadline: str
+
+
 class ViewRows(Answer):
     """The rows of a view as of a version; None: nothing is known yet."""
 
@@ -324,6 +333,7 @@ class NormalisedInfo(Answer):
 
     output: list[Column] = Field(default_factory=list)
     view: ViewInfo | None = None
+    outer: OuterInfo | None = None
     notes: list[str] = Field(default_factory=list)
 
 

@@ -194,6 +194,10 @@ def query_detail(query: QueryInfo) -> RenderableType:
         facts["ordered by"] = ", ".join(view.order) or None
         facts["limit"] = view.limit
         facts["identity"] = ", ".join(view.identity) or "one row"
+    outer = query.normalised.outer
+    if outer is not None:
+        facts[f"{outer.kind} join with"] = outer.partner
+        facts["partners until"] = outer.deadline
     notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
     return Group(facts_table(facts), output, *notes)
 

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from anabranch_client.answers import Explained
+    from anabranch_client.answers import Explained, ViewInfo
 
 
 def explain_detail(found: Explained) -> Group:
@@ -25,12 +25,29 @@ def explain_detail(found: Explained) -> Group:
     if found.refused is not None:
         refused = found.refused
         section("does not run continuously", f"{refused.message} ({refused.remedy})")
+    if found.normalised is not None and found.normalised.view is not None:
+        section("view", _view(found.normalised.view))
+    if found.normalised is not None and found.normalised.outer is not None:
+        outer = found.normalised.outer
+        section(f"{outer.kind} join", f"with {outer.partner}, partners until {outer.deadline}")
     if found.plan is not None:
         section("probe orders", "\n".join(map(_order, found.orders)))
         section("stores", "\n".join(f"{s['label']}  used by {_names(s)}" for s in found.stores))
         shared = ", ".join(found.shared_with) or "nobody"
         section("cost", f"adds {found.added_cost:.6g} per unit of time; shares with {shared}")
     return Group(*parts)
+
+
+def _view(view: ViewInfo) -> str:
+    lines = [
+        ("aggregates", ", ".join(view.aggregates)),
+        ("grouped by", ", ".join(view.keys)),
+        ("having", view.having or ""),
+        ("ordered by", ", ".join(view.order)),
+        ("limit", "" if view.limit is None else str(view.limit)),
+        ("identity", ", ".join(view.identity) or "one row"),
+    ]
+    return "\n".join(f"{name}: {text}" for name, text in lines if text)
 
 
 def _order(order: dict[str, object]) -> str:

@@ -36,6 +36,7 @@ from anabranch_planner.model import (
     make_relation,
     needed_columns,
 )
+from anabranch_planner.outer import LEFT_SUFFIX
 from anabranch_planner.ruleset import (
     BackfillRule,
     Edge,
@@ -581,6 +582,8 @@ class _Compiler:
             query.projection,
             self.sinks.get(query.id, SinkSpec()),
             query.view,
+            query.outer,
+            _left_of(query),
         )
 
     def _sketches(self) -> tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...]:
@@ -655,3 +658,9 @@ def _digest(value: object) -> str:
 
 def _first(item: tuple[_K, object]) -> _K:
     return item[0]
+
+
+def _left_of(query: JoinQuery) -> QueryId | None:
+    """The query whose left rows these are."""
+    name = query.id.removesuffix(LEFT_SUFFIX)
+    return None if name == query.id else QueryId(name)

@@ -19,6 +19,7 @@ from anabranch_planner.types import FLOATING, TIMESTAMPS, DataType, key_type
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from anabranch_planner.outer import OuterJoin
     from anabranch_planner.view import View
 
 StreamName = NewType("StreamName", str)
@@ -226,6 +227,7 @@ class JoinQuery:
         derived: key expressions that are not plain columns: (stream, text) -> expression over
             the stream's columns (``Column.alias`` empty).
         view: what stands above the joins; the projection is then what it reads.
+        outer: what is made of this join and ``left``, another; likewise.
     """
 
     id: QueryId
@@ -238,6 +240,8 @@ class JoinQuery:
     projection: tuple[Output, ...]
     derived: tuple[tuple[StreamName, str, Expr], ...] = ()
     view: View | None = None
+    outer: OuterJoin | None = None
+    left: JoinQuery | None = None
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}
@@ -254,7 +258,13 @@ class JoinQuery:
     @property
     def shown(self) -> tuple[Output, ...]:
         """The columns of what the user asked for: of the view, if there is one."""
-        return self.projection if self.view is None else self.view.projection
+        above = self.view or self.outer
+        return self.projection if above is None else above.projection
+
+    @property
+    def planned(self) -> tuple[JoinQuery, ...]:
+        """The joins that have to be planned for it."""
+        return (self,) if self.left is None else (self, self.left)
 
     @property
     def labels(self) -> tuple[Label, ...]:

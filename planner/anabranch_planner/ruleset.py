@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NewType
 
 from anabranch_planner import expr as expressions
+from anabranch_planner import outer as outers
 from anabranch_planner import view as views
 from anabranch_planner.errors import RulesetError
 from anabranch_planner.mir import MirId
@@ -32,6 +33,7 @@ from anabranch_planner.sinks import SinkSpec
 
 if TYPE_CHECKING:
     from anabranch_planner.expr import Expr
+    from anabranch_planner.outer import OuterJoin
     from anabranch_planner.view import View
 
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
@@ -204,6 +206,7 @@ class QuerySpec:
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
         sink: where its results go. Documents of earlier releases name the format only.
         view: what stands above its joins; its changes go to the sink then, not the joined rows.
+        outer: what is made of its results and those of the query that is ``left_of`` it; likewise.
     """
 
     id: QueryId
@@ -212,6 +215,13 @@ class QuerySpec:
     projection: tuple[Output, ...]
     sink: SinkSpec = field(default_factory=SinkSpec)
     view: View | None = None
+    outer: OuterJoin | None = None
+    left_of: QueryId | None = None
+
+    @property
+    def above(self) -> bool:
+        """Whether what is made of its results goes to the sink, and not they themselves."""
+        return not (self.view is None and self.outer is None and self.left_of is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,12 +490,14 @@ def query_to_json(query: QuerySpec) -> dict[str, Any]:
         "projection": [[o.name, expressions.to_json(o.expr)] for o in query.projection],
         "sink": query.sink.to_json(),
         "view": None if query.view is None else views.to_json(query.view),
+        "outer": None if query.outer is None else outers.to_json(query.outer),
+        "left_of": query.left_of,
     }
 
 
 def query_from_json(doc: dict[str, Any]) -> QuerySpec:
     """The query that :func:`query_to_json` wrote, in this release or an earlier one."""
-    view = doc.get("view")
+    view, outer, left_of = doc.get("view"), doc.get("outer"), doc.get("left_of")
     return QuerySpec(
         QueryId(doc["id"]),
         tuple((a, Label(x), RelationId(r)) for a, x, r in doc["members"]),
@@ -493,6 +505,8 @@ def query_from_json(doc: dict[str, Any]) -> QuerySpec:
         tuple(Output(n, expressions.from_json(e)) for n, e in doc["projection"]),
         SinkSpec.from_json(doc["sink"]),
         None if view is None else views.from_json(view),
+        None if outer is None else outers.from_json(outer),
+        None if left_of is None else QueryId(left_of),
     )
 
 

@@ -372,7 +372,7 @@ class Driver:
             if published is None:
                 continue
             for query in self.control.ruleset(published).queries:
-                if query.sink.kind is SinkKind.PARQUET:
+                if query.sink.kind is SinkKind.PARQUET and query.left_of is None:
                     write_empty(self.settings.results, query)
 
     # --- one batch -----------------------------------------------------------------------------

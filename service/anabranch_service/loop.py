@@ -324,7 +324,7 @@ def _parse_and_plan(
     queries: list[JoinQuery] = []
     for record in wanted:
         try:
-            queries.append(parse_record(record, task.streams))
+            queries.extend(parse_record(record, task.streams).planned)
         except Exception as cause:  # noqa: BLE001 - the query's owner is told, the others run
             _LOG.warning("query can't be read", query=record.id, error=repr(cause))
             rejected[record.id] = problem_of(cause)

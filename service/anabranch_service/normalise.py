@@ -10,6 +10,7 @@ import structlog
 from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.expr import Column, Expr, substitute
 from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
+from anabranch_planner.outer import OuterJoin
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.parse import parse_sql
@@ -22,6 +23,7 @@ from anabranch_service.records import (
     BoundInfo,
     ClassInfo,
     NormalisedInfo,
+    OuterInfo,
     OutputInfo,
     QueryRecord,
     StreamRecord,
@@ -129,6 +131,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view, alias_of),
+        outer=None if query.outer is None else _outer(query, query.outer, alias_of),
         notes=(
             *_lived(query, streams),
             *_latest(query, streams),
@@ -165,6 +168,18 @@ def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewIn
         limit=view.limit,
         offset=view.offset,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
+    )
+
+
+def _outer(query: JoinQuery, outer: OuterJoin, alias_of: Mapping[Label, str]) -> OuterInfo:
+    below = {o.name: str(_in_aliases(o.expr, alias_of)) for o in query.projection}
+    times = [f"{below[name]} + {format_duration(micros)}" for name, micros in outer.times]
+    left = set() if query.left is None else {m.alias for m in query.left.members}
+    return OuterInfo(
+        kind=outer.kind,
+        partner=next(alias for alias in alias_of.values() if alias not in left),
+        left=tuple(below[name] for name, _ in outer.left),
+        deadline=times[0] if len(times) == 1 else f"least({', '.join(times)})",
     )
 
 

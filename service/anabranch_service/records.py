@@ -179,12 +179,29 @@ class ViewInfo(Record):
     changes: tuple[OutputInfo, ...]
 
 
+class OuterInfo(Record):
+    """An outer, semi or anti join above a query's joins.
+
+    Attributes:
+        kind: ``left``, ``semi`` or ``anti``.
+        partner: the alias of the right side.
+        left: what tells left rows apart.
+        deadline: until when a partner may come, in terms of event times.
+    """
+
+    kind: str
+    partner: str
+    left: tuple[str, ...]
+    deadline: str
+
+
 class NormalisedInfo(Record):
     """How the planner understood a query.
 
     Attributes:
         view: what stands above the joins; ``output`` are its columns then. Absent in records of
             earlier releases.
+        outer: the outer, semi or anti join above them; likewise.
         bounds: the finite entries of the closed difference matrix.
         unbounded: aliases whose tuples have to be kept for ever.
         notes: what the user may not have expected, in sentences.
@@ -197,6 +214,7 @@ class NormalisedInfo(Record):
     residuals: tuple[str, ...]
     output: tuple[OutputInfo, ...]
     view: ViewInfo | None = None
+    outer: OuterInfo | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -139,11 +139,11 @@ def read_running(
     if record is None:
         return None
     members = set(record.queries)
-    queries = []
+    queries: list[JoinQuery] = []
     for query in known:
         if query.id in members:
             try:
-                queries.append(parse_record(query, streams))
+                queries.extend(parse_record(query, streams).planned)
             except Exception as cause:  # noqa: BLE001 - it has no estimate then
                 _LOG.warning("a running query can't be read", query=query.id, error=repr(cause))
     return Running(record, tuple(queries))

@@ -9,7 +9,7 @@ their spelling and their place (ON, WHERE, a query in FROM) leave no trace in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from sqlglot import exp
@@ -33,6 +33,7 @@ from anabranch_planner.model import (
     label_for,
     make_relation,
 )
+from anabranch_planner.outer import LEFT_SUFFIX
 from anabranch_planner.sql import bounds as matrices
 from anabranch_planner.sql.above import Split, split
 from anabranch_planner.sql.conditions import canonical, is_true
@@ -47,6 +48,7 @@ from anabranch_planner.sql.keys import (
 )
 from anabranch_planner.sql.naming import spark_name
 from anabranch_planner.sql.occurrences import Structure, occurrences
+from anabranch_planner.sql.partners import Sides, of_those, with_source
 from anabranch_planner.sql.scope import Scope, Shown, find_stream, nearest
 from anabranch_planner.sql.syntax import describe, parsed_inside
 from anabranch_planner.sql.timeconds import AliasBound, difference_bounds
@@ -60,7 +62,7 @@ from anabranch_planner.sql.typecheck import (
     split_between,
     typed,
 )
-from anabranch_planner.sql.unresolved import Item, Node, Source, Unresolved, at, located
+from anabranch_planner.sql.unresolved import Item, Node, Partner, Source, Unresolved, at, located
 from anabranch_planner.types import TypeKind
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.
@@ -85,9 +87,65 @@ def normalise(
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
 ) -> JoinQuery:
-    """The canonical form of ``query`` over ``streams``.
+    """The canonical form of ``query`` over ``streams``; arguments and errors: :func:`joined`."""
+    if query.partner is not None:
+        return with_partner(query_id, query, query.partner, streams, window)
+    return joined(query_id, query, streams, window)
+
+
+def with_partner(
+    query_id: str,
+    query: Unresolved,
+    partner: Partner,
+    streams: Mapping[str, Stream],
+    window: int | Mapping[str, int] | None,
+) -> JoinQuery:
+    """An outer, semi or anti join as two joins (``outer``): pairs, and left rows beside them."""
+    if query.above is not None:
+        with at(partner.source.node):
+            raise QueryError(
+                "unsupported-sql",
+                f"{partner.kind.upper()} JOIN under aggregates, DISTINCT or LIMIT is not supported",
+                remedy="register it without them, and aggregate where its results are read",
+            )
+    sides = Sides(
+        query,
+        partner,
+        scope_of(query, streams),
+        scope_of(with_source(query, partner), streams),
+    )
+    pairs = joined(query_id, with_source(query, partner), streams, window, lambda _: ())
+    plan = sides.plan(pairs)
+    pairs = joined(
+        query_id, with_source(query, partner), streams, window, lambda _: plan.pair_columns
+    )
+    left = replace(query, partner=None)
+    rows = joined(
+        f"{query_id}{LEFT_SUFFIX}",
+        left,
+        streams,
+        of_those(window, sides.left),
+        lambda _: plan.left_columns,
+    )
+    return replace(pairs, outer=plan.outer, left=rows)
+
+
+def scope_of(query: Unresolved, streams: Mapping[str, Stream]) -> Scope:
+    """What the FROM list of ``query`` shows."""
+    return _resolve(query, streams, _Conjuncts(), "")
+
+
+def joined(
+    query_id: str,
+    query: Unresolved,
+    streams: Mapping[str, Stream],
+    window: int | Mapping[str, int] | None = None,
+    columns: Callable[[Scope], tuple[tuple[str, Expr], ...]] | None = None,
+) -> JoinQuery:
+    """The canonical form of a query without a partner.
 
     Args:
+        columns: what is to be projected, given what FROM shows; None: the SELECT list.
         query_id: the query's id.
         query: what the parser found.
         streams: the registered streams by name.
@@ -107,7 +165,11 @@ def normalise(
         """A query within the statement."""
         return normalise(query_id, parsed_inside(node, query), streams, window)
 
-    shown, parts = _outputs(query, scope, inner)
+    parts = None
+    if columns is None:
+        shown, parts = _outputs(query, scope, inner)
+    else:
+        shown = columns(scope)
     relations = _relations(scope, classes, found)
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
@@ -117,13 +179,13 @@ def normalise(
         shown,
     )
     labels = {a: label_for(relations[a].id, n) for a, n in occurrences(structure).items()}
-    joined = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
+    connecting = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
     found_query = JoinQuery(
         id=QueryId(query_id),
         members=tuple(Member(a, labels[a], relations[a].id) for a in names),
         relations=tuple({relations[a].id: relations[a] for a in names}.values()),
         predicates=_predicates(found.equalities, labels),
-        classes=_key_classes(joined),
+        classes=_key_classes(connecting),
         bounds=closed,
         residuals=_residuals(found.residuals, labels),
         projection=tuple(Output(name, _labelled(expr, labels)) for name, expr in shown),

@@ -23,9 +23,19 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
 from anabranch_planner.errors import QueryError
+from anabranch_planner.outer import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.functions import UNARY_PLUS
-from anabranch_planner.sql.unresolved import Above, Condition, Item, Node, Source, Unresolved, at
+from anabranch_planner.sql.unresolved import (
+    Above,
+    Condition,
+    Item,
+    Node,
+    Partner,
+    Source,
+    Unresolved,
+    at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,6 +51,7 @@ _OPENINGS = 200
 #: What makes an expression a statement that the parser takes.
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
+_LAST = "one LEFT [SEMI | ANTI] JOIN may be the last of the whole statement's joins"
 _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 #: What the select statement may carry besides these is refused under the given name.
 _SELECT_PARTS = {"with_", "expressions", "from_", "joins", "where"}
@@ -318,7 +329,9 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     from_ = select.args.get("from_")
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=_SHAPE)
-    sources, conditions = _joined(from_.this, select.args.get("joins") or (), ctes)
+    joins, last = _without_partner(select, from_.this) if whole else (None, None)
+    given = select.args.get("joins") or () if joins is None else joins
+    sources, conditions = _joined(from_.this, given, ctes)
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
@@ -327,7 +340,38 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
         with at(node):
             items.append(_item(node, ""))
     above = _above(select, ctes) if whole else None
-    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), above))
+    partner = None if last is None else _partner(last, ctes)
+    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), above, partner))
+
+
+def _without_partner(select: exp.Select, first: Node) -> tuple[list[exp.Join], exp.Join | None]:
+    """The joins of a whole statement, and the outer, semi or anti join after them."""
+    joins = list(select.args.get("joins") or ())
+    if first.args.get("joins"):
+        return joins, None
+    if joins and _kind_of(joins[-1]) is not None and not joins[-1].this.args.get("joins"):
+        return joins[:-1], joins[-1]
+    return joins, None
+
+
+def _kind_of(join: exp.Join) -> JoinKind | None:
+    """What kind of outer join it is, of those that are supported; None: of none."""
+    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
+    if method or side not in ("", "LEFT"):
+        return None
+    if kind in ("SEMI", "ANTI"):
+        return JoinKind(kind.lower())
+    return JoinKind.LEFT if side == "LEFT" and kind in ("", "OUTER") else None
+
+
+def _partner(join: exp.Join, ctes: Mapping[str, Unresolved]) -> Partner:
+    kind = _kind_of(join)
+    assert kind is not None
+    with at(join):
+        _refuse_parts(join, {"this", "side", "kind", "on", "using"})
+        using = tuple(_identifier(node) for node in join.args.get("using") or ())
+        source = replace(_source(join.this, ctes), using=using)
+        return Partner(kind, source, join.args.get("on"))
 
 
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
@@ -418,9 +462,9 @@ def _join(join: exp.Join) -> tuple[str, ...]:
     """Check that ``join`` is an inner join; its USING columns."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if kind in ("SEMI", "ANTI"):
-        raise _unsupported(f"a {kind} JOIN", "use an inner JOIN")
+        raise _unsupported(f"a {kind} JOIN here", _LAST)
     if side or kind == "OUTER":
-        raise _unsupported(f"a {side or 'FULL'} OUTER JOIN", "use an inner JOIN")
+        raise _unsupported(f"a {side or 'FULL'} OUTER JOIN here", _LAST)
     if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS"):
         raise _unsupported(
             f"a {method or kind} JOIN", "use JOIN ... ON or USING with the columns written out"

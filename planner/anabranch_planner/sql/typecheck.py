@@ -219,8 +219,8 @@ def aliases(expr: Expr) -> frozenset[str]:
 
 
 def _widest(left: DataType, right: DataType) -> DataType | None:
-    """Where two exact numbers meet that would need more than 38 digits: with as many behind the point
-    as the one that has more. As in Spark, a value that is too large for it is an error.
+    """Where two exact numbers meet that would need more than 38 digits: with as many behind the
+    point as the one that has more. As in Spark, a value that is too large for it is an error.
     """
     if left.kind not in EXACT or right.kind not in EXACT:
         return None

@@ -14,6 +14,8 @@ from anabranch_planner.errors import QueryError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from anabranch_planner.outer import JoinKind
+
 #: A node of the parsed, still untyped expression tree.
 Node: TypeAlias = exp.Expr
 
@@ -83,23 +85,38 @@ class Above:
     ctes: Mapping[str, Unresolved] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """The right side of an outer, semi or anti join, the last of a statement's.
+
+    Attributes:
+        on: its condition; None: the columns of USING say all.
+    """
+
+    kind: JoinKind
+    source: Source
+    on: Node | None
+
+
 @dataclass(frozen=True)
 class Unresolved:
     """A parsed query: sources in order, conditions (all must hold), select list.
 
     No ``items``: parentheses around joins, which show what is inside as it is. Only a whole
-    statement has anything ``above``.
+    statement has anything ``above``, or a ``partner``.
     """
 
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
     items: tuple[Item, ...]
     above: Above | None = None
+    partner: Partner | None = None
 
     @cached_property
     def size(self) -> int:
         """How many streams it reads once every query in its FROM has been written out."""
-        return sum(1 if isinstance(s.of, str) else s.of.size for s in self.sources)
+        sources = (*self.sources, *([] if self.partner is None else [self.partner.source]))
+        return sum(1 if isinstance(s.of, str) else s.of.size for s in sources)
 
 
 @contextmanager

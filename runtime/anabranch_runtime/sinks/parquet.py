@@ -147,10 +147,18 @@ def clear_staging(results: Path, keep: str = "") -> None:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
+def _sink_schema(query: QuerySpec) -> pa.Schema:
+    """What the sink gets: results, changes of a view, or what is made of them and left rows."""
+    if query.view is not None:
+        return change_schema(query.view)
+    outputs = query.projection if query.outer is None else query.outer.projection
+    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
+
+
 def write_empty(results: Path, query: QuerySpec) -> None:
     """An empty file with the schema, for a query that has had no result."""
     directory = results / query.id
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.glob("*.parquet")):
-        schema = output_schema(query) if query.view is None else change_schema(query.view)
+        schema = _sink_schema(query)
         pq.write_table(schema.empty_table(), directory / "empty.parquet")

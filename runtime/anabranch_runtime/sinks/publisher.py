@@ -78,20 +78,21 @@ class Publisher:
         """
         known = {str(query.id): query for query in queries}
         sinks = {name: query.sink for name, query in known.items()}
-        viewed = {name for name, query in known.items() if query.view is not None}
-        joined: dict[str, list[Path]] = {}
+        joined: dict[str, tuple[list[Path], list[Path]]] = {}
         own: list[tuple[str, int, Path]] = []
         outside: dict[str, list[Path]] = {}
         for query, task, file in sorted(staged):
-            if query in viewed:
-                joined.setdefault(query, []).append(file)
+            spec = known[query]
+            if spec.above:
+                pairs, left = joined.setdefault(str(spec.left_of or query), ([], []))
+                (pairs if spec.left_of is None else left).append(file)
             elif sinks[query].kind is SinkKind.PARQUET:
                 own.append((query, task, file))
             else:
                 outside.setdefault(query, []).append(file)
         found = self._files.publish(batch, own)
-        for query, files in joined.items():
-            inputs.stage(inputs.home_of(self.results, query), batch, files)
+        for query, (pairs, left) in joined.items():
+            inputs.stage(inputs.home_of(self.results, query), batch, pairs, left)
             found[query] = ()
         for query, files in outside.items():
             delivery = Delivery(query, sinks[query], batch, tuple(files))

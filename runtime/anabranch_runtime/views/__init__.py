@@ -1,7 +1,8 @@
-"""What stands above joins, maintained: joined rows in, changes of a table out.
+"""What stands above joins, maintained: joined rows in, changes of a table (or final rows) out.
 
-``inputs`` keeps joined rows until Spark has read them, ``groups`` has Spark group and aggregate
+``inputs`` keeps joined rows until Spark has read them. ``groups`` has Spark group and aggregate
 them (its state, its checkpoint), ``finishing`` evaluates what is written above aggregates,
-``table`` knows the rows as they were and makes changes of what they become, ``upkeep`` brings views
-up to date one after the other.
+``ranking`` sorts, ``table`` knows the rows as they were and makes changes of what they become.
+``partners`` decides the rows of outer, semi and anti joins. ``clock`` says how far event time has
+come, ``upkeep`` brings views up to date one after the other.
 """

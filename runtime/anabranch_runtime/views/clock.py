@@ -1,4 +1,4 @@
-"""Below which event time no joined row will come any more, for the column that windows are over.
+"""Below which event time no joined row will come any more, in the column that windows are over.
 
 A joined row still to come has a last-arriving member ``j``, whose event time is not below its
 stream's watermark; and ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the column
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
-    """The clock of a query's view in microseconds, as of the watermarks ``marks``; None: none."""
+    """The clock of a query's view in microseconds, as of the watermarks ``marks``; None: none.
+
+    That of an outer join is the watermark of the partner's stream, to which deadlines are compared.
+    """
+    if query.outer is not None:
+        return marks.get(query.outer.partner)
     window = None if query.view is None else query.view.window
     if window is None:
         return None

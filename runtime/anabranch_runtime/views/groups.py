@@ -36,6 +36,8 @@ SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "4",
 }
+#: Whether Spark looks at its state where the watermark has moved and nothing else is new.
+WITHOUT_ROWS = "spark.sql.streaming.noDataMicroBatches.enabled"
 _NEVER_LATE = "36500 days"
 #: Before all event times; a comparison that the optimiser does not see through.
 _BEFORE_ALL = "timestamp'0001-01-01 00:00:00'"

@@ -2,17 +2,21 @@
 
 Below ``<results>/.views/<query>/``::
 
-    pending/<batch>/<task>.parquet   staged before the batch commits; an attempt replaces another's
-    input/<batch>/...                released: the batch has committed; Spark's file source reads it
+    pending/<batch>/...              staged before the batch commits, or anew in a repetition
+    input/<last>@<floor>/<batch>/... released after its batches have committed, for Spark
     released                         the last batch released, as text
+    clock                            the last clock that Spark has been told, as text
 
-A batch is moved as one folder, so Spark sees all of its files or none, with the *clock* among them:
-a file that says below which event time no joined row will come any more. A batch that is repeated
-after it was released (the state was rolled back) brings the same rows, and is not released again.
+A release appears as one folder, so Spark sees all of its files or none, with the *clock* among
+them: a file that says below which event time nothing will come any more. The *floor* of a release
+is the clock told before it. Files of left rows (``outer``) begin with ``left-``. A batch that is
+repeated after it was released (the state was rolled back) brings the same rows, and is not released
+again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -29,6 +33,8 @@ HOME = ".views"
 CLOCK = "anabranch_clock"
 _CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
 _CLOCK_FILE = "clock.parquet"
+#: What the names of files of left rows begin with.
+LEFT_PREFIX = "left-"
 
 
 def home_of(results: Path, query: str) -> Path:
@@ -36,15 +42,16 @@ def home_of(results: Path, query: str) -> Path:
     return results / HOME / query
 
 
-def stage(home: Path, batch: int, files: Iterable[Path]) -> None:
+def stage(home: Path, batch: int, files: Iterable[Path], left: Iterable[Path] = ()) -> None:
     """Take a batch's joined rows, in place of what an earlier attempt has left of it."""
     if batch <= released(home):
         return
     folder = home / "pending" / _name(batch)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for number, file in enumerate(files):
-        file.rename(folder / f"{number:05d}.parquet")
+    for prefix, several in (("", files), (LEFT_PREFIX, left)):
+        for number, file in enumerate(several):
+            file.rename(folder / f"{prefix}{number:05d}.parquet")
 
 
 def forget_from(home: Path, next_batch: int) -> None:
@@ -54,32 +61,55 @@ def forget_from(home: Path, next_batch: int) -> None:
             shutil.rmtree(folder)
 
 
-def release(home: Path, next_batch: int, clock: int | None) -> bool:
+def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = False) -> bool:
     """Let the batches before ``next_batch`` be read, with ``clock`` (microseconds; None: nothing is
     known) as of the last of them; whether there is anything to read.
+
+    Args:
+        tell: release the clock also where there is nothing else.
     """
-    source = home / "input"
+    source, made = home / "input", home / "making"
     source.mkdir(parents=True, exist_ok=True)
     ready = [(b, folder) for b, folder in _batches(home / "pending") if b < next_batch]
+    floor = told(home)
+    news = tell and clock is not None and (floor is None or clock > floor)
+    if not ready and not news and not made.exists():
+        return any(source.iterdir())
+    made.mkdir(exist_ok=True)
     if ready:
-        last, folder = ready[-1]
-        if clock is not None:
-            moment = pa.array([clock], _CLOCK_SCHEMA.field(0).type)
-            pq.write_table(pa.table([moment], _CLOCK_SCHEMA), folder / _CLOCK_FILE)
-        _write(home / "released", str(max(last, released(home))))
+        _write(home / "released", str(max(ready[-1][0], released(home))))
     for _, folder in ready:
-        folder.rename(source / folder.name)
-    return any(_batches(source))
+        folder.rename(made / folder.name)
+    if clock is not None:
+        moment = pa.array([clock], _CLOCK_SCHEMA.field(0).type)
+        pq.write_table(pa.table([moment], _CLOCK_SCHEMA), made / _CLOCK_FILE)
+    made.rename(source / f"{_name(next_batch - 1)}@{'' if floor is None else floor}")
+    if clock is not None:
+        _write(home / "clock", str(max(clock, clock if floor is None else floor)))
+    return True
 
 
-def waiting(home: Path) -> int:
-    """How many batches the view has not read, or may not have."""
-    return len(_batches(home / "pending")) + len(_batches(home / "input"))
+def told(home: Path) -> int | None:
+    """The last clock that Spark may know of; None: none."""
+    found = [
+        pq.read_table(file, schema=_CLOCK_SCHEMA)[CLOCK].cast(pa.int64())[0].as_py()
+        for file in (home / "input").glob(f"*/{_CLOCK_FILE}")
+    ]
+    with contextlib.suppress(FileNotFoundError):
+        found.append(int((home / "clock").read_text()))
+    return max(found, default=None)
+
+
+def waiting(home: Path, next_batch: int) -> bool:
+    """Whether there are batches before ``next_batch`` that the view may not have read."""
+    pending = any(batch < next_batch for batch, _ in _batches(home / "pending"))
+    source = home / "input"
+    return pending or (source.exists() and any(source.iterdir()))
 
 
 def read(home: Path) -> None:
     """Everything released has been read, and is not needed any more."""
-    for _, folder in _batches(home / "input"):
+    for folder in (home / "input").iterdir():
         shutil.rmtree(folder)
 
 

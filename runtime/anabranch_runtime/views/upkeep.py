@@ -17,6 +17,7 @@ import shutil
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, LONGEST_PAUSE, first_line
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.vectors.arrow_types import arrow_type
-from anabranch_runtime.views import groups, inputs
+from anabranch_runtime.views import groups, inputs, partners
 from anabranch_runtime.views.clock import clock_of
 from anabranch_runtime.views.finishing import finished, finished_schema
 from anabranch_runtime.views.ranking import top_groups, top_rows
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from anabranch_planner.view import View
     from anabranch_runtime.sinks.delivery import Write
 
+    #: Makes a version of a view of what Spark gives.
+    Make = Callable[[DataFrame, int], None]
+
 _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Rows of a view that are told to whoever asks over REST.
@@ -71,6 +75,8 @@ class _Kept:
     query: QuerySpec
     home: Path
     clock: int | None = None
+    #: The clock that it has been brought up to.
+    told: int | None = None
     #: No ruleset has it any more: it ends with what has been found for it.
     ending: bool = False
     #: Whether what is in ``input`` may not have been read by Spark.
@@ -81,6 +87,11 @@ class _Kept:
     cause: Exception | None = None
     failures: int = 0
     retry: float = 0.0
+
+    @property
+    def tells(self) -> bool:
+        """Whether something may follow from the clock alone."""
+        return self.query.outer is not None
 
 
 @dataclass(slots=True)
@@ -123,7 +134,7 @@ class Views:
         """The batches before ``next_batch`` have committed, streams' watermarks are ``marks``, and
         ``ruleset`` says which views there are.
         """
-        wanted = {str(q.id): q for q in ruleset.queries if q.view is not None}
+        wanted = {str(q.id): q for q in ruleset.queries if q.above and q.left_of is None}
         with self._changed:
             for name, query in wanted.items():
                 if name not in self._kept:
@@ -195,7 +206,9 @@ class Views:
         for name, kept in self._kept.items():
             if kept.retry > now:
                 continue
-            if kept.ending or kept.unsure or inputs.waiting(kept.home):
+            if kept.ending or kept.unsure or inputs.waiting(kept.home, self._next_batch):
+                return name
+            if kept.tells and kept.clock is not None and kept.clock != kept.told:
                 return name
         return None
 
@@ -209,18 +222,20 @@ class Views:
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
             try:
-                if inputs.release(kept.home, next_batch, clock) or kept.running is None:
+                some = inputs.release(kept.home, next_batch, clock, tell=kept.tells)
+                if some or kept.running is None:
                     if kept.running is None:
                         kept.running = self._start(kept)
                     kept.running.processAllAvailable()
                 inputs.read(kept.home)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
+                kept.told = clock
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits
                 self._failed(name, kept, error)
                 return
             if ending:
                 with self._changed:
-                    if kept.ending and not inputs.waiting(kept.home):
+                    if kept.ending and not inputs.waiting(kept.home, next_batch):
                         del self._kept[name]
                         self._end(kept)
 
@@ -247,32 +262,46 @@ class Views:
     # --- one view ----------------------------------------------------------------------------
 
     def _start(self, kept: _Kept) -> StreamingQuery:
-        query, view = kept.query, kept.query.view
-        assert view is not None
-        tables = Tables(kept.home / "table", view)
         source = kept.home / "input"
         source.mkdir(parents=True, exist_ok=True)
-        rows = groups.joined_rows(self.session, query, source)
+        rows, mode, make = self._plan(kept, source)
 
         def apply(frame: DataFrame, number: int) -> None:
             try:
                 # Version 0 is the table before any row.
-                self._make(kept, tables, frame, number + 1)
+                make(frame, number + 1)
             except Exception as error:
                 # Spark would only hand on its text.
                 kept.cause = error
                 raise
 
-        if view.grouped and not view.group_keys:
-            self._write_first(kept, tables)
-        mode = "append" if not view.grouped else "complete" if view.whole else "update"
+        # Where something follows from the clock alone, Spark has to look again without new rows.
+        self.session.conf.set(groups.WITHOUT_ROWS, str(kept.tells).lower())
         return (
-            (groups.grouped(rows, query) if view.grouped else rows)
-            .writeStream.outputMode(mode)
+            rows.writeStream.outputMode(mode)
             .foreachBatch(apply)
-            .option("checkpointLocation", str(self.checkpoints / query.id))
+            .option("checkpointLocation", str(self.checkpoints / kept.query.id))
             .start()
         )
+
+    def _plan(self, kept: _Kept, source: Path) -> tuple[DataFrame, str, Make]:
+        """What Spark has to do, how it gives what, and what is made of that."""
+        query, view = kept.query, kept.query.view
+        outer = query.outer
+        if outer is not None:
+
+            def add(frame: DataFrame, version: int) -> None:
+                self._write(kept, version, partners.results(outer, frame.toArrow()))
+
+            return partners.decided(self.session, query, source), "append", add
+        assert view is not None
+        tables = Tables(kept.home / "table", view)
+        if view.grouped and not view.group_keys:
+            self._write_first(kept, tables)
+        rows = groups.joined_rows(self.session, query, source)
+        mode = "append" if not view.grouped else "complete" if view.whole else "update"
+        shown = groups.grouped(rows, query) if view.grouped else rows
+        return shown, mode, partial(self._make, kept, tables)
 
     def _make(self, kept: _Kept, tables: Tables, frame: DataFrame, version: int) -> None:
         """A version of the view: of groups that have changed, of all, or of new joined rows."""

@@ -79,7 +79,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     rejected: dict[str, ProblemRecord] = {}
     for record in kept:
         try:
-            queries.append(parse_record(record, streams))
+            queries.extend(parse_record(record, streams).planned)
         except PlannerError as cause:
             rejected[record.id] = problem_of(cause)
     queries += _added(body, {q.id for q in kept}, streams)
@@ -178,7 +178,7 @@ def _headline(planned: Planned) -> str:
 
 
 def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> list[JoinQuery]:
-    queries = []
+    queries: list[JoinQuery] = []
     for index, document in enumerate(body.add):
         name = document.id or f"dry-run-{index}"
         if name in taken:
@@ -190,16 +190,16 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
             )
         taken = taken | {name}
         try:
-            queries.append(
-                parse(
-                    name,
-                    streams,
-                    sql=None if document.sql is None else to_spark(document.sql, document.dialect),
-                    query=document.query,
-                    window=document.window,
-                    dialect=document.dialect,
-                )
+            sql = None if document.sql is None else to_spark(document.sql, document.dialect)
+            parsed = parse(
+                name,
+                streams,
+                sql=sql,
+                query=document.query,
+                window=document.window,
+                dialect=document.dialect,
             )
+            queries.extend(parsed.planned)
         except (PlannerError, InvalidInput) as cause:
             raise InvalidInput(
                 cause.code,

@@ -257,17 +257,20 @@ def _kept(text: str, digest: str) -> Response:
 
 def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
     """Refuse a sink that can't take what the query gives: results, or changes of its view."""
-    if query.view is None:
+    if query.view is None and query.outer is None:
         check_sink(sink.to_sink(), [(o.name, str(o.expr.type)) for o in query.projection])
         return
     if sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
             "bad-sink",
-            "the sink count keeps no rows, and a view is made of them",
+            "the sink count keeps no rows, and what stands above joins is made of them",
             field="sink.format",
             remedy="leave it out",
         )
-    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in change_columns(query.view)])
+    columns = [(o.name, o.expr.type) for o in query.shown]
+    if query.view is not None:
+        columns = list(change_columns(query.view))
+    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in columns])
 
 
 async def _check_target(ctx: Context, sink: SinkRecord) -> None:

@@ -64,6 +64,13 @@ async def follow_results(
             field="id",
             remedy=f"GET /v1/queries/{name}/rows, or read the changes from its sink",
         )
+    if record.normalised.outer is not None:
+        raise Conflict(
+            "outer-join-without-tail",
+            f"the results of query {name!r}, an outer join, can't be followed here",
+            field="id",
+            remedy="read them from its sink",
+        )
 
     async def status() -> Status:
         current = await ctx.store.query(name)

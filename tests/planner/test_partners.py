@@ -1,0 +1,113 @@
+"""Outer, semi and anti joins: two inner joins, a deadline, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner import outer
+from anabranch_planner.errors import QueryError
+from anabranch_planner.model import JoinQuery, Stream, StreamName
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.types import parse_type
+
+if TYPE_CHECKING:
+    from anabranch_planner.outer import OuterJoin
+
+COLUMNS = tuple((c, parse_type(t)) for c, t in (("k", "int"), ("v", "int"), ("ts", "timestamp")))
+STREAMS = {n: Stream(StreamName(n), COLUMNS, "ts", lateness=0) for n in ("a", "b", "c")}
+STREAMS["late"] = Stream(StreamName("late"), COLUMNS, "ts")
+STREAMS["timeless"] = Stream(StreamName("timeless"), COLUMNS)
+HOUR = 3_600_000_000
+SOON = "c.ts <= a.ts + INTERVAL '1' HOUR"
+
+
+def parsed(sql: str, window: int | dict[str, int] | None = None) -> tuple[JoinQuery, OuterJoin]:
+    query = parse_sql("q", sql, STREAMS, window)
+    assert query.outer is not None
+    assert outer.from_json(outer.to_json(query.outer)) == query.outer
+    return query, query.outer
+
+
+def below(query: JoinQuery | None) -> dict[str, str]:
+    assert query is not None
+    return {o.name: str(o.expr) for o in query.projection}
+
+
+def test_two_joins_are_planned() -> None:
+    query, made = parsed(
+        f"SELECT a.v, c.v AS w FROM a JOIN b USING (k) LEFT JOIN c ON c.k = b.k AND {SOON}"
+    )
+    assert query.planned == (query, query.left)
+    assert query.left is not None
+    assert query.left.id == "q+left"
+    assert {m.alias for m in query.members} == {"a", "b", "c"}
+    assert {m.alias for m in query.left.members} == {"a", "b"}
+    assert below(query) == {"l1": "a.v", "l2": "b.k", "l3": "a.ts", "r1": "c.v"}
+    assert below(query.left) == {"l1": "a.v", "l2": "b.k", "l3": "a.ts"}
+    assert made.times == (("l3", HOUR),)
+    assert [(o.name, str(o.expr)) for o in query.shown] == [("v", "l1"), ("w", "r1")]
+
+
+@pytest.mark.parametrize("words", ["LEFT SEMI JOIN", "SEMI JOIN", "left semi join"])
+def test_a_semi_join_shows_left_columns_only(words: str) -> None:
+    query, made = parsed(f"SELECT * FROM a {words} c ON c.k = a.k AND {SOON}")
+    assert made.kind is outer.JoinKind.SEMI
+    assert [o.name for o in query.shown] == ["k", "v", "ts"]
+    with pytest.raises(QueryError, match=r"no alias 'c'|no column"):
+        parsed(f"SELECT c.v FROM a {words} c ON c.k = a.k AND {SOON}")
+
+
+def test_conditions_on_one_side_stay_there() -> None:
+    query, _ = parsed(
+        f"SELECT a.v FROM a LEFT ANTI JOIN c ON c.k = a.k AND {SOON} AND c.v > 1 AND a.v > 2 "
+        "WHERE a.k > 3"
+    )
+    assert query.left is not None
+    (left,) = query.left.relations
+    assert [str(f) for f in left.filter] == ["(k > 3)"]
+    pairs = {r.stream: [str(f) for f in r.filter] for r in query.relations}
+    assert pairs == {"a": ["(k > 3)", "(v > 2)"], "c": ["(v > 1)"]}
+
+
+def test_windows_are_deadlines_too() -> None:
+    _, made = parsed("SELECT a.v FROM a JOIN b USING (k) LEFT ANTI JOIN c USING (k)", HOUR)
+    assert {micros for _, micros in made.times} == {HOUR}
+    _, made = parsed("SELECT a.v FROM a LEFT ANTI JOIN c USING (k)", {"a": HOUR, "c": 0})
+    assert made.times == ((made.left[-1][0], HOUR),)
+
+
+def test_the_partner_may_be_a_query_over_one_stream() -> None:
+    query, _ = parsed(
+        "SELECT a.v, x.w FROM a LEFT JOIN (SELECT k, v + 1 AS w, ts FROM c WHERE v > 0) AS x "
+        "ON x.k = a.k AND x.ts <= a.ts + INTERVAL '1' HOUR"
+    )
+    assert below(query)["r1"] == "c[" + query.relations[1].id.removeprefix("c[") + ".v"
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT a.v FROM a LEFT JOIN c USING (k)", "no-deadline"),
+        ("SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND c.ts >= a.ts", "no-deadline"),
+        (f"SELECT a.v FROM a LEFT JOIN late c ON c.k = a.k AND {SOON}", "no-deadline"),
+        ("SELECT a.v FROM a LEFT JOIN timeless c USING (k)", "no-deadline"),
+        (f"SELECT a.v FROM a LEFT JOIN c ON {SOON}", "no-equi-join"),
+        (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} JOIN b USING (k)",
+         "unsupported-sql"),
+        (f"SELECT a.v FROM a RIGHT JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
+        (f"SELECT a.v FROM a FULL JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
+        (f"SELECT count(*) AS n FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
+        (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
+        (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} WHERE c.v > 1", "unknown-alias"),
+        ("SELECT x.v FROM (SELECT a.v FROM a LEFT JOIN c USING (k)) AS x", "unsupported-sql"),
+        (f"SELECT a.v FROM a LEFT JOIN (b JOIN c USING (k)) ON c.k = a.k AND {SOON}",
+         "unsupported-sql"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(sql: str, code: str) -> None:
+    with pytest.raises(QueryError) as found:
+        parse_sql("q", sql, STREAMS)
+    assert found.value.code == code
+    assert found.value.remedy
