@@ -50,12 +50,21 @@ class Point(StrEnum):
     """Beside batches: segments are about to be merged."""
     MERGED = "merged"
     """Beside batches: their pack is complete, no manifest names it."""
+    RELEASING = "releasing"
+    """Beside batches: it is noted that joined rows are released to a view, they are not yet."""
+    RELEASED = "released"
+    """Beside batches: a view's Spark query may see them."""
+    VIEWED = "viewed"
+    """Beside batches: a version of a view is with its sink, Spark's commit log does not have it."""
     BOUNDARY = "boundary"
     """Before the end of an epoch is reported."""
 
 
 #: The points that only a pipeline with an object store comes to.
 OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
+
+#: Those that only a pipeline with views comes to.
+OF_VIEWS = frozenset((Point.RELEASING, Point.RELEASED, Point.VIEWED))
 
 
 def reach(point: Point) -> None:

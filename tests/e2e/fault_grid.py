@@ -35,20 +35,21 @@ from anabranch_client.player import Watcher
 from anabranch_client.processes import session
 from anabranch_client.replay import run_to_report
 from anabranch_client.scenario import load_scenario
-from anabranch_runtime.faults import OF_STORE, Point
+from anabranch_runtime.faults import OF_STORE, OF_VIEWS, Point
 from tests.support.processes import kill, spec_of, wait_until
 from tests.support.redis import StoppableRedis
 from tests.support.replay_check import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tests.support.replay_check import Verdict
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
-#: Where processes are killed; those of an object store are ``tests/runtime/test_store_kills.py``'s.
-STEPS = tuple(p for p in Point if p not in OF_STORE)
+#: Where processes are killed; those of an object store are ``tests/runtime/test_store_kills.py``'s,
+#: those of views ``tests/e2e/test_view_kills.py``'s.
+STEPS = tuple(p for p in Point if p not in OF_STORE | OF_VIEWS)
 #: Seconds that a service or a Redis stays away, and that a cell may take.
 AWAY, PATIENCE = 0.5, 900.0
 
@@ -194,12 +195,25 @@ class StruckPipeline(Pipeline):
             Pipeline.check(self)
 
 
-def play_cells(cells: Sequence[Cell], folder: Path) -> Verdict:
-    """Replay a scenario that is long enough for ``cells``; what is wrong with its results."""
+def play_cells(
+    cells: Sequence[Cell], folder: Path, views: Mapping[str, str] | None = None
+) -> Verdict:
+    """Replay a scenario that is long enough for ``cells``; what is wrong with its results.
+
+    Args:
+        views: further queries by name, whose results are left to the caller to judge.
+    """
     faults = folder / "faults"
     faults.mkdir(parents=True)
-    path = write_scenario(folder / "scenario", batches=8 + 4 * len(cells))
-    scenario = load_scenario(path)
+    # Views follow batches with some delay.
+    each = 30 if views else 4
+    path = write_scenario(folder / "scenario", batches=8 + each * len(cells))
+    document = yaml.safe_load(path.read_text())
+    for name, sql in (views or {}).items():
+        document["queries"][name] = {"sql": sql, "window": "15 minutes"}
+    played = path.with_name("PLAYED.yaml")
+    played.write_text(yaml.safe_dump(document, sort_keys=False))
+    scenario = load_scenario(played)
     redis = StoppableRedis()
     before = os.environ.get("ANABRANCH_FAULTS")
     os.environ["ANABRANCH_FAULTS"] = str(faults)

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from anabranch_runtime.faults import Point, reach
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -78,12 +80,14 @@ def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = Fals
     made.mkdir(exist_ok=True)
     if ready:
         _write(home / "released", str(max(ready[-1][0], released(home))))
+        reach(Point.RELEASING)
     for _, folder in ready:
         folder.rename(made / folder.name)
     if clock is not None:
         moment = pa.array([clock], _CLOCK_SCHEMA.field(0).type)
         pq.write_table(pa.table([moment], _CLOCK_SCHEMA), made / _CLOCK_FILE)
     made.rename(source / f"{_name(next_batch - 1)}@{'' if floor is None else floor}")
+    reach(Point.RELEASED)
     if clock is not None:
         _write(home / "clock", str(max(clock, clock if floor is None else floor)))
     return True

@@ -29,6 +29,7 @@ from anabranch_planner.ruleset import query_from_json, query_to_json
 from anabranch_planner.sinks import SinkKind
 from anabranch_planner.view import Function
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery, with_secrets, without_secrets
 from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, LONGEST_PAUSE, first_line
@@ -270,6 +271,7 @@ class Views:
             try:
                 # Version 0 is the table before any row.
                 make(frame, number + 1)
+                reach(Point.VIEWED)
             except Exception as error:
                 # Spark would only hand on its text.
                 kept.cause = error
