@@ -23,7 +23,11 @@ def at(minute: int) -> dt.datetime:
     return BEGIN + dt.timedelta(minutes=minute)
 
 
-@pytest.mark.parametrize("seed", range(10))
+#: An anti join, left joins of one stream and of two, a semi join.
+FEW = (0, 1, 4, 5)
+
+
+@pytest.mark.parametrize("seed", FEW)
 def test_a_random_join_is_what_the_oracle_says(
     seed: int, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -39,7 +43,7 @@ def test_many_random_joins_are_what_the_oracle_says(
 
 
 def test_the_seeds_have_every_kind() -> None:
-    drawn = [draw(Random(seed)) for seed in range(10)]
+    drawn = [draw(Random(seed)) for seed in FEW]
     assert {d.kind for d in drawn} == {"left", "semi", "anti"}
     assert any("JOIN b" in d.left for d in drawn)
     assert any(d.left == "a" for d in drawn)

@@ -69,7 +69,11 @@ def changes(run: ViewRun) -> list[dict[str, object]]:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-@pytest.mark.parametrize("seed", range(16))
+#: Groups, windows, HAVING, LIMIT of groups and of rows, OFFSET, DISTINCT, sets of values.
+FEW = (0, 2, 10, 13, 14, 15, 17, 18)
+
+
+@pytest.mark.parametrize("seed", FEW)
 def test_a_random_view_is_what_the_oracle_says(
     seed: int, spark: SparkSession, tmp_path: Path
 ) -> None:

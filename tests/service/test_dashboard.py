@@ -18,6 +18,7 @@ from anabranch_planner.exchange import (
     Snapshot,
     StoreStatistics,
     StreamStatistics,
+    ViewRows,
     Visibility,
 )
 from anabranch_runtime.sinks.tail import Tails
@@ -235,6 +236,26 @@ def _assert_no_overlap(page: Page) -> None:
             for ox, oy, ow, oh in boxes[i + 1 :]:
                 apart = x + w <= ox or ox + ow <= x or y + h <= oy or oy + oh <= y
                 assert apart, (boxes[i], (ox, oy, ow, oh))
+
+
+def test_the_rows_of_a_view_are_shown_as_they_change(browser: Browser, shop: Service) -> None:
+    sql = PAIR.replace("SELECT o.order_id, c.city", "SELECT c.city, count(*) AS n")
+    assert sql != PAIR
+    shop.post("/v1/queries", {"id": "cities", "sql": f"{sql} GROUP BY c.city"})
+
+    def tell(version: int, *rows: str) -> None:
+        told = ViewRows(version, len(rows), ("city", "n"), rows)
+        shop.redis.hset(shop.keys.views, "cities", told.dumps())
+
+    tell(3, '{"city":"Oslo","n":2}', '{"city":null,"n":1}')
+    with opened(browser, shop) as (page, complaints):
+        page.get_by_label("Query whose results are shown").select_option("cities")
+        lines = page.locator("#tail tbody tr")
+        expect(lines).to_have_text(["Oslo2", "NULL1"])
+        expect(page.locator("#tail-note")).to_have_text("2 of 2 rows, version 3")
+        tell(4, '{"city":"Oslo","n":7}')
+        expect(lines).to_have_text(["Oslo7"])
+        assert complaints == []
 
 
 def test_the_last_results_of_a_query_come_by_themselves(

@@ -17,10 +17,12 @@ const selected = { epoch: null, query: asked() };
 const cache = new Map();
 let drawn = "";
 let order = [];
+/** The queries that are views. */
+let views = new Set();
 
 const at = (id) => document.getElementById(id);
 const tail = new Tail(at("tail"), at("tail-note"));
-at("tail-query").addEventListener("change", (event) => tail.follow(event.target.value || null));
+at("tail-query").addEventListener("change", ({ target }) => tail.follow(target.value || null, views.has(target.value)));
 
 /** The query that a link to this page names. */
 function asked() {
@@ -255,7 +257,8 @@ function showQueries(queries) {
   const none = make("td", { className: "empty", text: "No queries yet: POST one to /v1/queries." });
   none.colSpan = 7;
   at("queries").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
-  offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
+  views = new Set(queries.filter((q) => q.normalised.view).map((q) => q.id));
+  offerTails(queries.filter((q) => q.sink.format !== "count" && !q.normalised.outer).map((q) => q.id));
 }
 
 /** The queries whose results can be followed; a list that stays the same is left alone, it may be open. */
@@ -267,7 +270,7 @@ function offerTails(names) {
   const options = names.map((name) => make("option", { value: name, text: name }));
   choice.replaceChildren(choice.options[0], ...options);
   choice.value = chosen;
-  tail.follow(chosen || null);
+  tail.follow(chosen || null, views.has(chosen));
 }
 
 function showChips(epoch) {

@@ -34,6 +34,24 @@ function pointAt({ line, column } = {}) {
   area.setSelectionRange(start, start + (word?.[0].length ?? 0));
 }
 
+/** What stands above the joins, as facts. */
+function above({ view, outer }) {
+  if (outer) {
+    return [
+      [`${outer.kind} join with`, outer.partner],
+      ["partners until", outer.deadline],
+    ];
+  }
+  if (!view) return [];
+  return [
+    ["view of", view.aggregates.join(", ") || "joined rows"],
+    ["grouped by", view.keys.join(", ")],
+    ["having", view.having],
+    ["ordered by", view.order.join(", ")],
+    ["limit", view.limit],
+  ].filter(([, text]) => text !== null && text !== "");
+}
+
 function show(answer) {
   const { refused, plan, multijoins } = answer;
   at("answer").hidden = false;
@@ -49,6 +67,7 @@ function show(answer) {
           ["cost of everything", short(plan.cost)],
           ["stores that it asks", answer.stores.length],
           ["shares them with", answer.shared_with.join(", ") || "nobody"],
+          ...above(answer.normalised),
         ],
   );
   const own = { queries: [{ id: "this", orders: answer.orders }], maintenance: [] };

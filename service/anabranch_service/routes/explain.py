@@ -14,6 +14,7 @@ from anabranch_planner.logical.statements import Catalog
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert, multi_joins
 from anabranch_planner.model import Stream
+from anabranch_planner.outer import LEFT_SUFFIX
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.context import Ctx
 from anabranch_service.normalise import describe, parse, usable_streams
@@ -117,13 +118,14 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
     """What of a plan is the query's: its orders, the stores that these ask, who else uses them."""
     document: Any = planned.explain
-    orders = next(q["orders"] for q in document["queries"] if q["id"] == name)
+    parts = {name, name + LEFT_SUFFIX}
+    orders = [order for q in document["queries"] if q["id"] in parts for order in q["orders"]]
     asked = {step["store"] for order in orders for step in order["steps"]}
     stores = [s for s in document["stores"] if s["label"] in asked]
     users = {user for store in stores for user in store["used_by"]}
     return {
         "orders": orders,
         "stores": stores,
-        "shared_with": sorted((users & set(planned.queries)) - {name}),
+        "shared_with": sorted((users & set(planned.queries)) - parts),
         "plan": planned,
     }

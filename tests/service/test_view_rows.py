@@ -1,0 +1,80 @@
+"""Views and outer joins over REST: what is told of them, what can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.exchange import ViewRows
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+GROUPS = (
+    "SELECT c.city, count(*) AS n FROM customers c JOIN orders o ON o.customer_id = c.customer_id "
+    "GROUP BY c.city HAVING count(*) > 1 ORDER BY n DESC LIMIT 3"
+)
+
+
+def test_a_view_says_what_it_is_made_of(shop: Service) -> None:
+    answer = shop.post("/v1/queries", {"id": "cities", "sql": GROUPS})
+    said = answer["normalised"]
+    assert [c["name"] for c in said["output"]] == ["city", "n"]
+    view = said["view"]
+    assert view["identity"] == ["city"]
+    assert view["keys"] == ["c.city"]
+    assert view["aggregates"] == ["count(*)"]
+    assert view["having"] == "(count(*) > 1)"
+    assert view["order"] == ["count(*) DESC"]
+    assert view["limit"] == 3
+    assert [c["name"] for c in view["changes"]] == [
+        "city",
+        "n",
+        "anabranch_change",
+        "anabranch_version",
+    ]
+
+
+def test_the_rows_of_a_view(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "cities", "sql": GROUPS})
+    path = "/v1/queries/cities/rows"
+    nothing = {"version": None, "total": None, "columns": ["city", "n"], "rows": []}
+    assert shop.get(path) == nothing
+    told = ViewRows(7, 3, ("city", "n"), ('{"city":"Oslo","n":5}', '{"city":null,"n":4}'))
+    shop.redis.hset(shop.keys.views, "cities", told.dumps())
+    answer = shop.get(f"{path}?limit=1")
+    assert answer == {
+        "version": 7,
+        "total": 3,
+        "columns": ["city", "n"],
+        "rows": [{"city": "Oslo", "n": 5}],
+    }
+    shop.redis.hset(shop.keys.views, "cities", "{")
+    assert shop.get(path) == nothing
+
+
+def test_what_can_not_be_asked_says_what_can(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "cities", "sql": GROUPS})
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    assert shop.get("/v1/queries/nobody/rows", 404)["code"] == "unknown-query"
+    assert shop.get("/v1/queries/pair/rows", 409)["code"] == "no-view"
+    assert shop.get("/v1/queries/cities/results", 409)["code"] == "view-without-tail"
+    sink = {"format": "count"}
+    problem = shop.post("/v1/queries", {"id": "c", "sql": GROUPS, "sink": sink}, 422)
+    assert problem["errors"][0]["field"] == "sink.format"
+
+
+def test_a_sink_knows_the_columns_of_changes(shop: Service) -> None:
+    options = {"anabranch.partitionBy": "anabranch_change"}
+    sink = {"format": "json", "path": "/tmp/changes", "options": options}
+    assert shop.post("/v1/queries", {"id": "a", "sql": GROUPS, "sink": sink})["sink"]
+    options["anabranch.partitionBy"] = "nope"
+    shop.post("/v1/queries", {"id": "b", "sql": GROUPS, "sink": {**sink, "path": "/tmp/b"}}, 422)
+
+
+def test_errors_in_a_view_have_positions(shop: Service) -> None:
+    problem = shop.post(
+        "/v1/queries", {"sql": GROUPS.replace("c.city,", "c.city, o.order_id,")}, 422
+    )
+    assert problem["errors"][0]["column"] == 18
+    assert "neither grouped by nor aggregated" in problem["detail"]
