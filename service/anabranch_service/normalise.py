@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from anabranch_planner.errors import PlannerError, QueryError
-from anabranch_planner.expr import Column, Expr, substitute
+from anabranch_planner.expr import Column, Expr, columns, from_json, substitute
 from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
 from anabranch_planner.outer import OuterJoin
 from anabranch_planner.sql.dialects import SPARK, spoken_of
@@ -46,7 +46,14 @@ def usable_streams(records: Mapping[str, StreamRecord]) -> dict[str, Stream]:
 
 def parse_record(record: QueryRecord, streams: Mapping[str, Stream]) -> JoinQuery:
     """The normalised form of a registered query; raises as :func:`parse` does."""
-    return parse(record.id, streams, sql=record.sql, query=record.query, window=record.window)
+    return parse(
+        record.id,
+        streams,
+        sql=record.sql,
+        query=record.query,
+        window=record.window,
+        relaxed={a: tuple(from_json(e) for e in f) for a, f in record.relaxed.items()},
+    )
 
 
 def parse(
@@ -57,11 +64,13 @@ def parse(
     query: Mapping[str, Any] | None,
     window: str | Mapping[str, str] | None,
     dialect: str = SPARK,
+    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
 ) -> JoinQuery:
     """The normalised form of a query document.
 
     Args:
         dialect: that ``sql`` was written in before it was put into Spark's words.
+        relaxed: alias -> the filter of the store that it shares (``sharing``); of ``sql`` only.
 
     Raises:
         InvalidInput: not exactly one of ``sql`` and ``query``, or a window that is none.
@@ -74,10 +83,10 @@ def parse(
             field="sql",
             remedy="give the SQL text as sql, or a structured query as query",
         )
-    limits = _window(window)
+    limits = read_window(window)
     if sql is not None:
         with spoken_of(sql, dialect):
-            return parse_sql(name, sql, streams, limits)
+            return parse_sql(name, sql, streams, limits, relaxed)
     try:
         return parse_structured(name, query or {}, streams, limits)
     except QueryError as cause:
@@ -86,7 +95,7 @@ def parse(
         raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
 
 
-def _window(window: str | Mapping[str, str] | None) -> int | dict[str, int] | None:
+def read_window(window: str | Mapping[str, str] | None) -> int | dict[str, int] | None:
     """Durations in microseconds."""
     if window is None:
         return None
@@ -136,6 +145,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
             *_lived(query, streams),
             *_latest(query, streams),
             *_kept_groups(query, streams),
+            *_shared(query, alias_of),
             *_notes(aliases, unbounded),
         ),
     )
@@ -181,6 +191,18 @@ def _outer(query: JoinQuery, outer: OuterJoin, alias_of: Mapping[Label, str]) ->
         left=tuple(below[name] for name, _ in outer.left),
         deadline=times[0] if len(times) == 1 else f"least({', '.join(times)})",
     )
+
+
+def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
+    """Filters that are checked after joining."""
+    for residual in query.residuals:
+        over = {c.alias for c in columns(residual)}
+        if len(over) == 1:
+            alias = alias_of[Label(over.pop())]
+            yield (
+                f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "
+                "store of a query that wants more, which is cheaper than one of its own"
+            )
 
 
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:

@@ -229,6 +229,8 @@ class QueryRecord(Record):
         removed_at: when its removal was asked for.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
+        relaxed: alias -> the filter (expressions) of the store that it shares with queries that
+            want more; decided when it was registered. Absent in records of earlier releases.
     """
 
     id: str
@@ -241,6 +243,7 @@ class QueryRecord(Record):
     sink: SinkRecord = SinkRecord()
     priority: int = 0
     normalised: NormalisedInfo
+    relaxed: dict[str, list[dict[str, Any]]] = {}
     removed_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None
     first_epoch: int | None = None

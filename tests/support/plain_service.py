@@ -30,6 +30,7 @@ from tests.support.random_plans import random_layouts, random_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from anabranch_planner.expr import Expr
     from anabranch_planner.model import Bounds
     from anabranch_planner.ruleset import Ruleset
     from anabranch_runtime.control import Control
@@ -95,6 +96,8 @@ class PlainService:
         self._planner = planner
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None
+        self._filters = Random(script.seed + 2) if script.relaxed else None
+        self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
         self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
@@ -113,8 +116,23 @@ class PlainService:
         if (name, ttls) not in self._parsed:
             entry = self.scenario.queries[name]
             by_name: dict[str, Stream] = {s.name: s for s in self.streams_in(epoch)}
-            self._parsed[name, ttls] = parse_sql(name, entry.sql, by_name, entry.window)
+            parsed = parse_sql(name, entry.sql, by_name, entry.window)
+            relaxed = self._relaxed.get(name) or self._relax(parsed)
+            if relaxed:
+                self._relaxed[name] = relaxed
+                parsed = parse_sql(name, entry.sql, by_name, entry.window, relaxed)
+            self._parsed[name, ttls] = parsed
         return self._parsed[name, ttls]
+
+    def _relax(self, query: JoinQuery) -> dict[str, tuple[Expr, ...]]:
+        """A random part of each filter."""
+        if self._filters is None:
+            return {}
+        rng = self._filters
+        return {
+            m.alias: tuple(c for c in query.relation_of(m.label).filter if rng.random() < 0.3)
+            for m in query.members
+        }
 
     def begins(self, name: str, epochs: Sequence[tuple[int, int]]) -> list[int]:
         """The batches at which a query's activations have to begin: of (epoch, the epoch whose

@@ -60,6 +60,7 @@ class Script:
         missing: live epochs whose ruleset is never published.
         late: live epoch -> batches by which its ruleset comes after the epoch's start.
         backfills: per epoch, whether the past of its intermediate results is computed anew.
+        relaxed: relations have a random part of their filters, the rest is checked after joining.
     """
 
     mode: Mode = Mode.STEP
@@ -74,6 +75,7 @@ class Script:
     missing: frozenset[int] = frozenset()
     late: tuple[tuple[int, int], ...] = ()
     backfills: tuple[Backfilling, ...] = (Backfilling.NEVER,)
+    relaxed: bool = False
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""

@@ -86,11 +86,12 @@ def normalise(
     query: Unresolved,
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
+    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
 ) -> JoinQuery:
     """The canonical form of ``query`` over ``streams``; arguments and errors: :func:`joined`."""
     if query.partner is not None:
         return with_partner(query_id, query, query.partner, streams, window)
-    return joined(query_id, query, streams, window)
+    return joined(query_id, query, streams, window, relaxed=relaxed)
 
 
 def with_partner(
@@ -141,11 +142,14 @@ def joined(
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
     columns: Callable[[Scope], tuple[tuple[str, Expr], ...]] | None = None,
+    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
 ) -> JoinQuery:
     """The canonical form of a query without a partner.
 
     Args:
         columns: what is to be projected, given what FROM shows; None: the SELECT list.
+        relaxed: alias -> the filter that its relation is to have, which its own implies; what it
+            lacks becomes a residual.
         query_id: the query's id.
         query: what the parser found.
         streams: the registered streams by name.
@@ -163,14 +167,14 @@ def joined(
 
     def inner(node: Node) -> JoinQuery:
         """A query within the statement."""
-        return normalise(query_id, parsed_inside(node, query), streams, window)
+        return joined(query_id, parsed_inside(node, query), streams, window, relaxed=relaxed)
 
     parts = None
     if columns is None:
         shown, parts = _outputs(query, scope, inner)
     else:
         shown = columns(scope)
-    relations = _relations(scope, classes, found)
+    relations = _relations(scope, classes, found, relaxed or {})
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
         [c for c in classes if len(c.aliases) > 1],
@@ -425,16 +429,32 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 # --- relations, labels, classes ----------------------------------------------------------------
 
 
-def _relations(scope: Scope, classes: Sequence[Class], found: _Conjuncts) -> dict[str, Relation]:
-    """Per alias its relation: all local filters, implied equalities included."""
+def _relations(
+    scope: Scope,
+    classes: Sequence[Class],
+    found: _Conjuncts,
+    relaxed: Mapping[str, tuple[Expr, ...]],
+) -> dict[str, Relation]:
+    """Per alias its relation: all local filters, implied equalities included; or the filter that it
+    is given, and residuals for the rest.
+    """
     filters = {alias: list(conditions) for alias, conditions in found.filters.items()}
     for key_class in classes:
         for alias, equalities in local_filters(key_class).items():
             filters.setdefault(alias, []).extend(canonical(e) for e in equalities)
+    for alias, kept in relaxed.items():
+        for condition in filters.get(alias, ()):
+            if condition not in kept:
+                found.residuals.append(_seen_through(condition, alias))
+        filters[alias] = list(kept)
     return {
         alias: make_relation(stream.name, filters.get(alias, ()))
         for alias, stream in scope.streams.items()
     }
+
+
+def _seen_through(condition: Expr, alias: str) -> Expr:
+    return substitute(condition, lambda c: Column(alias, c.name, c.type))
 
 
 def _reference(side: Side, labels: Mapping[str, Label]) -> AttrRef:

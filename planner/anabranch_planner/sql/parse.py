@@ -12,6 +12,7 @@ from anabranch_planner.sql.unresolved import located
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anabranch_planner.expr import Expr
     from anabranch_planner.model import JoinQuery, Stream
 
 
@@ -20,6 +21,7 @@ def parse_sql(
     sql: str,
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
+    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
 ) -> JoinQuery:
     """The join query that ``sql`` asks for.
 
@@ -28,6 +30,8 @@ def parse_sql(
         sql: one SELECT statement.
         streams: the registered streams by name.
         window: microseconds for every alias, or alias -> microseconds (others unbounded).
+        relaxed: alias -> the filter that its relation is to have, which the statement's implies;
+            what it lacks is checked after joining.
 
     Raises:
         QueryError: with ``field`` ``"sql"`` (or ``"window..."``), saying what to change.
@@ -42,7 +46,7 @@ def parse_sql(
     """
     with located("sql"):
         try:
-            return normalise(query_id, parse_statement(sql), streams, window)
+            return normalise(query_id, parse_statement(sql), streams, window, relaxed)
         except RecursionError as cause:
             raise QueryError(
                 "malformed-sql",

@@ -13,6 +13,7 @@ from uuid import uuid4
 from fastapi import APIRouter, Header, Query, Response
 
 from anabranch_planner.errors import PlannerError
+from anabranch_planner.expr import to_json
 from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_planner.sql.dialects import to_spark
@@ -21,8 +22,16 @@ from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
 from anabranch_service.lifecycle import LIVE, Status, is_wanted, status_of
-from anabranch_service.normalise import describe, parse, parse_record, usable_streams
+from anabranch_service.loop import default_planning
+from anabranch_service.normalise import (
+    describe,
+    parse,
+    parse_record,
+    read_window,
+    usable_streams,
+)
 from anabranch_service.records import QueryRecord, SinkRecord
+from anabranch_service.sharing import shared_filters
 from anabranch_service.views import query_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
@@ -56,6 +65,11 @@ async def add_query(
         name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
     )
     _check_sink(body.sink, parsed)
+    options = await ctx.store.planning() or default_planning(ctx.settings)
+    limits = read_window(body.window)
+    relaxed = await shared_filters(ctx, parsed, sql, limits, streams, options)
+    if relaxed:
+        parsed = parse(name, streams, sql=sql, query=None, window=body.window, relaxed=relaxed)
     await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
@@ -68,6 +82,7 @@ async def add_query(
         sink=body.sink,
         priority=body.priority,
         normalised=describe(parsed, streams),
+        relaxed={alias: [to_json(e) for e in kept] for alias, kept in relaxed.items()},
     )
     answer = query_out(record, None, None, now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})

@@ -1,0 +1,90 @@
+"""Whether a new query shares the stores of queries whose filters it implies, or has its own.
+
+A query over ``a WHERE v > 5`` beside one over ``a WHERE v > 3`` can have a store of its own, with
+fewer rows, or use the other's and check ``v > 5`` after joining: then all steps that the two have
+in common are done once. Both are planned, together with everything that is registered, and the
+cheaper one is taken. It stays: a running query does not change between stores, since what each has
+of the past differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.expr import Expr
+from anabranch_planner.model import JoinQuery, Stream
+from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.sql.implied import weaker
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_service.context import Context
+from anabranch_service.lifecycle import is_wanted
+from anabranch_service.normalise import parse_record
+from anabranch_service.records import PlanningRecord
+
+_LOG = structlog.get_logger(__name__)
+
+#: Beside more queries than these a new one has stores of its own: both ways would have to be
+#: planned whenever one is registered.
+MOST_QUERIES = 100
+#: Seconds that either plan may take.
+DEADLINE = 1.0
+#: The part of the cost that must be saved.
+WORTH = 1e-6
+
+
+async def shared_filters(
+    ctx: Context,
+    query: JoinQuery,
+    sql: str | None,
+    window: int | Mapping[str, int] | None,
+    streams: Mapping[str, Stream],
+    options: PlanningRecord,
+) -> Mapping[str, tuple[Expr, ...]]:
+    """Alias -> the filter that ``query``'s relation had better have; none: its own are best."""
+    if sql is None or query.outer is not None:
+        return {}
+    now, activations = ctx.clock(), await ctx.store.activations()
+    wanted = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
+    if len(wanted) > MOST_QUERIES:
+        return {}
+    others: list[JoinQuery] = []
+    for record in wanted:
+        try:
+            others.extend(parse_record(record, streams).planned)
+        except PlannerError as cause:
+            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
+    relations = {r.id: r for other in others for r in other.relations}
+    found = weaker(query, relations.values())
+    if not found:
+        return {}
+    relaxed = {alias: relation.filter for alias, relation in found.items()}
+    snapshot = await ctx.store.last_snapshot()
+    statistics: Statistics = NoStatistics() if snapshot is None else snapshot
+    try:
+        alternative = parse_sql(query.id, sql, streams, window, relaxed)
+        own, shared = await asyncio.gather(
+            asyncio.to_thread(_cost, [*others, query], statistics, options),
+            asyncio.to_thread(_cost, [*others, alternative], statistics, options),
+        )
+    except PlannerError as cause:
+        _LOG.warning("filters are not shared", query=query.id, error=repr(cause))
+        return {}
+    return relaxed if shared < own * (1 - WORTH) else {}
+
+
+def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: PlanningRecord) -> float:
+    return optimise(
+        queries,
+        statistics,
+        optimizer=options.optimizer,
+        objective=options.objective,
+        parallelism=options.parallelism,
+        watch=Watch(time.monotonic, deadline=DEADLINE),
+    ).cost

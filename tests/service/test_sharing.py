@@ -1,0 +1,60 @@
+"""A query that wants less than another one shares its stores where that is cheaper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.service.conftest import CHAIN, PAIR
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+NARROW = f"{PAIR} WHERE o.order_id > 100 AND c.city <> 'Oslo'"
+
+
+def _cost(shop: Service) -> float:
+    return float(shop.post("/v1/plans:dry-run", {}, 200)["cost"])
+
+
+def _aliases(answer: dict[str, object]) -> dict[str, list[str]]:
+    said = answer["normalised"]
+    assert isinstance(said, dict)
+    return {a["alias"]: a["filter"] for a in said["aliases"]}
+
+
+def test_the_join_is_done_once_and_filtered_after(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "wide", "sql": PAIR})
+    before = _cost(shop)
+    answer = shop.post("/v1/queries", {"id": "narrow", "sql": NARROW})
+    assert _aliases(answer) == {"o": [], "c": []}
+    said = answer["normalised"]
+    assert said["residuals"] == ["(c.city <> 'Oslo')", "(o.order_id > 100)"]
+    assert any("shares the store" in note for note in said["notes"])
+    assert _cost(shop) == before
+    # It stays so, whatever becomes of the other.
+    shop.call("DELETE", "/v1/queries/wide", 202)
+    assert _aliases(shop.get("/v1/queries/narrow")) == {"o": [], "c": []}
+
+
+def test_a_filter_may_be_implied(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "wide", "sql": f"{PAIR} WHERE o.order_id >= 10"})
+    answer = shop.post("/v1/queries", {"id": "narrow", "sql": f"{PAIR} WHERE o.order_id = 12"})
+    assert _aliases(answer)["o"] == ["(order_id >= 10)"]
+    assert answer["normalised"]["residuals"] == ["(o.order_id = 12)"]
+
+
+def test_who_wants_more_or_something_else_has_its_own(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "narrow", "sql": NARROW})
+    for sql in (PAIR, f"{PAIR} WHERE o.order_id > 50", f"{PAIR} WHERE c.city = 'Oslo'"):
+        answer = shop.post("/v1/queries", {"sql": sql})
+        assert not answer["normalised"]["residuals"], sql
+        shop.call("DELETE", f"/v1/queries/{answer['id']}", 202)
+
+
+def test_a_view_shares_too(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "wide", "sql": CHAIN})
+    answer = shop.post(
+        "/v1/queries",
+        {"sql": f"SELECT city, count(*) AS n FROM ({CHAIN} WHERE i.part > 3) AS q GROUP BY city"},
+    )
+    assert answer["normalised"]["residuals"] == ["(q.i.part > 3)"]
