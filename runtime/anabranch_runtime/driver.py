@@ -403,7 +403,7 @@ class Driver:
         entered = time.perf_counter()
         context, reports = self._attempt(context, job)
         done = time.perf_counter()
-        failures = withdraw(reports, batch)
+        failures = withdraw(reports, batch, ruleset)
         staged = [
             (query, task, Path(file))
             for task, report in enumerate(reports)

@@ -34,15 +34,21 @@ def surviving(ruleset: Ruleset, state: State) -> Ruleset:
     return without(ruleset, failed(state))
 
 
-def withdraw(reports: Sequence[TaskReport], batch: int) -> dict[str, Failure]:
+def withdraw(reports: Sequence[TaskReport], batch: int, ruleset: Ruleset) -> dict[str, Failure]:
     """Take the results of failed queries out of ``reports``; why they failed, by query.
 
-    Where tasks have met several failures of one query, the first task's counts.
+    Where tasks have met several failures of one query, the first task's counts. Two joins that an
+    outer join is made of fail together.
     """
     found: dict[str, Failure] = {}
     for report in reports:
         for query, note in report.failures.items():
             found.setdefault(query, Failure(batch=batch, **note))
+    for spec in ruleset.queries:
+        if spec.left_of is not None:
+            for one, other in ((spec.id, spec.left_of), (spec.left_of, spec.id)):
+                if one in found:
+                    found.setdefault(other, found[one])
     for report in reports:
         for query in found:
             report.results.pop(query, None)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.exchange import Failure
+from anabranch_planner.model import QueryId
 from anabranch_planner.ruleset import arrival_edge
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_runtime.failed_queries import failed, take_out
+from anabranch_runtime.failed_queries import failed, take_out, withdraw
 from anabranch_runtime.ownership import ownership, without
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.task.worker import TaskReport
 from tests.support.random_plans import random_plan
 from tests.support.states import RS, ST, R, S, T, rules, segment
+
+if TYPE_CHECKING:
+    from anabranch_runtime.task.failures import FailureNote
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 FILTERED = "SELECT R.a FROM R JOIN S ON R.a = S.a WHERE 10 / R.a > 1"
@@ -100,3 +106,28 @@ def test_a_failed_query_ends_with_its_batch_and_its_stores_are_closed_before_it(
     assert failed(found) == {"bad"}
     again = enter_epoch(found, without(known, failed(found)), 1)
     assert again.queries["bad"].expired_batch == 4
+
+
+def test_both_joins_of_an_outer_join_fail_together() -> None:
+    known = rules(0, {"q": RS, "bad": FILTERED, "bad+left": RS})
+    queries = tuple(
+        replace(q, left_of=QueryId("bad")) if q.id == "bad+left" else q for q in known.queries
+    )
+    known = replace(known, queries=queries)
+    note: FailureNote = {
+        "code": "divide-by-zero",
+        "message": "a divisor is zero",
+        "expression": "10 / R.a",
+        "remedy": "guard it",
+    }
+
+    def report_of(failures: dict[str, FailureNote]) -> TaskReport:
+        return TaskReport(files={"bad": "1", "bad+left": "2"}, failures=failures)
+
+    for broken in ("bad", "bad+left"):
+        found = withdraw([report_of({broken: note})], 4, known)
+        assert set(found) == {"bad", "bad+left"}
+        assert found["bad"] == found["bad+left"] == Failure(batch=4, **note)
+    report = report_of({"q": note})
+    assert set(withdraw([report], 4, known)) == {"q"}
+    assert report.files == {"bad": "1", "bad+left": "2"}

@@ -254,6 +254,10 @@ class ViewRun:
         self.rows.append(rows)
         self.next_batch += 1
         self.mark = mark
+        self.commit()
+
+    def commit(self) -> None:
+        """Say that what has been staged is committed."""
         self.views.committed(self.next_batch, self._marks(), self.ruleset())
 
     def restart(self) -> None:
