@@ -79,7 +79,7 @@ def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = Fals
         return any(source.iterdir())
     made.mkdir(exist_ok=True)
     if ready:
-        _write(home / "released", str(max(ready[-1][0], released(home))))
+        write_text(home / "released", str(max(ready[-1][0], released(home))))
         reach(Point.RELEASING)
     for _, folder in ready:
         folder.rename(made / folder.name)
@@ -89,7 +89,7 @@ def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = Fals
     made.rename(source / f"{_name(next_batch - 1)}@{'' if floor is None else floor}")
     reach(Point.RELEASED)
     if clock is not None:
-        _write(home / "clock", str(max(clock, clock if floor is None else floor)))
+        write_text(home / "clock", str(max(clock, clock if floor is None else floor)))
     return True
 
 
@@ -135,7 +135,7 @@ def _name(batch: int) -> str:
     return f"{batch:010d}"
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Replace a small file, so that it has the old or the new text whatever happens."""
     fresh = path.with_suffix(".new")
     with fresh.open("w") as file:

@@ -252,7 +252,7 @@ class Views:
     def _new(self, query: QuerySpec) -> _Kept:
         home = inputs.home_of(self.results, query.id)
         home.mkdir(parents=True, exist_ok=True)
-        (home / _SPEC).write_text(json.dumps(query_to_json(query)))
+        inputs.write_text(home / _SPEC, json.dumps(query_to_json(query)))
         return _Kept(query, home)
 
     def _end(self, kept: _Kept) -> None:
