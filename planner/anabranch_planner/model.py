@@ -227,7 +227,8 @@ class JoinQuery:
         derived: key expressions that are not plain columns: (stream, text) -> expression over
             the stream's columns (``Column.alias`` empty).
         view: what stands above the joins; the projection is then what it reads.
-        outer: what is made of this join and ``left``, another; likewise.
+        outer: what is made of this join and ``left``, another; likewise. A view beside it is over
+            its rows, not over joined ones.
     """
 
     id: QueryId

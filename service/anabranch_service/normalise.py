@@ -9,7 +9,7 @@ import structlog
 
 from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.expr import Column, Expr, columns, from_json, substitute
-from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
+from anabranch_planner.model import Bounds, JoinQuery, Label, Output, Stream
 from anabranch_planner.outer import OuterJoin
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
@@ -152,7 +152,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
 
 
 def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewInfo:
-    below = {o.name: str(_in_aliases(o.expr, alias_of)) for o in query.projection}
+    below = {o.name: str(_in_aliases(o.expr, alias_of)) for o in _below(query)}
     names = {
         a.name: f"{a.function}({'DISTINCT ' if a.distinct else ''}{below.get(a.column or '', '*')})"
         for a in view.aggregates
@@ -178,6 +178,16 @@ def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewIn
         limit=view.limit,
         offset=view.offset,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
+    )
+
+
+def _below(query: JoinQuery) -> tuple[Output, ...]:
+    """The columns that a view is over, in terms of the streams."""
+    if query.outer is None:
+        return query.projection
+    exprs = {o.name: o.expr for o in query.projection}
+    return tuple(
+        Output(o.name, substitute(o.expr, lambda c: exprs[c.name])) for o in query.outer.projection
     )
 
 
@@ -208,6 +218,9 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Whether windows are ever let go."""
     if query.view is None or query.view.window is None:
+        return
+    if query.outer is not None:
+        yield "windows over the rows of an outer join are all kept"
         return
     column = query.view.window.column
     expr = next(o.expr for o in query.projection if o.name == column)

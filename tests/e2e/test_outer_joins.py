@@ -12,13 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_planner.model import Stream, StreamName
+from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.types import parse_type
 from tests.support.replay_check import replay
 from tests.support.scenario_file import read_report
-from tests.support.view_runs import comparable
+from tests.support.view_runs import comparable, current_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_TS = ("ts", parse_type("timestamp"))
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 LEFT = "orders o JOIN items i ON i.id = o.id AND i.ts BETWEEN o.ts AND o.ts + INTERVAL '10' MINUTE"
 ON = "s.id = o.id AND s.ts BETWEEN i.ts AND i.ts + INTERVAL '20' MINUTE AND s.n >= i.n"
@@ -28,6 +32,10 @@ QUERIES = {
     "semi": f"SELECT o.id, i.n FROM {LEFT} LEFT SEMI JOIN shipments s ON {ON}",
     "anti": f"SELECT o.id, i.n FROM {LEFT} LEFT ANTI JOIN shipments s ON {ON} WHERE o.n < 4",
 }
+VIEW = (
+    f"SELECT o.n AS g, count(*) AS c, sum(s.n) AS x FROM {LEFT} LEFT JOIN shipments s ON {ON} "
+    "GROUP BY o.n"
+)
 #: Minutes by which tuples may be late; none is later.
 LATENESS = 10
 
@@ -67,6 +75,9 @@ def _wanted(tables: dict[str, pa.Table]) -> dict[str, list[tuple[Any, ...]]]:
             "left": f"{QUERIES['inner']} UNION ALL {left}",
             "semi": f"SELECT o.id, i.n FROM {LEFT} WHERE {over} AND {none.removeprefix('NOT ')}",
             "anti": f"SELECT o.id, i.n FROM {LEFT} WHERE {over} AND {none} AND o.n < 4",
+            "view": f"SELECT n, count(*), sum(m) FROM (SELECT o.n, s.n AS m FROM {LEFT} JOIN "
+            f"shipments s ON {ON} UNION ALL SELECT o.n, NULL FROM {LEFT} WHERE {over} AND {none}) "
+            "GROUP BY n",
         }
         return {n: comparable(connection.execute(s).fetchall()) for n, s in statements.items()}
 
@@ -84,7 +95,7 @@ def test_they_end_as_the_oracle_says_and_share_their_joins(tmp_path: Path) -> No
         }
         for name in tables
     }
-    queries = {name: {"sql": sql} for name, sql in QUERIES.items()}
+    queries = {name: {"sql": sql} for name, sql in {**QUERIES, "view": VIEW}.items()}
     scenario.write_text(json.dumps({"streams": streams, "queries": queries}))
     out = tmp_path / "out"
     done = replay(scenario, out)
@@ -92,6 +103,19 @@ def test_they_end_as_the_oracle_says_and_share_their_joins(tmp_path: Path) -> No
     assert not any(read_report(out)["late_tuples"].values())
     wanted = _wanted(tables)
     with duckdb.connect() as connection:
+        known = {
+            name: Stream(
+                StreamName(name),
+                (("id", parse_type("bigint")), ("n", parse_type("int")), _TS),
+                "ts",
+                lateness=0,
+            )
+            for name in tables
+        }
+        view = parse_sql("view", VIEW, known).view
+        assert view is not None
+        shown = current_rows(out / "results" / "view", view)
+        assert comparable(shown) == wanted.pop("view")
         for name, rows in wanted.items():
             folder = str(out / "results" / name / "*.parquet")
             found = connection.execute("SELECT * FROM read_parquet(?)", [folder]).fetchall()

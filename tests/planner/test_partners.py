@@ -98,7 +98,8 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
          "unsupported-sql"),
         (f"SELECT a.v FROM a RIGHT JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
         (f"SELECT a.v FROM a FULL JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
-        (f"SELECT count(*) AS n FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
+        (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
+         "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),
         (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
         (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} WHERE c.v > 1", "unknown-alias"),
         ("SELECT x.v FROM (SELECT a.v FROM a LEFT JOIN c USING (k)) AS x", "unsupported-sql"),
@@ -111,3 +112,16 @@ def test_what_is_refused(sql: str, code: str) -> None:
         parse_sql("q", sql, STREAMS)
     assert found.value.code == code
     assert found.value.remedy
+
+
+def test_a_view_is_over_the_rows_of_the_join() -> None:
+    query, made = parsed(
+        f"SELECT a.k % 2 AS g, count(c.v) AS n FROM a LEFT JOIN c ON c.k = a.k AND {SOON} "
+        "GROUP BY a.k % 2 HAVING sum(a.v + c.v) > 3"
+    )
+    assert query.view is not None
+    assert [o.name for o in query.shown] == ["g", "n"]
+    assert [str(o.expr) for o in made.projection] == ["(l1 % 2)", "r1", "(l2 + r1)"]
+    assert [o.name for o in made.projection] == ["k1", "a1", "a2"]
+    assert query.left is not None
+    assert query.left.view is None

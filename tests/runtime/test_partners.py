@@ -23,8 +23,8 @@ def at(minute: int) -> dt.datetime:
     return BEGIN + dt.timedelta(minutes=minute)
 
 
-#: An anti join, left joins of one stream and of two, a semi join.
-FEW = (0, 1, 4, 5)
+#: An anti join, left joins of one stream and of two, a semi join; views over two of them.
+FEW = (0, 1, 4, 5, 8)
 
 
 @pytest.mark.parametrize("seed", FEW)
@@ -47,6 +47,7 @@ def test_the_seeds_have_every_kind() -> None:
     assert {d.kind for d in drawn} == {"left", "semi", "anti"}
     assert any("JOIN b" in d.left for d in drawn)
     assert any(d.left == "a" for d in drawn)
+    assert {len(d.above or ()) for d in drawn} == {0, 3}
 
 
 @pytest.fixture

@@ -101,14 +101,19 @@ def with_partner(
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None,
 ) -> JoinQuery:
-    """An outer, semi or anti join as two joins (``outer``): pairs, and left rows beside them."""
-    if query.above is not None:
-        with at(partner.source.node):
+    """An outer, semi or anti join as two joins (``outer``): pairs, and left rows beside them.
+
+    A view above it is over its rows: these have the columns that the view reads.
+    """
+
+    def inner(node: Node) -> JoinQuery:
+        with at(node):
             raise QueryError(
                 "unsupported-sql",
-                f"{partner.kind.upper()} JOIN under aggregates, DISTINCT or LIMIT is not supported",
-                remedy="register it without them, and aggregate where its results are read",
+                f"a query as a value above a {partner.kind.upper()} JOIN is not supported",
+                remedy="leave it out",
             )
+
     sides = Sides(
         query,
         partner,
@@ -116,11 +121,13 @@ def with_partner(
         scope_of(with_source(query, partner), streams),
     )
     pairs = joined(query_id, with_source(query, partner), streams, window, lambda _: ())
-    plan = sides.plan(pairs)
+    parts = None if query.above is None else split(query, sides.shown_scope, inner)
+    shown = None if parts is None else [(s.name, s.expr) for s in parts.joined]
+    plan = sides.plan(pairs, shown)
     pairs = joined(
         query_id, with_source(query, partner), streams, window, lambda _: plan.pair_columns
     )
-    left = replace(query, partner=None)
+    left = replace(query, partner=None, above=None)
     rows = joined(
         f"{query_id}{LEFT_SUFFIX}",
         left,
@@ -128,7 +135,8 @@ def with_partner(
         of_those(window, sides.left),
         lambda _: plan.left_columns,
     )
-    return replace(pairs, outer=plan.outer, left=rows)
+    view = None if parts is None else parts.view
+    return replace(pairs, outer=plan.outer, left=rows, view=view)
 
 
 def scope_of(query: Unresolved, streams: Mapping[str, Stream]) -> Scope:

@@ -37,7 +37,8 @@ def with_source(query: Unresolved, partner: Partner) -> Unresolved:
     """The inner join of ``query`` and its partner."""
     sources = (*query.sources, partner.source)
     on = () if partner.on is None else (Condition(partner.on, len(sources)),)
-    return replace(query, sources=sources, conditions=(*query.conditions, *on), partner=None)
+    conditions = (*query.conditions, *on)
+    return replace(query, sources=sources, conditions=conditions, partner=None, above=None)
 
 
 def of_those(
@@ -58,14 +59,20 @@ class Sides:
     left: Scope
     both: Scope
 
-    def plan(self, pairs: JoinQuery) -> OuterPlan:
-        """What to project, and the deadline by the bounds of ``pairs``.
+    @property
+    def shown_scope(self) -> Scope:
+        """What the SELECT list sees."""
+        return self.both if self.partner.kind is JoinKind.LEFT else self.left
+
+    def plan(self, pairs: JoinQuery, shown: list[tuple[str, Expr]] | None) -> OuterPlan:
+        """What to project, and the deadline by the bounds of ``pairs``; ``shown`` stands for the
+        SELECT list.
 
         Raises:
             QueryError: nothing says until when a partner may come, or the SELECT list is wrong.
         """
         times = self._times(pairs)
-        shown = self._shown()
+        shown = self._shown() if shown is None else shown
         read = [c for _, e in shown for c in columns(e)]
         left = {c: None for c in read if c.alias in self.left.streams}
         left |= {
@@ -137,7 +144,7 @@ class Sides:
         return [typed(node, self.both) for node in operands(self.partner.on, exp.And)]
 
     def _shown(self) -> list[tuple[str, Expr]]:
-        scope = self.both if self.partner.kind is JoinKind.LEFT else self.left
+        scope = self.shown_scope
         found: dict[str, tuple[str, Expr]] = {}
         for item in self.query.items:
             with at(item.node):

@@ -93,6 +93,11 @@ def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = Fals
     return True
 
 
+def after_all(home: Path) -> int:
+    """The number after the last batch that waits."""
+    return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
+
+
 def told(home: Path) -> int | None:
     """The last clock that Spark may know of; None: none."""
     found = [

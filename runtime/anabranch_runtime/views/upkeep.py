@@ -16,7 +16,7 @@ import json
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,8 @@ _LOG = structlog.get_logger("anabranch.runtime")
 #: Rows of a view that are told to whoever asks over REST.
 MOST_TOLD = 1000
 _SPEC = "query.json"
+#: What the checkpoint of a view over an outer join ends with.
+_ABOVE = "+above"
 
 
 @dataclass(slots=True)
@@ -75,6 +77,10 @@ class _Kept:
 
     query: QuerySpec
     home: Path
+    #: Spark's checkpoint of it.
+    checkpoint: Path
+    #: The view over the rows of an outer join.
+    above: _Kept | None = None
     clock: int | None = None
     #: The clock that it has been brought up to.
     told: int | None = None
@@ -127,7 +133,7 @@ class Views:
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
             inputs.forget_from(spec.parent, next_batch)
-            self._kept[str(query.id)] = _Kept(query, spec.parent)
+            self._kept[str(query.id)] = self._made(query, spec.parent)
         self._thread = threading.Thread(target=self._keep_up, name="views", daemon=True)
         self._thread.start()
 
@@ -223,12 +229,9 @@ class Views:
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
             try:
-                some = inputs.release(kept.home, next_batch, clock, tell=kept.tells)
-                if some or kept.running is None:
-                    if kept.running is None:
-                        kept.running = self._start(kept)
-                    kept.running.processAllAvailable()
-                inputs.read(kept.home)
+                self._advance(kept, next_batch, clock)
+                if kept.above is not None:
+                    self._advance(kept.above, inputs.after_all(kept.above.home), None)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
                 kept.told = clock
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits
@@ -240,9 +243,18 @@ class Views:
                         del self._kept[name]
                         self._end(kept)
 
+    def _advance(self, kept: _Kept, next_batch: int, clock: int | None) -> None:
+        """Release what there is before ``next_batch``, and wait until it has been worked in."""
+        some = inputs.release(kept.home, next_batch, clock, tell=kept.tells)
+        if some or kept.running is None:
+            if kept.running is None:
+                kept.running = self._start(kept)
+            kept.running.processAllAvailable()
+        inputs.read(kept.home)
+
     def _failed(self, name: str, kept: _Kept, error: Exception) -> None:
-        message = without_secrets(first_line(kept.cause or error), kept.query.sink)
-        kept.cause = None
+        cause = kept.cause or (None if kept.above is None else kept.above.cause)
+        message = without_secrets(first_line(cause or error), kept.query.sink)
         _stop(kept)
         kept.failures += 1
         kept.problem, kept.unsure = message, True
@@ -253,12 +265,22 @@ class Views:
         home = inputs.home_of(self.results, query.id)
         home.mkdir(parents=True, exist_ok=True)
         inputs.write_text(home / _SPEC, json.dumps(query_to_json(query)))
-        return _Kept(query, home)
+        return self._made(query, home)
+
+    def _made(self, query: QuerySpec, home: Path) -> _Kept:
+        made = _Kept(query, home, self.checkpoints / query.id)
+        if query.outer is not None and query.view is not None:
+            upper = replace(query, projection=query.outer.projection, outer=None)
+            checkpoint = self.checkpoints / f"{query.id}{_ABOVE}"
+            made.above = _Kept(upper, home / "above", checkpoint)
+        return made
 
     def _end(self, kept: _Kept) -> None:
         _stop(kept)
         shutil.rmtree(kept.home, ignore_errors=True)
-        shutil.rmtree(self.checkpoints / kept.query.id, ignore_errors=True)
+        for part in (kept, kept.above):
+            if part is not None:
+                shutil.rmtree(part.checkpoint, ignore_errors=True)
 
     # --- one view ----------------------------------------------------------------------------
 
@@ -282,7 +304,7 @@ class Views:
         return (
             rows.writeStream.outputMode(mode)
             .foreachBatch(apply)
-            .option("checkpointLocation", str(self.checkpoints / kept.query.id))
+            .option("checkpointLocation", str(kept.checkpoint))
             .start()
         )
 
@@ -293,7 +315,13 @@ class Views:
         if outer is not None:
 
             def add(frame: DataFrame, version: int) -> None:
-                self._write(kept, version, partners.results(outer, frame.toArrow()))
+                rows = partners.results(outer, frame.toArrow())
+                if kept.above is None:
+                    self._write(kept, version, rows)
+                elif rows.num_rows:
+                    staged = kept.home / "rows.parquet"
+                    pq.write_table(rows, staged)
+                    inputs.stage(kept.above.home, version, [staged])
 
             return partners.decided(self.session, query, source), "append", add
         assert view is not None
@@ -326,7 +354,7 @@ class Views:
         """Aggregates of no rows at all are a row, too."""
         view = kept.query.view
         assert view is not None
-        if (self.checkpoints / kept.query.id / "commits").exists():
+        if (kept.checkpoint / "commits").exists():
             return
         nothing = pa.RecordBatch.from_arrays(
             [
@@ -382,7 +410,10 @@ def _finished(view: View, table: pa.Table) -> pa.Table:
 
 
 def _stop(kept: _Kept) -> None:
-    if kept.running is not None:
-        with contextlib.suppress(Exception):
-            kept.running.stop()
-        kept.running = None
+    for part in (kept, kept.above):
+        if part is None:
+            continue
+        if part.running is not None:
+            with contextlib.suppress(Exception):
+                part.running.stop()
+        part.running = part.cause = None
