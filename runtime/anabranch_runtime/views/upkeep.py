@@ -16,37 +16,19 @@ import json
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import structlog
 
-from anabranch_planner.exchange import ViewRows
 from anabranch_planner.ruleset import query_from_json, query_to_json
-from anabranch_planner.sinks import SinkKind
-from anabranch_planner.view import Function
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.sinks.delivery import Delivery, with_secrets, without_secrets
-from anabranch_runtime.sinks.durable import sync_filesystem
+from anabranch_runtime.sinks.delivery import without_secrets
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, LONGEST_PAUSE, first_line
-from anabranch_runtime.sinks.rows import json_rows
-from anabranch_runtime.vectors.arrow_types import arrow_type
-from anabranch_runtime.views import groups, inputs, partners
+from anabranch_runtime.views import groups, inputs
 from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.finishing import finished, finished_schema
-from anabranch_runtime.views.ranking import top_groups, top_rows
-from anabranch_runtime.views.table import (
-    Tables,
-    in_order,
-    replaced,
-    row_schema,
-    updated,
-    visible,
-)
+from anabranch_runtime.views.versions import Maker, Place, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,50 +37,63 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from anabranch_planner.exchange import ViewRows
     from anabranch_planner.ruleset import QuerySpec, Ruleset
-    from anabranch_planner.view import View
+    from anabranch_planner.sinks import SinkKind
     from anabranch_runtime.sinks.delivery import Write
-
-    #: Makes a version of a view of what Spark gives.
-    Make = Callable[[DataFrame, int], None]
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Rows of a view that are told to whoever asks over REST.
-MOST_TOLD = 1000
 _SPEC = "query.json"
-#: What the checkpoint of a view over an outer join ends with.
-_ABOVE = "+above"
+
+
+@dataclass(slots=True)
+class _Running:
+    """A place at work.
+
+    Attributes:
+        query: Spark's; None: it has not been started, or has failed.
+        cause: what was raised while a version was made, of which Spark hands on the text only.
+    """
+
+    place: Place
+    query: StreamingQuery | None = None
+    cause: Exception | None = None
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A view that is kept up to date."""
+    """A view that is kept up to date.
 
-    query: QuerySpec
-    home: Path
-    #: Spark's checkpoint of it.
-    checkpoint: Path
-    #: The view over the rows of an outer join.
-    above: _Kept | None = None
+    Attributes:
+        parts: what runs for it: itself, or an outer join and the view above.
+        clock: as of the last batch that has committed; ``told``: that it has been brought up to.
+        ending: no ruleset has it any more, it ends with what has been found for it.
+        unsure: what is released to it may not have been read by Spark.
+    """
+
+    place: Place
+    parts: tuple[_Running, ...]
     clock: int | None = None
-    #: The clock that it has been brought up to.
     told: int | None = None
-    #: No ruleset has it any more: it ends with what has been found for it.
     ending: bool = False
-    #: Whether what is in ``input`` may not have been read by Spark.
     unsure: bool = True
-    running: StreamingQuery | None = None
     problem: str | None = None
-    #: What was raised while a version was made.
-    cause: Exception | None = None
     failures: int = 0
     retry: float = 0.0
 
     @property
     def tells(self) -> bool:
         """Whether something may follow from the clock alone."""
-        return self.query.outer is not None
+        return self.place.query.outer is not None
+
+    def stop(self) -> None:
+        """Stop Spark's queries."""
+        for part in self.parts:
+            if part.query is not None:
+                with contextlib.suppress(Exception):
+                    part.query.stop()
+            part.query = part.cause = None
 
 
 @dataclass(slots=True)
@@ -119,6 +114,7 @@ class Views:
     writers: Mapping[SinkKind, Write]
     tell: Callable[[str, ViewRows], None]
     refusal: str = ""
+    _maker: Maker = field(init=False)
     _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -128,12 +124,13 @@ class Views:
 
     def begin(self, next_batch: int) -> None:
         """Take up what an earlier run has left; before the first batch."""
-        self.session = groups.view_session(self.session)
+        session = groups.view_session(self.session)
+        self._maker = Maker(session, self.results, self.writers, self.tell)
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
             inputs.forget_from(spec.parent, next_batch)
-            self._kept[str(query.id)] = self._made(query, spec.parent)
+            self._kept[str(query.id)] = self._taken_up(query, spec.parent)
         self._thread = threading.Thread(target=self._keep_up, name="views", daemon=True)
         self._thread.start()
 
@@ -189,7 +186,7 @@ class Views:
         if self._thread is not None:
             self._thread.join()
         for kept in self._kept.values():
-            _stop(kept)
+            kept.stop()
 
     # --- in turns ----------------------------------------------------------------------------
 
@@ -213,7 +210,7 @@ class Views:
         for name, kept in self._kept.items():
             if kept.retry > now:
                 continue
-            if kept.ending or kept.unsure or inputs.waiting(kept.home, self._next_batch):
+            if kept.ending or kept.unsure or inputs.waiting(kept.place.home, self._next_batch):
                 return name
             if kept.tells and kept.clock is not None and kept.clock != kept.told:
                 return name
@@ -229,9 +226,10 @@ class Views:
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
             try:
-                self._advance(kept, next_batch, clock)
-                if kept.above is not None:
-                    self._advance(kept.above, inputs.after_all(kept.above.home), None)
+                below, *above = kept.parts
+                self._advance(below, next_batch, clock, tell=kept.tells)
+                for part in above:
+                    self._advance(part, inputs.after_all(part.place.home), None)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
                 kept.told = clock
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits
@@ -239,181 +237,68 @@ class Views:
                 return
             if ending:
                 with self._changed:
-                    if kept.ending and not inputs.waiting(kept.home, next_batch):
+                    if kept.ending and not inputs.waiting(kept.place.home, next_batch):
                         del self._kept[name]
                         self._end(kept)
 
-    def _advance(self, kept: _Kept, next_batch: int, clock: int | None) -> None:
+    def _advance(
+        self, part: _Running, next_batch: int, clock: int | None, *, tell: bool = False
+    ) -> None:
         """Release what there is before ``next_batch``, and wait until it has been worked in."""
-        some = inputs.release(kept.home, next_batch, clock, tell=kept.tells)
-        if some or kept.running is None:
-            if kept.running is None:
-                kept.running = self._start(kept)
-            kept.running.processAllAvailable()
-        inputs.read(kept.home)
+        home = part.place.home
+        some = inputs.release(home, next_batch, clock, tell=tell)
+        if some or part.query is None:
+            if part.query is None:
+                part.query = self._start(part)
+            part.query.processAllAvailable()
+        inputs.read(home)
+
+    def _start(self, part: _Running) -> StreamingQuery:
+        work = self._maker.work(part.place)
+
+        def apply(frame: DataFrame, number: int) -> None:
+            try:
+                # Version 0 is the table before any row.
+                work.make(frame, number + 1)
+                reach(Point.VIEWED)
+            except Exception as error:
+                part.cause = error
+                raise
+
+        # Where something follows from the clock alone, Spark has to look again without new rows.
+        alone = part.place.query.outer is not None
+        self._maker.session.conf.set(groups.WITHOUT_ROWS, str(alone).lower())
+        return (
+            work.rows.writeStream.outputMode(work.mode)
+            .foreachBatch(apply)
+            .option("checkpointLocation", str(part.place.checkpoint))
+            .start()
+        )
 
     def _failed(self, name: str, kept: _Kept, error: Exception) -> None:
-        cause = kept.cause or (None if kept.above is None else kept.above.cause)
-        message = without_secrets(first_line(cause or error), kept.query.sink)
-        _stop(kept)
+        cause = next((part.cause for part in kept.parts if part.cause is not None), error)
+        message = without_secrets(first_line(cause), kept.place.query.sink)
+        kept.stop()
         kept.failures += 1
         kept.problem, kept.unsure = message, True
         kept.retry = time.monotonic() + min(FIRST_PAUSE * 2 ** (kept.failures - 1), LONGEST_PAUSE)
         _LOG.warning("view failed", query=name, error=message, times=kept.failures)
 
+    # --- beginning and end -------------------------------------------------------------------
+
     def _new(self, query: QuerySpec) -> _Kept:
         home = inputs.home_of(self.results, query.id)
         home.mkdir(parents=True, exist_ok=True)
         inputs.write_text(home / _SPEC, json.dumps(query_to_json(query)))
-        return self._made(query, home)
+        return self._taken_up(query, home)
 
-    def _made(self, query: QuerySpec, home: Path) -> _Kept:
-        made = _Kept(query, home, self.checkpoints / query.id)
-        if query.outer is not None and query.view is not None:
-            upper = replace(query, projection=query.outer.projection, outer=None)
-            checkpoint = self.checkpoints / f"{query.id}{_ABOVE}"
-            made.above = _Kept(upper, home / "above", checkpoint)
-        return made
+    def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
+        place = place_of(query, home, self.checkpoints)
+        places = (place,) if place.above is None else (place, place.above)
+        return _Kept(place, tuple(_Running(p) for p in places))
 
     def _end(self, kept: _Kept) -> None:
-        _stop(kept)
-        shutil.rmtree(kept.home, ignore_errors=True)
-        for part in (kept, kept.above):
-            if part is not None:
-                shutil.rmtree(part.checkpoint, ignore_errors=True)
-
-    # --- one view ----------------------------------------------------------------------------
-
-    def _start(self, kept: _Kept) -> StreamingQuery:
-        source = kept.home / "input"
-        source.mkdir(parents=True, exist_ok=True)
-        rows, mode, make = self._plan(kept, source)
-
-        def apply(frame: DataFrame, number: int) -> None:
-            try:
-                # Version 0 is the table before any row.
-                make(frame, number + 1)
-                reach(Point.VIEWED)
-            except Exception as error:
-                # Spark would only hand on its text.
-                kept.cause = error
-                raise
-
-        # Where something follows from the clock alone, Spark has to look again without new rows.
-        self.session.conf.set(groups.WITHOUT_ROWS, str(kept.tells).lower())
-        return (
-            rows.writeStream.outputMode(mode)
-            .foreachBatch(apply)
-            .option("checkpointLocation", str(kept.checkpoint))
-            .start()
-        )
-
-    def _plan(self, kept: _Kept, source: Path) -> tuple[DataFrame, str, Make]:
-        """What Spark has to do, how it gives what, and what is made of that."""
-        query, view = kept.query, kept.query.view
-        outer = query.outer
-        if outer is not None:
-
-            def add(frame: DataFrame, version: int) -> None:
-                rows = partners.results(outer, frame.toArrow())
-                if kept.above is None:
-                    self._write(kept, version, rows)
-                elif rows.num_rows:
-                    staged = kept.home / "rows.parquet"
-                    pq.write_table(rows, staged)
-                    inputs.stage(kept.above.home, version, [staged])
-
-            return partners.decided(self.session, query, source), "append", add
-        assert view is not None
-        tables = Tables(kept.home / "table", view)
-        if view.grouped and not view.group_keys:
-            self._write_first(kept, tables)
-        rows = groups.joined_rows(self.session, query, source)
-        mode = "append" if not view.grouped else "complete" if view.whole else "update"
-        shown = groups.grouped(rows, query) if view.grouped else rows
-        return shown, mode, partial(self._make, kept, tables)
-
-    def _make(self, kept: _Kept, tables: Tables, frame: DataFrame, version: int) -> None:
-        """A version of the view: of groups that have changed, of all, or of new joined rows."""
-        view, before = kept.query.view, tables.before(version)
-        assert view is not None
-        if view.grouped and not view.whole:
-            found = _finished(view, frame.toArrow())
-            changes, after = updated(view, before, found, version)
-        else:
-            # Their tables are always kept.
-            assert before is not None
-            after = top_groups(frame, view) if view.grouped else top_rows(frame, view, before)
-            changes = replaced(view, visible(view, before), visible(view, after), version)
-        self._write(kept, version, changes)
-        if after is not None:
-            tables.keep(version, after)
-            self._tell(kept, version, after)
-
-    def _write_first(self, kept: _Kept, tables: Tables) -> None:
-        """Aggregates of no rows at all are a row, too."""
-        view = kept.query.view
-        assert view is not None
-        if (kept.checkpoint / "commits").exists():
-            return
-        nothing = pa.RecordBatch.from_arrays(
-            [
-                pa.array([0 if a.function is Function.COUNT else None], arrow_type(a.type))
-                for a in view.aggregates
-            ],
-            names=[a.name for a in view.aggregates],
-        )
-        found = _finished(view, pa.Table.from_batches([nothing]))
-        before = tables.before(0)
-        changes, after = updated(view, before, found, 0)
-        self._write(kept, 0, changes)
-        if after is not None:
-            tables.keep(0, after)
-            self._tell(kept, 0, after)
-
-    def _write(self, kept: _Kept, version: int, changes: pa.Table) -> None:
-        """Hand a version's changes to the sink; again, if the version is made again."""
-        query = kept.query
-        folder = self.results / query.id
-        staged = kept.home / "changes.parquet"
-        target = folder / f"{version:010d}-00000.parquet"
-        if query.sink.kind is SinkKind.PARQUET:
-            target.unlink(missing_ok=True)
-        if not changes.num_rows:
-            return
-        pq.write_table(changes, staged)
-        if query.sink.kind is SinkKind.PARQUET:
-            folder.mkdir(parents=True, exist_ok=True)
-            staged.rename(target)
-            sync_filesystem(self.results)
-            return
-        writer = self.writers.get(query.sink.kind)
-        if writer is None:
-            raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
-        writer(Delivery(str(query.id), with_secrets(query.sink), version, (staged,)))
-
-    def _tell(self, kept: _Kept, version: int, table: pa.Table) -> None:
-        view = kept.query.view
-        assert view is not None
-        names = [n for n in row_schema(view).names if n in {o.name for o in view.projection}]
-        table = visible(view, table)
-        rows = in_order(view, table).select(names).slice(0, MOST_TOLD)
-        batches = rows.combine_chunks().to_batches()
-        texts = json_rows(batches[0]).to_pylist() if batches else []
-        told = ViewRows(version, table.num_rows, tuple(names), tuple(texts))
-        self.tell(str(kept.query.id), told)
-
-
-def _finished(view: View, table: pa.Table) -> pa.Table:
-    batches = [finished(view, b) for b in table.to_batches() if b.num_rows]
-    return pa.Table.from_batches(batches, finished_schema(view))
-
-
-def _stop(kept: _Kept) -> None:
-    for part in (kept, kept.above):
-        if part is None:
-            continue
-        if part.running is not None:
-            with contextlib.suppress(Exception):
-                part.running.stop()
-        part.running = part.cause = None
+        kept.stop()
+        shutil.rmtree(kept.place.home, ignore_errors=True)
+        for part in kept.parts:
+            shutil.rmtree(part.place.checkpoint, ignore_errors=True)

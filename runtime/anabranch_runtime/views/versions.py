@@ -1,0 +1,210 @@
+"""Versions of a view: what Spark has to work out for one, and what is made of what it gives.
+
+A version follows from Spark's micro-batch of the same number, and from the table before it. What
+Spark repeats is made again, the same, and takes its own place in the sink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_planner.exchange import ViewRows
+from anabranch_planner.sinks import SinkKind
+from anabranch_planner.view import Function
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks.delivery import Delivery, with_secrets
+from anabranch_runtime.sinks.durable import sync_filesystem
+from anabranch_runtime.sinks.rows import json_rows
+from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.views import groups, inputs, partners
+from anabranch_runtime.views.finishing import finished, finished_schema
+from anabranch_runtime.views.ranking import top_groups, top_rows
+from anabranch_runtime.views.table import (
+    Tables,
+    in_order,
+    replaced,
+    row_schema,
+    updated,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch_planner.outer import OuterJoin
+    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_planner.view import View
+    from anabranch_runtime.sinks.delivery import Write
+
+    #: Makes a version of what Spark gives.
+    Make = Callable[[DataFrame, int], None]
+
+#: Rows of a view that are told to whoever asks over REST.
+MOST_TOLD = 1000
+#: What the checkpoint of a view over an outer join ends with.
+_ABOVE = "+above"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is maintained, and where.
+
+    Attributes:
+        home: its folder (``inputs``).
+        checkpoint: Spark's.
+        above: the view over the rows of an outer join.
+    """
+
+    query: QuerySpec
+    home: Path
+    checkpoint: Path
+    above: Place | None = None
+
+
+def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
+    """The place of a query, with that above it if there is one."""
+    place = Place(query, home, checkpoints / query.id)
+    if query.outer is None or query.view is None:
+        return place
+    upper = replace(query, projection=query.outer.projection, outer=None)
+    checkpoint = checkpoints / f"{query.id}{_ABOVE}"
+    return replace(place, above=Place(upper, home / "above", checkpoint))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What Spark has to do, in which output mode, and what is made of each micro-batch."""
+
+    rows: DataFrame
+    mode: str
+    make: Make
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes versions.
+
+    Attributes:
+        results: the results directory.
+        writers: who writes sinks outside.
+        tell: takes what a view's rows are now.
+    """
+
+    session: SparkSession
+    results: Path
+    writers: Mapping[SinkKind, Write]
+    tell: Callable[[str, ViewRows], None]
+
+    def work(self, place: Place) -> Work:
+        """What is to be done for a place from now on."""
+        source = place.home / "input"
+        source.mkdir(parents=True, exist_ok=True)
+        query, view, outer = place.query, place.query.view, place.query.outer
+        if outer is not None:
+            rows = partners.decided(self.session, query, source)
+            return Work(rows, "append", partial(self._decided, place, outer))
+        assert view is not None
+        tables = Tables(place.home / "table", view)
+        # Totals of no rows are not known here.
+        if view.grouped and not view.group_keys and not view.totals:
+            self._first(place, view, tables)
+        rows = groups.joined_rows(self.session, query, source)
+        mode = "append" if not view.grouped else "complete" if view.whole else "update"
+        shown = groups.grouped(rows, query) if view.grouped else rows
+        return Work(shown, mode, partial(self._made, place, view, tables))
+
+    def _decided(self, place: Place, outer: OuterJoin, frame: DataFrame, version: int) -> None:
+        """Rows of an outer join, for the sink or for the view above."""
+        rows = partners.results(outer, frame.toArrow())
+        if place.above is None:
+            self._write(place, version, rows)
+        elif rows.num_rows:
+            staged = place.home / "rows.parquet"
+            pq.write_table(rows, staged)
+            inputs.stage(place.above.home, version, [staged])
+
+    def _made(
+        self, place: Place, view: View, tables: Tables, frame: DataFrame, version: int
+    ) -> None:
+        """A version of a view: of groups that have changed, of all, or of new joined rows."""
+        before = tables.before(version)
+        if view.grouped and not view.whole:
+            found = _finished(view, frame.toArrow())
+            changes, after = updated(view, before, found, version)
+        else:
+            # Their tables are always kept.
+            assert before is not None
+            after = top_groups(frame, view) if view.grouped else top_rows(frame, view, before)
+            changes = replaced(view, visible(view, before), visible(view, after), version)
+        self._keep(place, view, tables, version, changes, after)
+
+    def _first(self, place: Place, view: View, tables: Tables) -> None:
+        """Aggregates of no rows at all are a row, too."""
+        if (place.checkpoint / "commits").exists():
+            return
+        nothing = pa.RecordBatch.from_arrays(
+            [
+                pa.array([0 if a.function is Function.COUNT else None], arrow_type(a.type))
+                for a in view.aggregates
+            ],
+            names=[a.name for a in view.aggregates],
+        )
+        found = _finished(view, pa.Table.from_batches([nothing]))
+        changes, after = updated(view, tables.before(0), found, 0)
+        self._keep(place, view, tables, 0, changes, after)
+
+    def _keep(
+        self,
+        place: Place,
+        view: View,
+        tables: Tables,
+        version: int,
+        changes: pa.Table,
+        after: pa.Table | None,
+    ) -> None:
+        self._write(place, version, changes)
+        if after is None:
+            return
+        tables.keep(version, after)
+        shown = visible(view, after)
+        wanted = {o.name for o in view.projection}
+        names = [n for n in row_schema(view).names if n in wanted]
+        rows = in_order(view, shown).select(names).slice(0, MOST_TOLD)
+        batches = rows.combine_chunks().to_batches()
+        texts = json_rows(batches[0]).to_pylist() if batches else []
+        told = ViewRows(version, shown.num_rows, tuple(names), tuple(texts))
+        self.tell(str(place.query.id), told)
+
+    def _write(self, place: Place, version: int, changes: pa.Table) -> None:
+        """Hand a version's changes to the sink; again, if the version is made again."""
+        query = place.query
+        folder = self.results / query.id
+        staged = place.home / "changes.parquet"
+        target = folder / f"{version:010d}-00000.parquet"
+        if query.sink.kind is SinkKind.PARQUET:
+            target.unlink(missing_ok=True)
+        if not changes.num_rows:
+            return
+        pq.write_table(changes, staged)
+        if query.sink.kind is SinkKind.PARQUET:
+            folder.mkdir(parents=True, exist_ok=True)
+            staged.rename(target)
+            sync_filesystem(self.results)
+            return
+        writer = self.writers.get(query.sink.kind)
+        if writer is None:
+            raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
+        writer(Delivery(str(query.id), with_secrets(query.sink), version, (staged,)))
+
+
+def _finished(view: View, table: pa.Table) -> pa.Table:
+    batches = [finished(view, b) for b in table.to_batches() if b.num_rows]
+    return pa.Table.from_batches(batches, finished_schema(view))
