@@ -22,6 +22,7 @@ from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, i
 from anabranch_planner.sql.coercion import TIMESTAMP
 from anabranch_planner.sql.durations import parse_duration
 from anabranch_planner.sql.naming import spark_name
+from anabranch_planner.sql.outputs import require_new, require_writable
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.typecheck import boolean, coerce, typed
@@ -126,15 +127,12 @@ class _Splitter:
         for tree in self._groups():
             with at(tree):
                 self._group_by(tree)
-        projection = tuple(
-            Output(name, self._shown(name, self._above(tree))) for name, tree in trees
-        )
+        projection = _outputs((name, self._above(tree)) for name, tree in trees)
         having: Expr | None = None
         if above.having is not None:
             with at(above.having):
                 having = self._condition(self._resolved(above.having))
         order = tuple(self._sorts(above.order))
-        _refuse_doubles(projection)
         joined = [*self._keys, *(Shown(name, e) for e, name in self._arguments.items())]
         if not joined:
             # Rows are counted only, and Parquet files without columns lose their number.
@@ -169,8 +167,7 @@ class _Splitter:
                 name = columns.setdefault(found, f"c{len(columns) + 1}")
                 return Column("", name, found.type)
 
-        projection = tuple(Output(n, self._shown(n, column(tree))) for n, tree in trees)
-        _refuse_doubles(projection)
+        projection = _outputs((name, column(tree)) for name, tree in trees)
         order = tuple(
             Sort(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
             for o in above.order
@@ -497,15 +494,6 @@ class _Splitter:
                 remedy="add it to GROUP BY, or aggregate it, e.g. with max()",
             )
 
-    def _shown(self, name: str, found: Expr) -> Expr:
-        if found.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
-            raise QueryError(
-                "unsupported-output",
-                f"{name!r} is of type {found.type}, which can't be written",
-                remedy="cast it to the type that you want",
-            )
-        return found
-
 
 _INT = DataType(TypeKind.INT)
 
@@ -589,16 +577,14 @@ def _nulls_first(entry: exp.Ordered) -> bool:
     return bool(given) if given is not None else not entry.args.get("desc")
 
 
-def _refuse_doubles(projection: Iterable[Output]) -> None:
-    seen: set[str] = set()
-    for output in projection:
-        if output.name.lower() in seen:
-            raise QueryError(
-                "duplicate-name",
-                f"two output columns are called {output.name!r}",
-                remedy="rename one with AS",
-            )
-        seen.add(output.name.lower())
+def _outputs(found: Iterable[tuple[str, Expr]]) -> tuple[Output, ...]:
+    """The SELECT list, checked."""
+    outputs: dict[str, Output] = {}
+    for name, expr in found:
+        require_writable(name, expr)
+        require_new(name, outputs, expr)
+        outputs[name.lower()] = Output(name, expr)
+    return tuple(outputs.values())
 
 
 def _unsupported(what: str, remedy: str) -> QueryError:

@@ -21,7 +21,8 @@ _FLIPPED = {"eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", 
             "le": "ge", "ge": "le"}  # fmt: skip
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt",
             "is_null": "is_not_null", "is_not_null": "is_null"}  # fmt: skip
-_FOLD: dict[str, Callable[..., bool]] = {
+#: When a comparison of two values that are not NULL holds.
+HOLDS: dict[str, Callable[..., bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
     "lt": operator.lt,
@@ -84,11 +85,11 @@ def _negation(inner: Expr) -> Expr:
 
 def _comparison(condition: Call) -> Expr:
     left, right = condition.args
-    if isinstance(left, Literal) and isinstance(right, Literal) and condition.op in _FOLD:
+    if isinstance(left, Literal) and isinstance(right, Literal) and condition.op in HOLDS:
         if left.value is None or right.value is None:
             return Literal(None, BOOLEAN)
         if not isinstance(left.value, float):
-            return Literal(_FOLD[condition.op](left.value, right.value), BOOLEAN)
+            return Literal(HOLDS[condition.op](left.value, right.value), BOOLEAN)
     if _rank(right) < _rank(left):
         return Call(_FLIPPED[condition.op], (right, left), BOOLEAN)
     return condition

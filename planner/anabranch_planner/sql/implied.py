@@ -14,10 +14,10 @@ equal one, or by a comparison of the same column with a literal that leaves fewe
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.expr import Call, Column, Expr, Literal
+from anabranch_planner.sql.conditions import HOLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,7 +105,7 @@ def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
         return op == "eq" and x in values
     y = values[0]
     if op == "eq":
-        return bool(_HOLDS[other](x, y))
+        return bool(HOLDS[other](x, y))
     if op not in ("gt", "ge", "lt", "le"):
         return False
     # Mirrored, so that only greater-than is left.
@@ -116,13 +116,3 @@ def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
     if other not in toward | {"ne"}:
         return False
     return bool(further or (same and (strict or other in ("ge", "le"))))
-
-
-_HOLDS = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-}

@@ -48,6 +48,7 @@ from anabranch_planner.sql.keys import (
 )
 from anabranch_planner.sql.naming import spark_name
 from anabranch_planner.sql.occurrences import Structure, occurrences
+from anabranch_planner.sql.outputs import require_new, require_writable
 from anabranch_planner.sql.partners import Sides, of_those, with_source
 from anabranch_planner.sql.scope import Scope, Shown, find_stream, nearest
 from anabranch_planner.sql.syntax import describe, parsed_inside
@@ -63,7 +64,6 @@ from anabranch_planner.sql.typecheck import (
     typed,
 )
 from anabranch_planner.sql.unresolved import Item, Node, Partner, Source, Unresolved, at, located
-from anabranch_planner.types import TypeKind
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.
 LARGEST = 10_000
@@ -554,18 +554,7 @@ def _outputs(
     for item in query.items:
         with located(item.field), at(item.node):
             for shown in _shown((item,), scope):
-                if shown.expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
-                    raise QueryError(
-                        "unsupported-output",
-                        f"{shown.name!r} is of type {shown.expr.type}, which can't be written",
-                        remedy="cast it to the type that you want",
-                    )
-                if shown.name.lower() in outputs:
-                    raise QueryError(
-                        "duplicate-name",
-                        f"two output columns are called {shown.name!r}",
-                        remedy=f"rename one: {shown.expr} AS other_name"
-                        + ("" if item.node is not None else ", in place of *"),
-                    )
+                require_writable(shown.name, shown.expr)
+                require_new(shown.name, outputs, shown.expr, star=item.node is None)
                 outputs[shown.name.lower()] = (shown.name, shown.expr)
     return tuple(outputs.values()), None

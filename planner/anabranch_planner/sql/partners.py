@@ -13,10 +13,10 @@ from anabranch_planner.expr import Column, Expr, columns, substitute
 from anabranch_planner.model import Output
 from anabranch_planner.outer import JoinKind, OuterJoin
 from anabranch_planner.sql.naming import spark_name
+from anabranch_planner.sql.outputs import require_new, require_writable
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.typecheck import operands, typed
 from anabranch_planner.sql.unresolved import Condition, at
-from anabranch_planner.types import TypeKind
 
 if TYPE_CHECKING:
     from anabranch_planner.model import JoinQuery
@@ -163,17 +163,7 @@ class Sides:
                         )
                     several = [(name, typed(item.node, scope))]
                 for name, expr in several:
-                    if name.lower() in found:
-                        raise QueryError(
-                            "duplicate-name",
-                            f"two output columns are called {name!r}",
-                            remedy=f"rename one: {expr} AS other_name",
-                        )
-                    if expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
-                        raise QueryError(
-                            "unsupported-output",
-                            f"{name!r} is of type {expr.type}, which can't be written",
-                            remedy="cast it to the type that you want",
-                        )
+                    require_new(name, found, expr, star=item.node is None)
+                    require_writable(name, expr)
                     found[name.lower()] = (name, expr)
         return list(found.values())

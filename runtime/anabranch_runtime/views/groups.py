@@ -38,9 +38,10 @@ SETTINGS = {
 }
 #: Whether Spark looks at its state where the watermark has moved and nothing else is new.
 WITHOUT_ROWS = "spark.sql.streaming.noDataMicroBatches.enabled"
-_NEVER_LATE = "36500 days"
+#: The delay of a watermark that no row is ever behind.
+NEVER_LATE = "36500 days"
 #: Before all event times; a comparison that the optimiser does not see through.
-_BEFORE_ALL = "timestamp'0001-01-01 00:00:00'"
+BEFORE_ALL = "timestamp'0001-01-01 00:00:00'"
 
 
 def view_session(session: SparkSession) -> SparkSession:
@@ -69,9 +70,9 @@ def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFr
         frame.where(f"{CLOCK} is not null")
         .selectExpr(*others, f"{CLOCK} as `{window.column}`")
         .withWatermark(window.column, "0 seconds")
-        .where(f"`{window.column}` < {_BEFORE_ALL}")
+        .where(f"`{window.column}` < {BEFORE_ALL}")
     )
-    return rows.withWatermark(window.column, _NEVER_LATE).unionByName(clock).coalesce(1)
+    return rows.withWatermark(window.column, NEVER_LATE).unionByName(clock).coalesce(1)
 
 
 def grouped(rows: DataFrame, query: QuerySpec) -> DataFrame:

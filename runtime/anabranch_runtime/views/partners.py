@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from anabranch_planner.outer import JoinKind
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.vectors.expressions import evaluate
+from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE
 from anabranch_runtime.views.inputs import CLOCK, LEFT_PREFIX
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from anabranch_planner.ruleset import QuerySpec
 
 _END, _LEFT, _PAIRS = "anabranch_end", "anabranch_left", "anabranch_pairs"
-_NEVER_LATE = "36500 days"
-_BEFORE_ALL = "timestamp'0001-01-01 00:00:00'"
 #: Spark's watermark has milliseconds, and lets go what ends at it.
 _TICK = 1000
 
@@ -62,15 +61,15 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     rows = frame.where(f"{CLOCK} is null")
     tagged = rows.selectExpr(
         *left,
-        f"coalesce(greatest({deadline}, {floor}), {_BEFORE_ALL}) as {_END}",
+        f"coalesce(greatest({deadline}, {floor}), {BEFORE_ALL}) as {_END}",
         f"cast({is_left} as int) as {_LEFT}",
-    ).withWatermark(_END, _NEVER_LATE)
+    ).withWatermark(_END, NEVER_LATE)
     moment = f"timestamp_millis(floor((unix_micros({CLOCK}) - 1) / {_TICK}))"
     clock = (
         frame.where(f"{CLOCK} is not null")
         .selectExpr(*left, f"{moment} as {_END}", f"0 as {_LEFT}")
         .withWatermark(_END, "0 seconds")
-        .where(f"{_END} < {_BEFORE_ALL}")
+        .where(f"{_END} < {BEFORE_ALL}")
     )
     groups = (
         tagged.unionByName(clock)
