@@ -53,6 +53,11 @@ _AGGREGATES = (
     "sum(n) FILTER (WHERE b)", "count_if(d > 3)", "max(CASE WHEN b THEN n END)",
     "sum(n) + count(*)", "bool_or(b)", "CAST(avg(d) AS DOUBLE)",
 )  # fmt: skip
+#: Spark's average of a decimal: six digits, the last rounded half up.
+_AVERAGE = (
+    "sign(sum(d)) * ((2 * abs(CAST(sum(d) * 1000000 AS HUGEINT)) + count(d)) // (2 * count(d)))"
+    " / 1000000.0"
+)
 _HAVING = ("count(*) > 2", "sum(n) < 3", "max(d) >= 4 OR min(k) = 0", "count(DISTINCT g) = 1")
 
 
@@ -104,6 +109,7 @@ def draw_view(rng: Random) -> Drawn:
     duck = f"SELECT {listed} FROM {source}{where}{duck_grouped}{having}{duck_order}"
     # Of no true conditions and no false ones Spark counts none, DuckDB knows nothing.
     duck = duck.replace("count_if(d > 3)", "coalesce(count_if(d > 3), 0)")
+    duck = duck.replace("CAST(avg(d) AS DOUBLE)", _AVERAGE)
     duck = duck.replace("window.start", "window_start").replace(
         "window.end", f"window_start + to_microseconds({window[2] if window else 0})"
     )
