@@ -206,7 +206,7 @@ def play_cells(
     faults = folder / "faults"
     faults.mkdir(parents=True)
     # Views follow batches with some delay.
-    each = 30 if views else 4
+    each = 20 if views else 4
     path = write_scenario(folder / "scenario", batches=8 + each * len(cells))
     document = yaml.safe_load(path.read_text())
     for name, sql in (views or {}).items():

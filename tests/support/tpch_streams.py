@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.tpc import Workload
 
 #: Batches that a replay has.
-BATCHES = 6
+BATCHES = 5
 _TABLES = (
     "customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier",
 )  # fmt: skip
