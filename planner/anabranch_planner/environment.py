@@ -30,7 +30,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.expr import Column
+from anabranch_planner.expr import Column, Output
 from anabranch_planner.model import (
     AttrRef,
     Equality,
@@ -38,7 +38,6 @@ from anabranch_planner.model import (
     KeyClass,
     Label,
     Member,
-    Output,
     QueryId,
     RelationId,
     StreamName,

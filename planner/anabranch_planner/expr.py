@@ -110,6 +110,14 @@ class Call:
 Expr: TypeAlias = Column | Literal | Call
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of a projection."""
+
+    name: str
+    expr: Expr
+
+
 def columns(expr: Expr) -> Iterator[Column]:
     """Every column that ``expr`` reads, in order of appearance, repeats included."""
     if isinstance(expr, Column):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NewType
 
 from anabranch_planner.errors import QueryError, StreamError
-from anabranch_planner.expr import Expr, columns
+from anabranch_planner.expr import Expr, Output, columns
 from anabranch_planner.types import FLOATING, TIMESTAMPS, DataType, key_type
 
 if TYPE_CHECKING:
@@ -202,14 +202,6 @@ class Equality:
 
     left: AttrRef
     right: AttrRef
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One column of a projection."""
-
-    name: str
-    expr: Expr
 
 
 @dataclass(frozen=True, slots=True)

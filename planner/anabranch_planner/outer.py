@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from anabranch_planner import expr as expressions
-from anabranch_planner.model import Output
+from anabranch_planner.expr import Output
 from anabranch_planner.types import DataType, parse_type
 
 #: What the id of the query of left rows ends with; no user's id has it.

@@ -19,11 +19,11 @@ from anabranch_planner import expr as expressions
 from anabranch_planner import outer as outers
 from anabranch_planner import view as views
 from anabranch_planner.errors import RulesetError
+from anabranch_planner.expr import Output
 from anabranch_planner.mir import MirId
 from anabranch_planner.model import (
     AttrRef,
     Label,
-    Output,
     QueryId,
     Relation,
     RelationId,

@@ -16,8 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner import expr as expressions
-from anabranch_planner.expr import Column
-from anabranch_planner.model import Output
+from anabranch_planner.expr import Column, Output
 from anabranch_planner.types import DataType, TypeKind, parse_type
 
 if TYPE_CHECKING:

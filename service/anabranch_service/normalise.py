@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 
 from anabranch_planner.errors import PlannerError, QueryError
-from anabranch_planner.expr import Column, Expr, columns, from_json, substitute
-from anabranch_planner.model import Bounds, JoinQuery, Label, Output, Stream
+from anabranch_planner.expr import Column, Expr, Output, columns, from_json, substitute
+from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
 from anabranch_planner.outer import OuterJoin
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration

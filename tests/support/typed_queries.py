@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr
+from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Output
 from anabranch_planner.model import (
     AttrRef,
     Equality,
@@ -13,7 +13,6 @@ from anabranch_planner.model import (
     KeyClass,
     Label,
     Member,
-    Output,
     QueryId,
     RelationId,
     Stream,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal
-from anabranch_planner.model import Output
+from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, Output
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
 from anabranch_planner.sql.coercion import TIMESTAMP
 from anabranch_planner.sql.durations import parse_duration

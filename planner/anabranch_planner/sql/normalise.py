@@ -15,7 +15,7 @@ from functools import reduce
 from sqlglot import exp
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, size, substitute
+from anabranch_planner.expr import Column, Expr, Output, size, substitute
 from anabranch_planner.model import (
     AttrRef,
     Bounds,
@@ -25,7 +25,6 @@ from anabranch_planner.model import (
     Label,
     Member,
     Micros,
-    Output,
     QueryId,
     Relation,
     Stream,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, columns, substitute
-from anabranch_planner.model import Output
+from anabranch_planner.expr import Column, Expr, Output, columns, substitute
 from anabranch_planner.outer import JoinKind, OuterJoin
 from anabranch_planner.sql.naming import spark_name
 from anabranch_planner.sql.outputs import require_new, require_writable

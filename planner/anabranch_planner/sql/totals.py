@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, substitute
-from anabranch_planner.model import Output
+from anabranch_planner.expr import Column, Expr, Output, substitute
 from anabranch_planner.view import Aggregate, Function, Total
 
 if TYPE_CHECKING:
