@@ -223,12 +223,6 @@ class ViewRows:
         """The wire form."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
-    @staticmethod
-    def loads(text: str | bytes) -> ViewRows:
-        """The rows that :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        return ViewRows(doc["version"], doc["total"], tuple(doc["columns"]), tuple(doc["rows"]))
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeStatistics:

@@ -336,7 +336,7 @@ class Driver:
                 processing_seconds=current.processing_seconds,
                 exhausted=self.exhausted,
                 error=error,
-                sinks=self._problems(),
+                sinks=self._told_problems,
                 intake=self._valve.tell(self.left_out),
                 row_limit=self._valve.limit,
                 private_bytes=self._private,

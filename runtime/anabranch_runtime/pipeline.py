@@ -242,7 +242,8 @@ class Pipeline:
         check_limit(self.settings.memory_limit, tasks)
         warm_up(session)
         self._add_writers(session, driver)
-        driver.views = self._views(session, driver)
+        views = driver.views = self._views(session, driver)
+        driver.show_views()
         work = compact if local else on_cluster(session.sparkContext)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
         try:
@@ -256,7 +257,7 @@ class Pipeline:
                     time.sleep(WATCH)
             driver.publisher.retry(now=True)
             if self.settings.mode is Mode.STEP:
-                driver.views.drain()
+                views.drain()
             driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
@@ -265,7 +266,7 @@ class Pipeline:
         finally:
             driver.compactor.close()
             with contextlib.suppress(Py4JError, ConnectionError):
-                driver.views.close()
+                views.close()
             # A JVM that has gone can't be stopped, and what it took along is the error to tell.
             with contextlib.suppress(Py4JError, ConnectionError):
                 session.stop()
@@ -290,8 +291,6 @@ class Pipeline:
         refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
         views = Views(session, settings.results, settings.state / "views", writers, tell, refusal)
         views.begin(driver.state.next_batch)
-        driver.views = views
-        driver.show_views()
         return views
 
     def _stream(self, session: SparkSession, driver: Driver, records: list[StreamRecord]) -> None:

@@ -163,7 +163,7 @@ def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewIn
         said = f"{format_duration(window.length)}, {format_duration(window.slide)}"
         keys[WINDOW_START] = f"window({below[window.column]}, {said}).start"
         keys[WINDOW_END] = f"window({below[window.column]}, {said}).end"
-    terms = {**(keys | names if view.grouped else below)}
+    terms = keys | names if view.grouped else below
 
     def told(expr: Expr) -> str:
         return str(substitute(expr, lambda c: Column("", terms.get(c.name, c.name), c.type)))

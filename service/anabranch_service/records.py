@@ -163,9 +163,10 @@ class ViewInfo(Record):
     Attributes:
         identity: the columns of a change that tell which row of the view it is of; empty: there is
             one row.
-        joined: the columns of the joined rows, and what they are. keys, aggregates: what is grouped
-        by, what is aggregated; empty where joined rows are ranked. changes: all columns of a
-        change.
+        joined: the columns of the joined rows, and what they are.
+        keys, aggregates: what is grouped by, what is aggregated; empty where joined rows are
+            ranked.
+        changes: all columns of a change.
     """
 
     identity: tuple[str, ...]

@@ -32,6 +32,7 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 _PROGRESS = TypeAdapter(Progress)
 _ACTIVATION = TypeAdapter(Activation)
 _BOUNDARY = TypeAdapter(Boundary)
+_VIEW_ROWS = TypeAdapter(ViewRows)
 _SNAPSHOT = TypeAdapter(Snapshot)
 _SAMPLE = TypeAdapter(StreamSample)
 _STATE = TypeAdapter(StateReport)
@@ -377,11 +378,7 @@ class Store:
     async def view_rows(self, name: str) -> ViewRows | None:
         """What the runtime says of a view's rows."""
         text = await self._hget(self.keys.views, name)
-        try:
-            return None if text is None else ViewRows.loads(text)
-        except (ValueError, KeyError, TypeError) as cause:
-            _LOG.error("unreadable record", record=f"rows of {name}", reason=repr(cause))
-            return None
+        return None if text is None else _lenient(_VIEW_ROWS, name, text)
 
     async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
         """Append entries to a Redis Stream, all at once."""

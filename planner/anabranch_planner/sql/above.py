@@ -20,7 +20,7 @@ from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, Output
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
 from anabranch_planner.sql.coercion import TIMESTAMP
 from anabranch_planner.sql.durations import parse_duration
-from anabranch_planner.sql.naming import spark_name
+from anabranch_planner.sql.naming import bare, spark_name
 from anabranch_planner.sql.outputs import require_new, require_writable
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import describe
@@ -50,6 +50,7 @@ _WINDOW = "window"
 SCALAR = "scalar "
 #: The joined rows' column that a window is over.
 _W = "w"
+_INT = DataType(TypeKind.INT)
 #: Windows of one row at most: a slide much shorter than the length multiplies rows.
 MOST_WINDOWS = 1000
 
@@ -135,7 +136,7 @@ class _Splitter:
         joined = [*self._keys, *(Shown(name, e) for e, name in self._arguments.items())]
         if not joined:
             # Rows are counted only, and Parquet files without columns lose their number.
-            joined.append(Shown("one", Literal(1, DataType(TypeKind.INT))))
+            joined.append(Shown("one", Literal(1, _INT)))
         view = View(
             grouped=True,
             keys=tuple((k.name, k.expr.type) for k in self._keys if k.name != _W),
@@ -145,7 +146,7 @@ class _Splitter:
             having=having,
             order=order,
             limit=self._limit(order),
-            offset=0 if above.offset is None else _count(above.offset, "OFFSET"),
+            offset=self._offset(),
         )
         return tuple(joined), view
 
@@ -178,7 +179,7 @@ class _Splitter:
             projection=projection,
             order=order,
             limit=self._limit(order),
-            offset=0 if above.offset is None else _count(above.offset, "OFFSET"),
+            offset=self._offset(),
         )
         return tuple(Shown(name, e) for e, name in columns.items()), view
 
@@ -247,6 +248,10 @@ class _Splitter:
                 )
             return _count(above.limit, "LIMIT")
 
+    def _offset(self) -> int:
+        offset = self._above_joins.offset
+        return 0 if offset is None else _count(offset, "OFFSET")
+
     # --- names -------------------------------------------------------------------------------
 
     def _resolved(self, node: Node, *, aliases: bool = True, aliases_last: bool = False) -> Node:
@@ -261,7 +266,7 @@ class _Splitter:
             if part.table.lower() == _WINDOW and self.scope.find_table(_WINDOW) is None:
                 return part
             name = part.name.lower()
-            if part.name.startswith(_SLOT) or _is_slotted(part):
+            if part.name.startswith(_SLOT):
                 return part
             if aliases and not aliases_last and not part.table and name in self._named:
                 return self._named[name].copy()
@@ -273,7 +278,7 @@ class _Splitter:
                         return self._named[name].copy()
                     raise
 
-        return _unwrapped(_replaced(node, found))
+        return bare(_replaced(node, found))
 
     def _scalar(self, node: exp.Subquery) -> str:
         with at(node):
@@ -460,12 +465,12 @@ class _Splitter:
                     raise _unsupported(f"{name}(*)", "name a column")
                 if condition is None:
                     return self._added(Function.COUNT, None, BIGINT, distinct=False)
-                value: Expr = Literal(1, DataType(TypeKind.INT))
+                value: Expr = Literal(1, _INT)
             else:
                 value = typed(arguments[0], self._below())
             kind = kind_of(name, value.type, distinct=distinct)
             if name == "count_if":
-                value = Call("case", (value, Literal(1, DataType(TypeKind.INT))), _INT)
+                value = Call("case", (value, Literal(1, _INT)), _INT)
             if condition is not None:
                 value = Call("case", (condition, value), value.type)
             distinct = distinct and kind.function is Function.COUNT
@@ -494,9 +499,6 @@ class _Splitter:
             )
 
 
-_INT = DataType(TypeKind.INT)
-
-
 def _replaced(tree: Node, found: object) -> Node:
     """``tree`` with parts replaced from the root downwards; what is replaced is not entered."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
@@ -506,25 +508,15 @@ def _is_call(node: Node, name: str) -> bool:
     return isinstance(node, exp.Anonymous) and str(node.this).lower() == name
 
 
-def _is_slotted(column: exp.Column) -> bool:
-    return column.name.startswith(_SLOT)
-
-
-def _unwrapped(node: Node) -> Node:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
-
-
 def _name_of(node: Node) -> str | None:
     """What Spark calls a SELECT item: aggregates too, by their text."""
-    bare = _unwrapped(node)
-    if isinstance(bare, exp.Column) and bare.table.lower() == _WINDOW:
-        return bare.name
-    if is_aggregate(bare):
-        name = str(bare.this).lower()
-        if len(bare.expressions) == 1:
-            argument = bare.expressions[0]
+    inside = bare(node)
+    if isinstance(inside, exp.Column) and inside.table.lower() == _WINDOW:
+        return inside.name
+    if is_aggregate(inside):
+        name = str(inside.this).lower()
+        if len(inside.expressions) == 1:
+            argument = inside.expressions[0]
             if isinstance(argument, exp.Star):
                 return f"{name}(1)"
             inner = spark_name(argument)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.expr import BOOLEAN
-from anabranch_planner.sql.coercion import DOUBLE
+from anabranch_planner.sql.coercion import DOUBLE, MAX_PRECISION
 from anabranch_planner.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
 from anabranch_planner.view import Function
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from anabranch_planner.sql.unresolved import Node
 
 BIGINT = DataType(TypeKind.BIGINT)
-_MOST_DIGITS = 38
 
 #: Spark's names; ``count_if``, ``bool_and`` and ``bool_or`` are said by others, see ``above``.
 AGGREGATES = {
@@ -128,8 +127,8 @@ def _type_of(function: Function, argument: DataType) -> DataType:
         more, digits = (10, 0) if function is Function.SUM else (4, 4)
         return DataType(
             TypeKind.DECIMAL,
-            min(argument.precision + more, _MOST_DIGITS),
-            min(argument.scale + digits, _MOST_DIGITS),
+            min(argument.precision + more, MAX_PRECISION),
+            min(argument.scale + digits, MAX_PRECISION),
         )
     if argument.kind in INTEGRAL and function is Function.SUM:
         return BIGINT

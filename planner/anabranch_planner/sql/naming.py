@@ -42,20 +42,21 @@ _SUBSTRING_END = "2147483647"
 
 def spark_name(node: Node) -> str | None:
     """The name of the select item ``node``; None where it must be given one."""
-    bare = _bare(node)
-    if isinstance(bare, exp.Cast) and isinstance(_bare(bare.this), exp.Column):
-        return _text(bare.this)
-    return _text(bare)
+    inside = bare(node)
+    if isinstance(inside, exp.Cast) and isinstance(bare(inside.this), exp.Column):
+        return _text(inside.this)
+    return _text(inside)
 
 
-def _bare(node: Node) -> Node:
+def bare(node: Node) -> Node:
+    """``node`` without parentheses around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
 def _text(node: Node) -> str | None:
-    node = _bare(node)
+    node = bare(node)
     if isinstance(node, exp.Column):
         return node.name
     if isinstance(node, exp.Literal):
@@ -91,7 +92,7 @@ def _template(node: Node) -> tuple[str, list[Node]] | None:
         literal = isinstance(node.this, exp.Literal) and not node.this.is_string
         return ("-{}" if literal else "(- {})"), [node.this]
     if isinstance(node, exp.Not):
-        inner = _bare(node.this)
+        inner = bare(node.this)
         if isinstance(node.this, exp.Is) and isinstance(inner.expression, exp.Null):
             return "({} IS NOT NULL)", [inner.this]
         return "(NOT {})", [node.this]
@@ -113,7 +114,7 @@ def _template(node: Node) -> tuple[str, list[Node]] | None:
         return "trim({})", [node.this]
     if isinstance(node, exp.If) and node.args.get("false") is not None:
         return "(IF({}, {}, {}))", [node.this, node.args["true"], node.args["false"]]
-    if isinstance(node, exp.Cast) and not isinstance(_bare(node.this), exp.Literal):
+    if isinstance(node, exp.Cast) and not isinstance(bare(node.this), exp.Literal):
         return f"CAST({{}} AS {str(cast_target(node)).upper()})", [node.this]
     if isinstance(node, exp.Anonymous):
         return _function(node)

@@ -8,14 +8,14 @@ their spelling and their place (ON, WHERE, a query in FROM) leave no trace in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from sqlglot import exp
 
 from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, Output, size, substitute
+from anabranch_planner.expr import Column, Expr, Output, substitute
 from anabranch_planner.model import (
     AttrRef,
     Bounds,
@@ -45,12 +45,11 @@ from anabranch_planner.sql.keys import (
     local_filters,
     relabelled,
 )
-from anabranch_planner.sql.naming import spark_name
 from anabranch_planner.sql.occurrences import Structure, occurrences
-from anabranch_planner.sql.outputs import require_new, require_writable
+from anabranch_planner.sql.outputs import columns_of, written
 from anabranch_planner.sql.partners import Sides, of_those, with_source
-from anabranch_planner.sql.scope import Scope, Shown, find_stream, nearest
-from anabranch_planner.sql.syntax import describe, parsed_inside
+from anabranch_planner.sql.scope import Scope, find_stream, nearest
+from anabranch_planner.sql.syntax import parsed_inside
 from anabranch_planner.sql.timeconds import AliasBound, difference_bounds
 from anabranch_planner.sql.totals import with_totals
 from anabranch_planner.sql.typecheck import (
@@ -62,10 +61,7 @@ from anabranch_planner.sql.typecheck import (
     split_between,
     typed,
 )
-from anabranch_planner.sql.unresolved import Item, Node, Partner, Source, Unresolved, at, located
-
-#: Terms of an expression that a query in FROM may show: each may be named many times outside.
-LARGEST = 10_000
+from anabranch_planner.sql.unresolved import Node, Partner, Source, Unresolved, at, located
 
 
 @dataclass(slots=True)
@@ -113,19 +109,13 @@ def with_partner(
                 remedy="leave it out",
             )
 
-    sides = Sides(
-        query,
-        partner,
-        scope_of(query, streams),
-        scope_of(with_source(query, partner), streams),
-    )
-    pairs = joined(query_id, with_source(query, partner), streams, window, lambda _: ())
+    whole = with_source(query, partner)
+    sides = Sides(query, partner, scope_of(query, streams), scope_of(whole, streams))
+    pairs = joined(query_id, whole, streams, window, lambda _: ())
     parts = None if query.above is None else split(query, sides.shown_scope, inner)
     shown = None if parts is None else [(s.name, s.expr) for s in parts.joined]
     plan = sides.plan(pairs, shown)
-    pairs = joined(
-        query_id, with_source(query, partner), streams, window, lambda _: plan.pair_columns
-    )
+    pairs = joined(query_id, whole, streams, window, lambda _: plan.pair_columns)
     left = replace(query, partner=None, above=None)
     rows = joined(
         f"{query_id}{LEFT_SUFFIX}",
@@ -252,37 +242,8 @@ def _source(
         return _resolve(source.of, streams, found, within)
     inside = f"{within}{source.alias or f'subquery{place}'}."
     inner = _resolve(source.of, streams, found, inside)
-    shown = _shown(source.of.items, inner) if source.of.items else inner.visible
+    shown = columns_of(source.of.items, inner) if source.of.items else inner.visible
     return inner.as_table(source.alias, shown, source.columns)
-
-
-def _shown(items: Iterable[Item], scope: Scope) -> Iterator[Shown]:
-    """The columns of a SELECT list.
-
-    Raises:
-        QueryError: one has no name, or is too large an expression.
-    """
-    for item in items:
-        with located(item.field), at(item.node):
-            if item.node is None:
-                yield from scope.table(item.qualifier).columns if item.qualifier else scope.visible
-                continue
-            expr = typed(item.node, scope)
-            called = item.name if item.name is not None else spark_name(item.node)
-            if not called:
-                raise QueryError(
-                    "unnamed-output",
-                    f"{describe(item.node)} has no name",
-                    remedy="give it a name with AS",
-                )
-            if size(expr, LARGEST) > LARGEST:
-                raise QueryError(
-                    "too-large",
-                    f"{called!r} is an expression of more than {LARGEST} terms once subqueries"
-                    " are written out",
-                    remedy="compute it where the results are read",
-                )
-            yield Shown(called, expr)
 
 
 # --- conjuncts ---------------------------------------------------------------------------------
@@ -549,11 +510,4 @@ def _outputs(
     if query.above is not None:
         parts = split(query, scope, inner)
         return tuple((s.name, s.expr) for s in parts.joined), parts
-    outputs: dict[str, tuple[str, Expr]] = {}
-    for item in query.items:
-        with located(item.field), at(item.node):
-            for shown in _shown((item,), scope):
-                require_writable(shown.name, shown.expr)
-                require_new(shown.name, outputs, shown.expr, star=item.node is None)
-                outputs[shown.name.lower()] = (shown.name, shown.expr)
-    return tuple(outputs.values()), None
+    return written(query.items, scope), None

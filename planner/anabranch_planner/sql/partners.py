@@ -11,13 +11,13 @@ from sqlglot import exp
 from anabranch_planner.errors import QueryError
 from anabranch_planner.expr import Column, Expr, Output, columns, substitute
 from anabranch_planner.outer import JoinKind, OuterJoin
-from anabranch_planner.sql.naming import spark_name
-from anabranch_planner.sql.outputs import require_new, require_writable
-from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.outputs import written
 from anabranch_planner.sql.typecheck import operands, typed
 from anabranch_planner.sql.unresolved import Condition, at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anabranch_planner.model import JoinQuery
     from anabranch_planner.sql.scope import Scope
     from anabranch_planner.sql.unresolved import Partner, Unresolved
@@ -63,7 +63,7 @@ class Sides:
         """What the SELECT list sees."""
         return self.both if self.partner.kind is JoinKind.LEFT else self.left
 
-    def plan(self, pairs: JoinQuery, shown: list[tuple[str, Expr]] | None) -> OuterPlan:
+    def plan(self, pairs: JoinQuery, shown: Sequence[tuple[str, Expr]] | None) -> OuterPlan:
         """What to project, and the deadline by the bounds of ``pairs``; ``shown`` stands for the
         SELECT list.
 
@@ -71,7 +71,7 @@ class Sides:
             QueryError: nothing says until when a partner may come, or the SELECT list is wrong.
         """
         times = self._times(pairs)
-        shown = self._shown() if shown is None else shown
+        shown = written(self.query.items, self.shown_scope) if shown is None else shown
         read = [c for _, e in shown for c in columns(e)]
         left = {c: None for c in read if c.alias in self.left.streams}
         left |= {
@@ -141,28 +141,3 @@ class Sides:
         if self.partner.on is None:
             return using
         return [typed(node, self.both) for node in operands(self.partner.on, exp.And)]
-
-    def _shown(self) -> list[tuple[str, Expr]]:
-        scope = self.shown_scope
-        found: dict[str, tuple[str, Expr]] = {}
-        for item in self.query.items:
-            with at(item.node):
-                if item.node is None:
-                    table = item.qualifier and scope.table(item.qualifier)
-                    several = [
-                        (s.name, s.expr) for s in (table.columns if table else scope.visible)
-                    ]
-                else:
-                    name = item.name if item.name is not None else spark_name(item.node)
-                    if not name:
-                        raise QueryError(
-                            "unnamed-output",
-                            f"{describe(item.node)} has no name",
-                            remedy="give it a name with AS",
-                        )
-                    several = [(name, typed(item.node, scope))]
-                for name, expr in several:
-                    require_new(name, found, expr, star=item.node is None)
-                    require_writable(name, expr)
-                    found[name.lower()] = (name, expr)
-        return list(found.values())

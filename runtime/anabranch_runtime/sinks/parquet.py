@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_runtime.task.probe import fetcher
-from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.arrow_types import schema_of
 from anabranch_runtime.vectors.expressions import evaluate
 from anabranch_runtime.views.table import change_schema
 
@@ -38,7 +38,7 @@ _FIRST_ROWS = 1 << 4
 
 def output_schema(query: QuerySpec) -> pa.Schema:
     """The Arrow schema of a query's results."""
-    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in query.projection])
+    return schema_of(query.projection)
 
 
 def project(query: QuerySpec, partial: Partial, schema: pa.Schema) -> pa.RecordBatch:
@@ -151,8 +151,7 @@ def _sink_schema(query: QuerySpec) -> pa.Schema:
     """What the sink gets: results, changes of a view, or what is made of them and left rows."""
     if query.view is not None:
         return change_schema(query.view)
-    outputs = query.projection if query.outer is None else query.outer.projection
-    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
+    return schema_of(query.projection if query.outer is None else query.outer.projection)
 
 
 def write_empty(results: Path, query: QuerySpec) -> None:

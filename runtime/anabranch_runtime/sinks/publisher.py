@@ -169,8 +169,8 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
             message = without_secrets(first_line(error), sink)
             times = 1 + (self._failures[delivery.query].times if self._known(delivery) else 0)
-            pause = min(FIRST_PAUSE * 2 ** (times - 1), LONGEST_PAUSE)
-            self._failures[delivery.query] = Failure(message, times, time.monotonic() + pause)
+            retry = time.monotonic() + pause_after(times)
+            self._failures[delivery.query] = Failure(message, times, retry)
             _LOG.warning(
                 "sink failed",
                 query=delivery.query,
@@ -194,6 +194,11 @@ def local_writers(*, url: str, namespace: str, state: Path) -> dict[SinkKind, Wr
         redis_stream.append(delivery, url=url, namespace=namespace, identity=identity(state))
 
     return {SinkKind.REDIS: append}
+
+
+def pause_after(times: int) -> float:
+    """Seconds until what has failed ``times`` in a row is tried again."""
+    return min(FIRST_PAUSE * 2.0 ** (times - 1), LONGEST_PAUSE)
 
 
 def first_line(error: Exception) -> str:

@@ -9,10 +9,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from anabranch_planner.types import DataType, TypeKind
 from anabranch_runtime.errors import ArrowTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch_planner.expr import Output
 
 _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.TINYINT: pa.int8(),
@@ -59,6 +66,11 @@ def arrow_type(kind: DataType) -> pa.DataType:
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     return _TO_ARROW[kind.kind]
+
+
+def schema_of(outputs: Iterable[Output]) -> pa.Schema:
+    """The Arrow schema of a projection."""
+    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
 
 
 def spark_type(kind: pa.DataType) -> DataType:

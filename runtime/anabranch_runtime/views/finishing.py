@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.arrow_types import arrow_type, schema_of
 from anabranch_runtime.vectors.expressions import evaluate, filter_mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.expr import Column
+    from anabranch_planner.expr import Column, Expr
     from anabranch_planner.view import View
 
 #: The columns that rows are ranked by, and whether HAVING holds.
@@ -25,14 +25,17 @@ SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
 
 def shown_schema(view: View) -> pa.Schema:
     """The columns of the view's rows, hidden identities last."""
-    outputs = (*view.projection, *view.hidden)
-    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
+    return schema_of((*view.projection, *view.hidden))
+
+
+def sort_fields(view: View) -> list[pa.Field]:
+    """The columns that rows are ranked by."""
+    return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 
 def finished_schema(view: View) -> pa.Schema:
     """The columns of :func:`finished`."""
-    sorts = [(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
-    return pa.schema([*shown_schema(view), *sorts, (KEPT, pa.bool_())])
+    return pa.schema([*shown_schema(view), *sort_fields(view), (KEPT, pa.bool_())])
 
 
 def finished(
@@ -62,10 +65,10 @@ def finished(
     picked = None if mask is None else pa.array(np.flatnonzero(kept))
     back = None if mask is None else pa.array(np.cumsum(kept) - 1, mask=~kept)
 
-    def column(name: str, expr: object) -> pa.Array:
+    def column(name: str, expr: Expr) -> pa.Array:
         if picked is None or name in identity:
-            return evaluate(expr, fetch, length)  # type: ignore[arg-type]
-        found = evaluate(expr, lambda c: fetch(c).take(picked), len(picked))  # type: ignore[arg-type]
+            return evaluate(expr, fetch, length)
+        found = evaluate(expr, lambda c: fetch(c).take(picked), len(picked))
         return found.take(back)
 
     arrays = [column(o.name, o.expr) for o in (*view.projection, *view.hidden)]

@@ -52,15 +52,20 @@ def view_session(session: SparkSession) -> SparkSession:
     return made
 
 
-def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """The joined rows that are released to ``source``, as they come."""
-    assert query.view is not None
+def released(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
+    """What is released to ``source``: rows without a clock, clocks without the rest."""
     declared = ", ".join(f"`{o.name}` {o.expr.type}" for o in query.projection)
-    frame = (
+    return (
         session.readStream.schema(f"{declared}, `{CLOCK}` timestamp")
         .option("recursiveFileLookup", "true")
         .parquet(str(source))
     )
+
+
+def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
+    """The joined rows that are released to ``source``, as they come."""
+    assert query.view is not None
+    frame = released(session, query, source)
     rows = frame.where(f"{CLOCK} is null").drop(CLOCK)
     window = query.view.window
     if window is None:

@@ -17,7 +17,6 @@ again.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.state.files import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,7 +79,7 @@ def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = Fals
         return any(source.iterdir())
     made.mkdir(exist_ok=True)
     if ready:
-        write_text(home / "released", str(max(ready[-1][0], released(home))))
+        write_durably(home / "released", str(max(ready[-1][0], released(home))))
         reach(Point.RELEASING)
     for _, folder in ready:
         folder.rename(made / folder.name)
@@ -89,7 +89,7 @@ def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = Fals
     made.rename(source / f"{_name(next_batch - 1)}@{'' if floor is None else floor}")
     reach(Point.RELEASED)
     if clock is not None:
-        write_text(home / "clock", str(max(clock, clock if floor is None else floor)))
+        write_durably(home / "clock", str(clock if floor is None else max(clock, floor)))
     return True
 
 
@@ -138,13 +138,3 @@ def _batches(folder: Path) -> list[tuple[int, Path]]:
 
 def _name(batch: int) -> str:
     return f"{batch:010d}"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a small file, so that it has the old or the new text whatever happens."""
-    fresh = path.with_suffix(".new")
-    with fresh.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_planner.outer import JoinKind
-from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.vectors.arrow_types import arrow_type, schema_of
 from anabranch_runtime.vectors.expressions import evaluate
-from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE
+from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE, released
 from anabranch_runtime.views.inputs import CLOCK, LEFT_PREFIX
 
 if TYPE_CHECKING:
@@ -43,12 +43,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
     outer = query.outer
     assert outer is not None
-    declared = ", ".join(f"`{o.name}` {o.expr.type}" for o in query.projection)
-    frame = (
-        session.readStream.schema(f"{declared}, `{CLOCK}` timestamp")
-        .option("recursiveFileLookup", "true")
-        .parquet(str(source))
-    )
+    frame = released(session, query, source)
     left = [f"`{name}`" for name, _ in outer.left]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
     limits = [f"timestamp_micros(unix_micros(`{n}`) + {micros})" for n, micros in outer.times]
@@ -91,12 +86,6 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     return closed.unionByName(pairs.coalesce(1))
 
 
-def _sum(text: str):  # type: ignore[no-untyped-def]
-    from pyspark.sql import functions as sf
-
-    return sf.sum(sf.expr(text))
-
-
 def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
     """The join's results among ``rows`` (of :func:`decided`).
 
@@ -117,6 +106,6 @@ def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
         found = chosen[column.name].combine_chunks()
         return found.cast(arrow_type(column.type))
 
-    schema = pa.schema([(o.name, arrow_type(o.expr.type)) for o in outer.projection])
+    schema = schema_of(outer.projection)
     arrays = [evaluate(o.expr, fetch, chosen.num_rows) for o in outer.projection]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -43,13 +43,13 @@ def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
 
 
 def _top(rows: DataFrame, view: View) -> pa.Table:
+    if view.limit is None:
+        table: pa.Table = rows.toArrow()
+        return table
     sorts = [_sort(n, s.descending, s.nulls_first) for n, s in enumerate(view.order)]
     ties = list(view.identity) if view.grouped else []
     ties += [n for n in shown_schema(view).names if n not in ties]
     ordered = rows.orderBy(*sorts, *(f"`{name}`" for name in ties))
-    if view.limit is None:
-        table: pa.Table = rows.toArrow()
-        return table
     table = ordered.limit(view.offset + view.limit).toArrow()
     if view.grouped:
         return table.slice(view.offset)

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch_planner.view import CHANGE, RANK, VERSION, Change
+from anabranch_planner.view import CHANGE, RANK, VERSION, Change, change_columns
 from anabranch_runtime.sinks.rows import json_rows
-from anabranch_runtime.views.finishing import KEPT, SORT, finished_schema, shown_schema
+from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.views.finishing import KEPT, SORT, shown_schema, sort_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def row_schema(view: View) -> pa.Schema:
 
 def change_schema(view: View) -> pa.Schema:
     """The columns of changes: those of rows, what became of each, and as of which version."""
-    return pa.schema([*row_schema(view), (CHANGE, pa.string()), (VERSION, pa.int64())])
+    return pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,7 @@ class Tables:
             path.unlink()
 
     def _schema(self) -> pa.Schema:
-        names = [n for n in finished_schema(self.view).names if n != KEPT]
-        sorts = [
-            finished_schema(self.view).field(n) for n in names if n.startswith(SORT.format(""))
-        ]
-        return pa.schema([*row_schema(self.view), *sorts])
+        return pa.schema([*row_schema(self.view), *sort_fields(self.view)])
 
     def _files(self) -> list[tuple[int, Path]]:
         if not self.folder.exists():
@@ -108,7 +105,7 @@ def updated(
 def replaced(view: View, before: pa.Table, after: pa.Table, version: int) -> pa.Table:
     """The changes that make ``after`` of ``before``."""
     names = row_schema(view).names
-    same = pc.is_in(_texts(after.select(names)), _texts(before.select(names)))
+    same = pc.is_in(texts(after.select(names)), texts(before.select(names)))
     gone = pc.invert(pc.is_in(_identities(view, before), _identities(view, after)))
     return _changes(view, after.filter(pc.invert(same)), before.filter(gone), version)
 
@@ -134,10 +131,11 @@ def _changes(view: View, upserts: pa.Table, gone: pa.Table, version: int) -> pa.
 def _identities(view: View, rows: pa.Table) -> pa.Array:
     if not view.identity:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
-    return _texts(rows.select(list(view.identity)))
+    return texts(rows.select(list(view.identity)))
 
 
-def _texts(rows: pa.Table) -> pa.Array:
+def texts(rows: pa.Table) -> pa.Array:
+    """Each row as a JSON object."""
     return json_rows(rows.combine_chunks().to_batches()[0] if rows.num_rows else _nothing(rows))
 
 

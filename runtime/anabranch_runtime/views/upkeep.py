@@ -25,7 +25,8 @@ from anabranch_planner.ruleset import query_from_json, query_to_json
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import without_secrets
-from anabranch_runtime.sinks.publisher import FIRST_PAUSE, LONGEST_PAUSE, first_line
+from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
+from anabranch_runtime.state.files import write_durably
 from anabranch_runtime.views import groups, inputs
 from anabranch_runtime.views.clock import clock_of
 from anabranch_runtime.views.versions import Maker, Place, place_of
@@ -281,7 +282,7 @@ class Views:
         kept.stop()
         kept.failures += 1
         kept.problem, kept.unsure = message, True
-        kept.retry = time.monotonic() + min(FIRST_PAUSE * 2 ** (kept.failures - 1), LONGEST_PAUSE)
+        kept.retry = time.monotonic() + pause_after(kept.failures)
         _LOG.warning("view failed", query=name, error=message, times=kept.failures)
 
     # --- beginning and end -------------------------------------------------------------------
@@ -289,7 +290,7 @@ class Views:
     def _new(self, query: QuerySpec) -> _Kept:
         home = inputs.home_of(self.results, query.id)
         home.mkdir(parents=True, exist_ok=True)
-        inputs.write_text(home / _SPEC, json.dumps(query_to_json(query)))
+        write_durably(home / _SPEC, json.dumps(query_to_json(query)))
         return self._taken_up(query, home)
 
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:

@@ -19,7 +19,6 @@ from anabranch_planner.view import Function
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery, with_secrets
 from anabranch_runtime.sinks.durable import sync_filesystem
-from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.views import groups, inputs, partners
 from anabranch_runtime.views.finishing import finished, finished_schema
@@ -29,6 +28,7 @@ from anabranch_runtime.views.table import (
     in_order,
     replaced,
     row_schema,
+    texts,
     updated,
     visible,
 )
@@ -106,7 +106,6 @@ class Maker:
     def work(self, place: Place) -> Work:
         """What is to be done for a place from now on."""
         source = place.home / "input"
-        source.mkdir(parents=True, exist_ok=True)
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
             rows = partners.decided(self.session, query, source)
@@ -178,9 +177,7 @@ class Maker:
         wanted = {o.name for o in view.projection}
         names = [n for n in row_schema(view).names if n in wanted]
         rows = in_order(view, shown).select(names).slice(0, MOST_TOLD)
-        batches = rows.combine_chunks().to_batches()
-        texts = json_rows(batches[0]).to_pylist() if batches else []
-        told = ViewRows(version, shown.num_rows, tuple(names), tuple(texts))
+        told = ViewRows(version, shown.num_rows, tuple(names), tuple(texts(rows).to_pylist()))
         self.tell(str(place.query.id), told)
 
     def _write(self, place: Place, version: int, changes: pa.Table) -> None:

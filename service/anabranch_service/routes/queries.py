@@ -272,10 +272,8 @@ def _kept(text: str, digest: str) -> Response:
 
 def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
     """Refuse a sink that can't take what the query gives: results, or changes of its view."""
-    if query.view is None and query.outer is None:
-        check_sink(sink.to_sink(), [(o.name, str(o.expr.type)) for o in query.projection])
-        return
-    if sink.to_sink().kind is SinkKind.COUNT:
+    above = query.view is not None or query.outer is not None
+    if above and sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
             "bad-sink",
             "the sink count keeps no rows, and what stands above joins is made of them",
