@@ -1,4 +1,4 @@
-"""Sources that the runtime reads itself, beside Spark's own: their formats and options, checked.
+"""Sources: their formats and options, checked; those that the runtime reads itself in full.
 
 The service refuses by these functions what the runtime could not read; the runtime reads by them.
 Pure: nothing is opened here.
@@ -11,9 +11,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_planner.errors import StreamError
+from anabranch_planner.spark_source import spark_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from anabranch_planner.spark_source import Columns
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -21,6 +24,8 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 REDIS_STREAM = "redis-stream"
 #: Files of a directory, each read once, in the order in which they are found.
 FILES = "files"
+#: One Parquet file, replayed a fixed number of rows at a time.
+RECORDED = "recorded"
 #: Formats that share one source of the runtime.
 FEEDS = (REDIS_STREAM, FILES)
 
@@ -136,16 +141,20 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
     )
 
 
-def check_source(format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Refuse a source of one of the ``FEEDS`` that can't be read; other formats aren't looked at.
+def check_source(
+    format: str, path: str | None, options: Mapping[str, str], columns: Columns
+) -> None:
+    """Refuse a source that can't be read into a stream of ``columns``, whatever the runtime finds.
 
     Raises:
-        StreamError: as the functions above.
+        PlannerError: as the functions above, and as ``spark_source`` for formats of Spark's.
     """
     if format == REDIS_STREAM:
         redis_stream_options(options)
     elif format == FILES:
         file_options(path, options)
+    elif format != RECORDED:
+        spark_source(format, options, columns)
 
 
 def _known(options: Mapping[str, str], names: Collection[str], format: str) -> None:

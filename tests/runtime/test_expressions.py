@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, substitute
 from anabranch_planner.model import Stream, StreamName
 from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.spark_text import to_spark_text
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.typecheck import typed
 from anabranch_planner.types import DataType, TypeKind, parse_type
@@ -204,6 +206,101 @@ def test_values_are_those_of_spark(spark: SparkSession) -> None:
         want, found = _values(answer.column(k)), _values(_run(expr, _TABLE))
         if want != found or spark_type(answer.schema.field(k).type) != expr.type:
             wrong.append((text, want, found, str(answer.schema.field(k).type), str(expr.type)))
+    assert wrong == []
+
+
+@pytest.mark.spark
+def test_rendered_text_means_to_spark_what_the_expression_means_here(spark: SparkSession) -> None:
+    _check_rendered(_frame(spark), [_expr(text) for text in _EXPRESSIONS])
+
+
+#: Operands by type: columns of the table, and literals that need care where text is rendered.
+_OPERANDS = {
+    "int": ["i", "j", "t", "-5", "2147483647", "-2147483648", "year(w)", "length(s)"],
+    "bigint": ["b", "9223372036854775807", "-9223372036854775808", "CAST(i AS BIGINT)"],
+    "double": ["x", "y", "1e308", "-2.5e-7", "CAST('NaN' AS DOUBLE)", "CAST('inf' AS DOUBLE)"],
+    "decimal": ["d", "e", "z", "1.50", "-0.000001", "99999999999999999999.9"],
+    "string": ["s", "u", "lower(s)", "''", "'it''s'", "'%'", "'${env:HOME}'", "'é😀'", "r'\\d'"],
+    "boolean": ["p", "q", "TRUE", "NULL"],
+    "date": ["w", "DATE '0001-01-01'", "DATE '2020-02-29'"],
+    "timestamp": [
+        "m",
+        "TIMESTAMP '1969-12-31 23:59:59.999999'",
+        "m - INTERVAL '1:30' HOUR TO MINUTE",
+    ],
+}
+_NUMERIC = st.sampled_from(["int", "bigint", "double", "decimal"])
+
+
+@st.composite
+def _texts(draw: st.DrawFn, kind: str, depth: int = 2) -> str:
+    """A random expression of about one type; what the planner makes of it, if it takes it at all,
+    is what matters.
+    """
+
+    def of(other: str) -> str:
+        return str(draw(_texts(other, depth - 1)))
+
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from(_OPERANDS[kind]))
+    if kind == "boolean":
+        other = draw(st.sampled_from(sorted(_OPERANDS)))
+        left, right = of(other), of(other)
+        return draw(
+            st.sampled_from(
+                [f"({left} {op} {right})" for op in ("=", "<>", "<", ">=", "<=>")]
+                + [f"({left} IS NULL)", f"({left} IN ({right}, {right}))", f"NOT ({of(kind)})"]
+                + [f"({of(kind)} AND {of(kind)})", f"({of(kind)} OR {of(kind)})"]
+                + [f"({of('string')} LIKE '{draw(st.text('ab%_. ', max_size=4))}')"]
+            )
+        )
+    if kind == "string":
+        calls = [f"upper({of(kind)})", f"trim({of(kind)})", f"concat({of(kind)}, {of(kind)})"]
+        number = of(draw(_NUMERIC))
+        calls += [f"CAST({number} AS STRING)", f"substring({of(kind)}, {of('int')}, 3)"]
+        return draw(st.sampled_from(calls))
+    if kind in ("date", "timestamp"):
+        return f"coalesce({of(kind)}, {of(kind)})"
+    left, right = of(kind), of(draw(_NUMERIC))
+    calls = [f"({left} {op} {right})" for op in "+-*/%"]
+    calls += [f"(- {left})", f"abs({left})", f"CAST({right} AS INT)", f"CAST({right} AS DOUBLE)"]
+    calls.append(f"CASE WHEN {of('boolean')} THEN {left} ELSE {of(kind)} END")
+    return draw(st.sampled_from(calls))
+
+
+@pytest.mark.spark
+def test_whatever_is_accepted_renders_to_text_of_the_same_value(spark: SparkSession) -> None:
+    frame = _frame(spark)
+    seen = 0
+
+    @given(st.lists(st.sampled_from(sorted(_OPERANDS)).flatmap(_texts), min_size=8, max_size=8))
+    def check(texts: list[str]) -> None:
+        nonlocal seen
+        sound = []
+        for text in texts:
+            try:
+                expr = _expr(text)
+                _run(expr, _TABLE)
+            except (PlannerError, ExpressionError):
+                continue
+            sound.append(expr)
+        seen += len(sound)
+        _check_rendered(frame, sound)
+
+    check()
+    assert seen > 50
+
+
+def _check_rendered(frame: DataFrame, exprs: list[Expr]) -> None:
+    """Compare what Spark makes of each expression's text with what the kernels make of it."""
+    plain = [substitute(e, lambda c: Column("", c.name, c.type)) for e in exprs]
+    texts = [to_spark_text(e) for e in plain]
+    answer = frame.selectExpr(*[f"{text} AS c{k}" for k, text in enumerate(texts)]).toArrow()
+    wrong = []
+    for k, (text, expr) in enumerate(zip(texts, exprs, strict=True)):
+        want, found = _values(answer.column(k)), _values(_run(expr, _TABLE))
+        if want != found:
+            wrong.append((str(expr), text, want, found))
     assert wrong == []
 
 

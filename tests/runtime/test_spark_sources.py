@@ -202,7 +202,7 @@ def test_a_source_that_cannot_be_opened_leaves_the_others(
     (tmp_path / "x").mkdir()
     bad = [
         stream("format", "no-such-format"),
-        stream("path", "text", tmp_path / "missing"),
+        stream("path", "parquet", tmp_path / "missing"),
         stream("column", "text", tmp_path / "x"),
         stream("expression", "rate", None, **{"column.a": "nothing + 1"}),
         stream("name", "rate", None, **{"column.b": "value"}),
@@ -213,7 +213,7 @@ def test_a_source_that_cannot_be_opened_leaves_the_others(
     assert world.run(stream("r", "redis-stream"), *bad) == {"r": [0, 1, 2]}
     assert world.errors.keys() == {record.name for record in bad}
     for name in ("format", "path", "column", "expression", "name", "payload"):
-        assert world.errors[name].startswith(f"streams.{name}.source: ")
+        assert world.errors[name].startswith(f"streams.{name}.")
     assert "no-such-format" in world.errors["format"]
     step = Pipeline(
         Settings(tmp_path / "state", tmp_path / "results", mode=Mode.STEP),

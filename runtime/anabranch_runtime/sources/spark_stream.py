@@ -1,14 +1,10 @@
 """A stream from any streaming source of Spark's, by its format and options.
 
-Beside the options of the format itself, which go to Spark as they are, a source may have:
+What the options of a registration become, ``anabranch_planner.spark_source`` says: it parses and
+checks them here once more, for a record may be older than the checks of the service. Spark is only
+given text that was rendered there.
 
-* ``payload = json``: the source's column ``value`` (Kafka's message, a line of text) is a JSON
-  object, whose fields are the stream's columns.
-* ``column.NAME``: an SQL expression over the source's columns that gives the stream's column
-  ``NAME``; with ``payload`` also over ``data``, the parsed object.
-* ``schema``: for files, the columns that they have, where these are not the stream's.
-
-Messages that are no such object are counted as invalid.
+Messages that are no such object as their stream declares are counted as invalid.
 """
 
 from __future__ import annotations
@@ -19,6 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_planner.errors import PlannerError
+from anabranch_planner.spark_source import spark_source
+from anabranch_planner.types import parse_type
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import SCHEMA, block_row
 from anabranch_runtime.sources.decode import schema_of
@@ -28,15 +27,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from anabranch_planner.errors import StructuredError
     from anabranch_runtime.control import StreamRecord
 
 #: Tuples per block.
 BLOCK_ROWS = 1 << 16
-#: Formats that don't know their columns.
-_FILES = ("parquet", "json", "csv", "orc", "xml")
-_COLUMN = "column."
-_INVALID = "#invalid"
-_CORRUPT = "#corrupt"
 
 
 def spark_blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
@@ -51,6 +46,8 @@ def spark_blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
 
     try:
         return _blocks(session, record)
+    except PlannerError as cause:
+        raise refused(record, cause) from cause
     except (PySparkException, Py4JJavaError, ValueError) as cause:
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         raise SourceError(
@@ -75,37 +72,27 @@ def source_name(record: StreamRecord) -> str:
     return f"{record.name}_{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
 
 
+def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
+    """Why the source of ``record`` is not read: what a check of its registration says."""
+    return SourceError(
+        cause.code,
+        cause.detail,
+        field=f"streams.{record.name}.{cause.field or 'source'}",
+        remedy=cause.remedy,
+    )
+
+
 def _blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
-    options = dict(record.source.options)
-    payload, schema = options.pop("payload", None), options.pop("schema", None)
-    if payload not in (None, "json"):
-        raise ValueError(f"payload {payload!r} is unknown; give json, or leave it out")
-    names = {c.name for c in record.columns}
-    expressions = {
-        key.removeprefix(_COLUMN): options.pop(key)
-        for key in list(options)
-        if key.startswith(_COLUMN)
-    }
-    for name in expressions.keys() - names:
-        raise ValueError(f"option {_COLUMN}{name}: the stream has no column {name!r}")
-    declared = ", ".join(f"`{c.name}` {c.type}" for c in record.columns)
-    reader = session.readStream.format(record.source.format).options(**options)
-    if record.source.format in _FILES or schema is not None:
-        reader = reader.schema(schema or declared)
+    columns = [(c.name, parse_type(c.type)) for c in record.columns]
+    source = spark_source(record.source.format, record.source.options, columns)
+    reader = session.readStream.format(record.source.format).options(**source.options)
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
     frame = reader.name(source_name(record)).load(record.source.path)
-    invalid, default = "false", "`{}`"
-    if payload == "json":
-        parsed = (
-            f"from_json(cast(value as string), '{declared}, `{_CORRUPT}` string',"
-            f" map('columnNameOfCorruptRecord', '{_CORRUPT}'))"
-        )
-        frame = frame.selectExpr("*", f"{parsed} as data")
-        invalid, default = f"data is null or data.`{_CORRUPT}` is not null", "data.`{}`"
-    columns = [
-        f"cast({expressions.get(c.name, default.format(c.name))} as {c.type}) as `{c.name}`"
-        for c in record.columns
-    ]
-    frame = frame.selectExpr(*columns, f"{invalid} as `{_INVALID}`")
+    if source.parsed is not None:
+        frame = frame.selectExpr("*", source.parsed)
+    selected = [*source.columns, source.invalid]
+    frame = frame.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(selected)))
     return frame.mapInArrow(_to_blocks(record), SCHEMA)
 
 

@@ -108,10 +108,10 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         if body.on_loss is not None:
             source = record.source
             options = {**source.options, "on_loss": body.on_loss.value}
-            check_source(source.format, source.path, options)
             changed = changed.model_copy(
                 update={"source": source.model_copy(update={"options": options})}
             )
+            _check_source(changed)
         _check_lateness(changed)
         changed.to_stream()
         return changed
@@ -212,10 +212,15 @@ def read_stream(body: StreamIn) -> StreamRecord:
         **_retention(body.retention),
         source=SourceRecord(**body.source.model_dump()),
     )
-    record.to_stream()
-    check_source(record.source.format, record.source.path, record.source.options)
+    _check_source(record)
     _check_lateness(record)
     return record
+
+
+def _check_source(record: StreamRecord) -> None:
+    """Refuse columns that contradict each other, and a source that can't be read into them."""
+    source = record.source
+    check_source(source.format, source.path, source.options, record.to_stream().columns)
 
 
 def _lateness(body: StreamIn) -> int | None:
