@@ -26,6 +26,9 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.vectors.kernels
+	@echo "Archiving the classes that Spark loads"
+	@$(BIN)/python -m anabranch_runtime.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
+		|| echo "No archive (see $(VENV)/class-archive.log): the runtime starts some seconds slower"
 	@touch $@
 
 test: setup ## run the tests, but for the slow ones

@@ -1,4 +1,7 @@
-"""``python -m anabranch_runtime``: run one pipeline until asked to stop."""
+"""``python -m anabranch_runtime``: run one pipeline until asked to stop.
+
+What the arguments do not need is imported beside the start of the JVM, which takes longer.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,7 @@ from redis.exceptions import RedisError
 
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Mode
-from anabranch_runtime.control import Control
-from anabranch_runtime.driver import Settings
-from anabranch_runtime.pipeline import Pipeline
+from anabranch_runtime.session import starting
 from anabranch_runtime.state.verify import Verify
 from anabranch_runtime.task.memory import byte_size
 
@@ -79,6 +80,11 @@ def main(arguments: list[str] | None = None) -> int:
             "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store: what is not in the "
             "state directory must be somewhere else"
         )
+    begun = starting(options.master)
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.driver import Settings
+    from anabranch_runtime.pipeline import Pipeline
+
     settings = Settings(
         state=Path(options.state).absolute(),
         results=options.results.absolute(),
@@ -101,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     control = Control(options.redis_url, options.namespace)
     try:
-        Pipeline(settings, control, options.master).run()
+        Pipeline(settings, control, options.master, begun).run()
     except StructuredError as error:
         sys.stderr.write(f"anabranch_runtime: {error}\n")
         return 1

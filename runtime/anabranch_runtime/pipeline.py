@@ -12,9 +12,6 @@ tried again from time to time.
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -32,8 +29,8 @@ from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.interpreter import worker_interpreter
 from anabranch_runtime.job import on_cluster, run_batch, run_batch_over
+from anabranch_runtime.session import one_each, starting, warm_up
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
@@ -47,9 +44,9 @@ from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+    from concurrent.futures import Future
 
-    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
@@ -75,84 +72,6 @@ _NOT_WITH_OBJECTS = (
     "the pipeline's state is in an object store, a view's would be on this machine only:"
     " run the query in a pipeline without --object-store"
 )
-_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-#: Measured on small batches. A Unix socket to the workers spares delayed acknowledgements; the
-#: daemon spares a garbage collection per task; this checkpoint manager over the raw local file
-#: system spares a forked process per permission; the first compiler tier suffices for short jobs.
-SPARK_SETTINGS = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "anabranch_runtime.daemon",
-    "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
-    " -Djdk.lang.Process.launchMechanism=VFORK",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.streaming.ui.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # A retried stage could read messages of its failed attempt: the driver retries the batch.
-    "spark.stage.maxConsecutiveAttempts": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.streaming.minBatchesToRetain": "20",
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-}
-
-
-def spark_session(master: str) -> SparkSession:
-    """A session configured for small, frequent batches.
-
-    Workers run under this process's interpreter, whatever ``python3`` the search path has.
-    """
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master, tasks = with_spare_slot(master)
-    builder = SparkSession.builder.master(master).appName("anabranch")
-    if tasks is not None:
-        builder = builder.config("spark.default.parallelism", str(tasks))
-    for key, value in SPARK_SETTINGS.items():
-        builder = builder.config(key, value)
-    if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = worker_interpreter()
-        builder = builder.config("spark.driver.host", "127.0.0.1")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
-
-
-def with_spare_slot(master: str) -> tuple[str, int | None]:
-    """A local master with a slot more than batches use, for views; and how many those use.
-
-    A batch's barrier stage needs all its slots at the same moment, which would have to wait for a
-    view's task, or for ever for one after the other. On a cluster slots are the cluster's affair.
-
-    >>> with_spare_slot("local[2]"), with_spare_slot("spark://host:7077")
-    (('local[3]', 2), ('spark://host:7077', None))
-    """
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
-    if found is None:
-        return master, None
-    given = found[1] or "1"
-    slots = len(os.sched_getaffinity(0)) if given == "*" else int(given)
-    return f"local[{slots + 1}{found[2] or ''}]", slots
-
-
-def one_each(session: SparkSession, tasks: int) -> RDD[int]:
-    """A partition per task."""
-    return session.sparkContext.parallelize(range(tasks), tasks)
-
-
-def warm_up(session: SparkSession) -> None:
-    """Start the workers and load what they need, before the first batch has to wait for it."""
-    slots = one_each(session, session.sparkContext.defaultParallelism)
-    slots.barrier().mapPartitions(_nothing).collect()
 
 
 @dataclass(slots=True)
@@ -196,11 +115,16 @@ class Opened:
 
 @dataclass(slots=True)
 class Pipeline:
-    """One pipeline: all registered streams, one Spark query, one driver."""
+    """One pipeline: all registered streams, one Spark query, one driver.
+
+    Attributes:
+        begun: Spark's session, where its start has begun before; else :meth:`run` begins it.
+    """
 
     settings: Settings
     control: Control
     master: str
+    begun: Future[SparkSession] | None = None
     _tries: int = 0
 
     def run(self) -> None:
@@ -233,14 +157,17 @@ class Pipeline:
         return found
 
     def _run(self) -> None:
+        # The state is looked at while the JVM starts.
+        begun = self.begun or starting(self.master)
         driver = Driver(self.settings, self.control)
         driver.announce()
-        session = spark_session(self.master)
+        session = begun.result()
         local = self.master.startswith("local")
         # How many tasks a host of a cluster gets is known to each task only.
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
-        warm_up(session)
+        # Workers start while sources are opened; the first batch waits for what is not done then.
+        threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
         self._add_writers(session, driver)
         views = driver.views = self._views(session, driver)
         driver.show_views()
@@ -428,5 +355,9 @@ class Pipeline:
             time.sleep(WATCH)
 
 
-def _nothing(slots: Iterable[int]) -> Iterable[int]:
-    yield from ()
+def _warm_up(session: SparkSession) -> None:
+    try:
+        warm_up(session)
+    except (Py4JError, ConnectionError) as error:
+        # The first batch says what is really wrong with the workers.
+        _LOG.warning("workers not warmed up", error=str(error)[:500])

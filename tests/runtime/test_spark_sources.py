@@ -14,7 +14,8 @@ from anabranch_planner.exchange import Keys, Mode
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Settings
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.pipeline import Pipeline, spark_session
+from anabranch_runtime.pipeline import Pipeline
+from anabranch_runtime.session import spark_session
 from anabranch_runtime.sources.blocks import read_blocks, read_pieces
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.state.checkpoint import source_offsets

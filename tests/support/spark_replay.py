@@ -23,7 +23,8 @@ import redis
 from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.pipeline import Pipeline, spark_session, warm_up
+from anabranch_runtime.pipeline import Pipeline
+from anabranch_runtime.session import spark_session, warm_up
 from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenario_file import read_document, read_scenario

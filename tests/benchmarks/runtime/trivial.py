@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
-from anabranch_runtime.pipeline import spark_session, warm_up
+from anabranch_runtime.session import spark_session, warm_up
 from anabranch_runtime.sources.recorded import FORMAT, RecordedSource, source_options
 from anabranch_runtime.sources.recording import convert
 
