@@ -23,9 +23,10 @@ class Document(BaseModel):
 
 
 class Progress(Document):
-    """The runtime's heartbeat, rewritten after every batch."""
+    """How far the runtime is, rewritten after every batch; ``run`` is whose progress it is."""
 
     state: str
+    run: str = ""
     committed: int = 0
     epoch: int = -1
     epoch_starts: dict[int, int] = Field(default_factory=dict)
@@ -99,7 +100,7 @@ class Channel:
             return False
 
     def progress(self) -> Progress | None:
-        """The runtime's last heartbeat; None before its first."""
+        """What the last runtime wrote of its progress, whether it lives or not; None: nothing."""
         with self._reaching():
             text = self._redis.get(self.key("runtime"))
         return None if text is None else Progress.model_validate_json(str(text))

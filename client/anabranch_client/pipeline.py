@@ -12,12 +12,13 @@ import signal
 import sys
 import textwrap
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch_client.api import Client
-from anabranch_client.channel import Channel
+from anabranch_client.channel import Channel, Progress
 from anabranch_client.errors import ApiError, ClientError, ProcessError
 from anabranch_client.processes import Child, spawn, start_redis, wait_for
 
@@ -72,13 +73,18 @@ def given_redis_url() -> str | None:
 
 @dataclass(slots=True)
 class Pipeline:
-    """A running pipeline; made by :func:`running`."""
+    """A running pipeline; made by :func:`running`.
+
+    Attributes:
+        run: the id of the run of the runtime that was started last; empty before the first.
+    """
 
     spec: PipelineSpec
     channel: Channel
     redis_url: str
     children: list[Child] = field(default_factory=list)
     url: str = ""
+    run: str = ""
 
     def pids(self) -> list[int]:
         """The process ids at the roots of everything that has been started."""
@@ -90,7 +96,7 @@ class Pipeline:
         Raises:
             ProcessError: naming it and its last words.
         """
-        progress = self.channel.progress()
+        progress = self.progress()
         if progress is not None and progress.state == "failed":
             reason = textwrap.shorten(progress.error or "it gave no reason", 600)
             raise ProcessError(
@@ -99,6 +105,14 @@ class Pipeline:
             )
         for child in self.children:
             child.check()
+
+    def progress(self) -> Progress | None:
+        """What the runtime that was started last has written; None: nothing yet.
+
+        An earlier one's progress stays in Redis, where it may say that it failed.
+        """
+        progress = self.channel.progress()
+        return progress if progress is not None and progress.run == self.run else None
 
     def start_service(self) -> Client:
         """Start the service and wait until it is ready."""
@@ -122,21 +136,23 @@ class Pipeline:
         wait_for(what, lambda: _answers(client), child, _SERVICE_SECONDS)
         return client
 
-    def start_runtime(self) -> None:
-        """Start the runtime; it has nothing to do, and gives no heartbeat, before a stream."""
+    def start_runtime(self, *options: str) -> None:
+        """Start the runtime, with further command-line ``options``."""
         spec = self.spec
+        self.run = uuid.uuid4().hex
         argv = [
             *(sys.executable, "-m", "anabranch_runtime"),
             *("--redis-url", self.redis_url, "--namespace", spec.namespace),
             *("--state", str(spec.state), "--results", str(spec.results)),
             *("--epoch-batches", str(spec.epoch_batches), "--mode", spec.mode),
             *(("--master", spec.master) if spec.master else ()),
+            *("--run", self.run, *options),
         ]
         self.channel.clear_stop()
         self.children.append(spawn("runtime", argv, spec.logs / "runtime.log"))
 
     def wait_for_runtime(self) -> None:
-        """Wait for the runtime's first heartbeat."""
+        """Wait until the runtime works."""
         wait_for("starting the runtime", self._alive, self._runtime(), _RUNTIME_SECONDS)
 
     def finish_runtime(self) -> None:
@@ -171,7 +187,7 @@ class Pipeline:
 
     def _alive(self) -> bool:
         self.check()
-        progress = self.channel.progress()
+        progress = self.progress()
         return progress is not None and progress.state in ("running", "idle")
 
 

@@ -149,7 +149,7 @@ class _Follower:
         moved = time.monotonic()
         while True:
             self.pipeline.check()
-            progress = self.pipeline.channel.progress()
+            progress = self.pipeline.progress()
             if progress is not None and progress != self.last:
                 self.last, moved = progress, time.monotonic()
                 self.see(progress)
@@ -231,7 +231,7 @@ def _make_calls(batch: int, calls: Calls, client: Client, played: Played, watche
 
 def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
     """Ask for what the report needs while there is somebody to ask."""
-    progress = pipeline.channel.progress()
+    progress = pipeline.progress()
     if progress is not None:
         played.progress = progress
     played.activations = pipeline.channel.activations()

@@ -266,12 +266,14 @@ def _past(past: Mapping[str, Any]) -> str:
 
 
 def current_detail(current: CurrentEpoch) -> RenderableType:
-    """The epoch that runs, and the runtime's heartbeat."""
+    """The epoch that runs, and how far the runtime is."""
     runtime = current.runtime or {}
+    said = runtime.get("state", "not started")
+    stale = runtime.get("stale") and said not in ("stopped", "failed")
     facts = {
         "running epoch": current.running,
         "by the rules of": current.epoch.epoch,
-        "runtime": runtime.get("state", "not started"),
+        "runtime": f"no heartbeat (it was {said})" if stale else said,
         "batches": runtime.get("committed"),
         "input tuples": runtime.get("input_tuples"),
         "state": size(int(runtime.get("state_bytes", 0))),

@@ -14,7 +14,10 @@ Protocol:
 * Where nothing has been published for an epoch the runtime goes on with the newest older one.
 * ``Keys.gate`` holds the number of batches that may start (absent: no limit).
 * ``Keys.stop`` set to anything asks the runtime to finish its batch and leave.
-* ``Keys.runtime`` is the heartbeat: a JSON :class:`Progress`, rewritten after every batch.
+* ``Keys.runtime`` is the progress: a JSON :class:`Progress`, rewritten after every batch. It stays
+  when the runtime ends, so it says nothing about whether one lives.
+* ``Keys.heartbeat`` says that: a JSON :class:`Heartbeat` that expires after
+  :data:`HEARTBEAT_MILLISECONDS` unless the runtime writes it again, about every second.
 * While somebody follows a query's results, the service keeps it in ``Keys.listeners``, and the
   runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`): the newest few
   thousand, never waiting for a reader. An entry's field ``rows`` holds JSON objects, one a line;
@@ -117,6 +120,11 @@ class Keys:
         return self._key("runtime")
 
     @property
+    def heartbeat(self) -> str:
+        """String with an expiry: JSON :class:`Heartbeat`; absent: no runtime works (runtime)."""
+        return self._key("heartbeat")
+
+    @property
     def views(self) -> str:
         """Hash: query id -> JSON :class:`ViewRows` of its view (runtime)."""
         return self._key("views")
@@ -180,6 +188,8 @@ class Keys:
         return self._key("statistics", epoch)
 
 
+#: Milliseconds that a heartbeat lasts.
+HEARTBEAT_MILLISECONDS = 10_000
 #: Seconds that a query counts as followed after the service last said so.
 LISTENING_SECONDS = 15
 #: Seconds that a tail outlives the last sign of a reader.
@@ -546,11 +556,39 @@ class Intake:
 
 
 @dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A sign of life of the runtime.
+
+    Attributes:
+        run: the id of this run of the runtime, the same as in :class:`Progress`.
+        pid, host: its process.
+        state: ``starting`` until its main loop runs, then ``working``.
+    """
+
+    run: str
+    pid: int
+    host: str
+    state: str = "working"
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Heartbeat:
+        """The heartbeat that :meth:`dumps` wrote, also one of a later release."""
+        doc = json.loads(text)
+        return Heartbeat(**{name: doc[name] for name in Heartbeat.__slots__ if name in doc})
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """The runtime's heartbeat.
+    """How far the runtime is.
 
     Attributes:
         state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
+        run: the id of the run of the runtime that wrote this; empty in documents of the release
+            before.
         committed: batches committed so far (the next batch's number).
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
@@ -594,6 +632,7 @@ class Progress:
     private_bytes: int = 0
     memory_limit: int | None = None
     backfill: dict[str, float] = field(default_factory=dict)
+    run: str = ""
 
     def dumps(self) -> str:
         """JSON text."""

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import structlog
-from redis.exceptions import RedisError
 
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Mode
@@ -70,6 +69,15 @@ def main(arguments: list[str] | None = None) -> int:
         help="stored rows that the state directory keeps in front of the object store, such as "
         "20GB; left out: all",
     )
+    parser.add_argument(
+        "--run", metavar="ID", help="names this run in heartbeat and progress; left out: made up"
+    )
+    parser.add_argument(
+        "--error-fd",
+        type=int,
+        metavar="N",
+        help="file descriptor that the error is written to, as JSON, with which the process ends",
+    )
     options = parser.parse_args(arguments)
     if not options.redis_url:
         parser.error("--redis-url (or ANABRANCH_REDIS_URL) is missing")
@@ -83,6 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     begun = starting(options.master)
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver import Settings
+    from anabranch_runtime.ending import tell
     from anabranch_runtime.pipeline import Pipeline
 
     settings = Settings(
@@ -105,15 +114,16 @@ def main(arguments: list[str] | None = None) -> int:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    control = Control(options.redis_url, options.namespace)
+    control = Control(options.redis_url, options.namespace, options.run)
     try:
         Pipeline(settings, control, options.master, begun).run()
     except StructuredError as error:
         sys.stderr.write(f"anabranch_runtime: {error}\n")
+        tell(options.error_fd, control.run, error)
         return 1
-    except RedisError as error:
-        sys.stderr.write(f"anabranch_runtime: Redis at {options.redis_url}: {error}\n")
-        return 1
+    except Exception as error:
+        tell(options.error_fd, control.run, error)
+        raise
     return 0
 
 

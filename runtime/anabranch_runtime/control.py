@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+import uuid
 import zlib
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -16,7 +18,17 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Boundary, Intake, Keys, Progress, ViewRows
+from anabranch_planner.addresses import masked
+from anabranch_planner.exchange import (
+    HEARTBEAT_MILLISECONDS,
+    Activation,
+    Boundary,
+    Heartbeat,
+    Intake,
+    Keys,
+    Progress,
+    ViewRows,
+)
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
@@ -70,17 +82,21 @@ class QueryRecord(_Wire):
 
 
 class Control:
-    """Reads what the service publishes, writes what the runtime has to say."""
+    """Reads what the service publishes, writes what the runtime has to say.
 
-    def __init__(self, url: str, namespace: str) -> None:
+    ``run`` is the id of this run of the runtime; a new one unless it is given.
+    """
+
+    def __init__(self, url: str, namespace: str, run: str | None = None) -> None:
         self.url = url
+        self.run = run or uuid.uuid4().hex
         self.keys = Keys(namespace)
         self._redis = connection(url)
 
     @property
     def where(self) -> str:
         """Redis and namespace, for messages."""
-        return f"Redis at {self.url}, namespace {self.keys.namespace!r},"
+        return f"Redis at {masked(self.url)}, namespace {self.keys.namespace!r},"
 
     def pipeline(self) -> str | None:
         """The id of the pipeline that this namespace belongs to."""
@@ -162,7 +178,7 @@ class Control:
             self._redis.hset(self.keys.samples, mapping=documents)
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write the heartbeat and what is known of each query, together."""
+        """Write the progress and what is known of each query, together."""
         with self._redis.pipeline() as pipe:
             if activations:
                 documents: dict[EncodableT, EncodableT] = {
@@ -171,6 +187,17 @@ class Control:
                 pipe.hset(self.keys.activations, mapping=documents)
             pipe.set(self.keys.runtime, progress.dumps())
             pipe.execute()
+
+    def beat(self, state: str) -> None:
+        """Write the heartbeat, which lasts :data:`HEARTBEAT_MILLISECONDS`."""
+        heartbeat = Heartbeat(self.run, os.getpid(), os.uname().nodename, state)
+        self._redis.set(self.keys.heartbeat, heartbeat.dumps(), px=HEARTBEAT_MILLISECONDS)
+
+    def stop_beating(self) -> None:
+        """Remove the heartbeat, unless another run has written it."""
+        text = cast("bytes | None", self._redis.get(self.keys.heartbeat))
+        if text is not None and Heartbeat.loads(text).run == self.run:
+            self._redis.delete(self.keys.heartbeat)
 
     def report_view(self, query: str, rows: ViewRows) -> None:
         """Say what a view's rows are now."""

@@ -318,7 +318,7 @@ class Driver:
             self.report("idle" if self.exhausted else "running")
 
     def report(self, state: str, error: str | None = None) -> None:
-        """Write the heartbeat."""
+        """Write the progress."""
         current, self._told_problems = self.state, self._problems()
         self.control.report(
             Progress(
@@ -342,6 +342,7 @@ class Driver:
                 private_bytes=self._private,
                 memory_limit=self.settings.memory_limit,
                 backfill=backfill.progress(current),
+                run=self.control.run,
             ),
             current.queries,
         )

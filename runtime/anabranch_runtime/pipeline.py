@@ -28,7 +28,9 @@ from anabranch_planner.feeds import FEEDS
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.driver import Driver
+from anabranch_runtime.ending import redis_away
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.heartbeat import LONG, Heart
 from anabranch_runtime.job import on_cluster, run_batch, run_batch_over
 from anabranch_runtime.session import one_each, starting, warm_up
 from anabranch_runtime.sources import feeds, recorded
@@ -133,17 +135,25 @@ class Pipeline:
         The Spark query is restarted from its checkpoint whenever the set of streams changes: named
         sources keep their offsets, a new one starts from its own beginning.
         """
+        # The state is looked at while the JVM starts.
+        begun = self.begun or starting(self.master)
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
             (self.settings.state / "recordings").mkdir(exist_ok=True)
             kept = attach(self.settings.state, self.settings.object_store)
-            with exclusive(self.settings.state), kept.held():
-                self._run()
+            with (
+                exclusive(self.settings.state),
+                kept.held(),
+                Heart(self.control).beating() as heart,
+            ):
+                self._run(begun, heart)
         except Exception as error:
             found = self._told(error)
             if found is error:
                 raise
             raise found from error
+        finally:
+            _stop(begun)
 
     def _told(self, error: Exception) -> Exception:
         """What an error comes from, where that is known."""
@@ -154,11 +164,9 @@ class Pipeline:
                 f"Spark's JVM does not answer any more: {error}",
                 remedy="see the log above for why; start the runtime again, nothing is lost",
             )
-        return found
+        return redis_away(found, self.control) if isinstance(found, RedisError) else found
 
-    def _run(self) -> None:
-        # The state is looked at while the JVM starts.
-        begun = self.begun or starting(self.master)
+    def _run(self, begun: Future[SparkSession], heart: Heart) -> None:
         driver = Driver(self.settings, self.control)
         driver.announce()
         session = begun.result()
@@ -173,15 +181,18 @@ class Pipeline:
         driver.show_views()
         work = compact if local else on_cluster(session.sparkContext)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
+        heart.working()
         try:
             while not self.control.stop_requested():
+                heart.well()
                 records = self.control.streams()
                 driver.belong()
                 if records:
-                    self._stream(session, driver, records)
+                    self._stream(session, driver, records, heart)
                 else:
                     driver.report("idle")
                     time.sleep(WATCH)
+            heart.well(LONG)
             driver.publisher.retry(now=True)
             if self.settings.mode is Mode.STEP:
                 views.drain()
@@ -194,9 +205,6 @@ class Pipeline:
             driver.compactor.close()
             with contextlib.suppress(Py4JError, ConnectionError):
                 views.close()
-            # A JVM that has gone can't be stopped, and what it took along is the error to tell.
-            with contextlib.suppress(Py4JError, ConnectionError):
-                session.stop()
         driver.report("stopped")
 
     def _add_writers(self, session: SparkSession, driver: Driver) -> None:
@@ -220,8 +228,11 @@ class Pipeline:
         views.begin(driver.state.next_batch)
         return views
 
-    def _stream(self, session: SparkSession, driver: Driver, records: list[StreamRecord]) -> None:
+    def _stream(
+        self, session: SparkSession, driver: Driver, records: list[StreamRecord], heart: Heart
+    ) -> None:
         """Run the Spark query over ``records`` until asked to stop or they change."""
+        heart.well(LONG)
         used = frozenset(source_offsets(driver.state.offsets))
         opened = self._open(session, records, used)
         driver.left_out = opened.errors
@@ -251,6 +262,9 @@ class Pipeline:
                     # Spark would only hand on its text.
                     driver.failure = error
                     raise
+                except RedisError as error:
+                    driver.failure = redis_away(error, self.control)
+                    raise
 
         driver.align()
         query = (
@@ -261,10 +275,15 @@ class Pipeline:
         )
         driver.report("running")
         try:
-            self._watch(session, query, driver, records, busy)
+            self._watch(session, query, driver, records, busy, heart)
         finally:
-            with busy:
-                leaving.set()
+            while not busy.acquire(timeout=LOOK):
+                # Asked of the JVM: where that hangs, this is not a batch that takes its time.
+                if query.isActive:
+                    heart.well()
+            leaving.set()
+            busy.release()
+            heart.well(LONG)
             # Not under the lock: Spark waits for a batch that waits for it, to be refused.
             query.stop()
 
@@ -318,6 +337,7 @@ class Pipeline:
         driver: Driver,
         records: list[StreamRecord],
         busy: threading.Lock,
+        heart: Heart,
     ) -> None:
         """Wait for a stop request, a change of the streams, or a failure of the query."""
         idle, looked = False, time.monotonic()
@@ -335,6 +355,7 @@ class Pipeline:
                     _LOG.warning("a source could not be started", tries=self._tries)
                     return
                 raise PipelineError("query-failed", f"the Spark query has ended: {cause}")
+            heart.well()
             if driver.exhausted and not idle:
                 driver.report("idle")
                 idle = True
@@ -343,16 +364,28 @@ class Pipeline:
                 if self.settings.mode is Mode.LIVE and self.control.streams() != records:
                     return
                 if driver.left_out and time.monotonic() - tried > TRIAL:
+                    heart.well(LONG)
                     if self._open(session, records).errors.keys() != driver.left_out.keys():
                         return
                     tried = time.monotonic()
                 if busy.acquire(blocking=False):
                     try:
+                        # Delivers what has waited for a sink.
+                        heart.well(LONG)
                         driver.tick()
                         driver.watch_sources()
                     finally:
                         busy.release()
             time.sleep(WATCH)
+
+
+def _stop(begun: Future[SparkSession]) -> None:
+    """Stop a session. A JVM that has gone can't be stopped, and what it took along is the error to
+    tell; one that is still starting ends with this process.
+    """
+    if begun.done() and begun.exception() is None:
+        with contextlib.suppress(Py4JError, ConnectionError):
+            begun.result().stop()
 
 
 def _warm_up(session: SparkSession) -> None:

@@ -15,7 +15,15 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
-from anabranch_planner.exchange import Activation, Boundary, Keys, Progress, Snapshot, ViewRows
+from anabranch_planner.exchange import (
+    Activation,
+    Boundary,
+    Heartbeat,
+    Keys,
+    Progress,
+    Snapshot,
+    ViewRows,
+)
 from anabranch_planner.sampling import StreamSample
 from anabranch_planner.state_report import StateReport, StoreParts
 from anabranch_service.errors import CorruptRecord
@@ -30,6 +38,7 @@ Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[Q
 IDEMPOTENCY_SECONDS = 24 * 3600
 
 _PROGRESS = TypeAdapter(Progress)
+_HEARTBEAT = TypeAdapter(Heartbeat)
 _ACTIVATION = TypeAdapter(Activation)
 _BOUNDARY = TypeAdapter(Boundary)
 _VIEW_ROWS = TypeAdapter(ViewRows)
@@ -114,6 +123,10 @@ class Store:
         raw = await _answer(self.redis.hgetall(self.keys.streams), dict[str, str])
         read = {n: _lenient(StreamRecord, n, text) for n, text in sorted(raw.items())}
         return {name: record for name, record in read.items() if record is not None}
+
+    async def has_streams(self) -> bool:
+        """Whether a stream is registered."""
+        return await _answer(self.redis.hlen(self.keys.streams), int) > 0
 
     async def stream(self, name: str) -> StreamRecord | None:
         """One stream, or None."""
@@ -344,9 +357,14 @@ class Store:
         return None if text is None else _lenient(_SAMPLE, f"sample {stream}", text)
 
     async def progress(self) -> Progress | None:
-        """The runtime's heartbeat, or None if it never started (or can't be read)."""
+        """How far the runtime is, or None if it never started (or can't be read)."""
         text = await _text(self.redis.get(self.keys.runtime))
         return None if text is None else _lenient(_PROGRESS, "runtime", text)
+
+    async def heartbeat(self) -> Heartbeat | None:
+        """The runtime's heartbeat; None if it has not been heard of lately."""
+        text = await _text(self.redis.get(self.keys.heartbeat))
+        return None if text is None else _lenient(_HEARTBEAT, "heartbeat", text)
 
     async def state(self) -> StateReport | None:
         """What the stores hold, or None if the runtime has not said (or it can't be read)."""

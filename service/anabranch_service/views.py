@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 
-from anabranch_planner.exchange import Activation, Progress, Snapshot
+from anabranch_planner.exchange import Activation, Heartbeat, Progress, Snapshot
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import results_of, status_of
@@ -144,12 +144,13 @@ def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummar
     )
 
 
-def runtime_out(progress: Progress | None) -> RuntimeOut | None:
-    """The heartbeat in short."""
+def runtime_out(progress: Progress | None, heartbeat: Heartbeat | None) -> RuntimeOut | None:
+    """How far the runtime is, in short, and whether it is alive."""
     if progress is None:
         return None
     return RuntimeOut(
         state=progress.state,
+        stale=heartbeat is None,
         committed=progress.committed,
         epoch=progress.epoch,
         batch_seconds=progress.batch_seconds,

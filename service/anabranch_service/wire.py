@@ -730,8 +730,9 @@ class EpochList(BaseModel):
 
 
 class RuntimeOut(BaseModel):
-    """The runtime's heartbeat as far as the service relays it.
+    """How far the runtime is, as far as the service relays it.
 
+    ``state`` is the last that was heard of it; where there is no heartbeat that is ``stale``.
     ``backfill`` maps stores whose past is being computed to the part that is done.
     ``waiting_tuples`` (about) have arrived and were not read yet, of streams that the runtime reads
     itself; of these the next batch brings ``row_limit`` (null: any number). ``private_bytes`` is
@@ -741,6 +742,7 @@ class RuntimeOut(BaseModel):
     """
 
     state: str
+    stale: bool
     committed: int
     epoch: int
     batch_seconds: float

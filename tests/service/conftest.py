@@ -43,7 +43,10 @@ def service(settings: Settings) -> Iterator[Service]:
 
 @pytest.fixture
 def shop(service: Service) -> Service:
-    """A service with three streams that join in a chain: customers, orders, items."""
+    """A service with three streams that join in a chain: customers, orders, items; its runtime,
+    which is played by the tests, is alive.
+    """
+    service.beat()
     for stream in STREAMS:
         service.post("/v1/streams", stream)
     return service

@@ -247,6 +247,7 @@ def test_redis_going_away_and_coming_back(settings: Settings) -> None:
                 service.post("/v1/streams", stream)
             service.post("/v1/queries", {"id": "pair", "sql": PAIR})
             service.plan(-1)
+            service.beat()
             redis.kill()
             eventually(lambda: service.http.get("/readyz").status_code == 503, "the loop notices")
             problem = service.get("/v1/queries", 503)

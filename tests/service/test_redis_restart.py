@@ -30,6 +30,7 @@ def test_every_request_is_served_once_redis_is_back(settings: Settings) -> None:
                 service.post("/v1/streams", stream)
             # Many at once, so that the pool holds many connections.
             assert set(pool.map(register, range(8))) == {201}
+            service.beat()
             redis.kill()
             eventually(lambda: service.http.get("/readyz").status_code == 503, "the loop notices")
             redis.start()

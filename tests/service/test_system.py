@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch_planner.exchange import Progress
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
@@ -12,8 +13,35 @@ def test_health_and_readiness(service: Service) -> None:
     assert service.get("/healthz") == {"status": "ok"}
     assert service.get("/readyz") == {
         "status": "ready",
-        "checks": {"epoch_loop": "ok", "redis": "ok"},
+        "checks": {"epoch_loop": "ok", "redis": "ok", "runtime": "ok"},
     }
+
+
+def test_readiness_misses_a_runtime_once_there_is_work_for_it(service: Service) -> None:
+    def runtime() -> str:
+        return str(service.get("/readyz", 503)["detail"])
+
+    service.post("/v1/streams", {"name": "a", "columns": {"k": "bigint"}})
+    assert runtime() == "runtime: it has not been started"
+    service.beat("starting")
+    assert runtime() == "runtime: it is starting"
+    service.beat()
+    service.progress(Progress("running", committed=3))
+    assert service.get("/readyz")["checks"]["runtime"] == "ok"
+    service.redis.delete(service.keys.heartbeat)
+    assert runtime() == "runtime: no heartbeat for 10 s or more (it was running)"
+    service.progress(Progress("failed", error="the disk is full"))
+    assert runtime() == "runtime: it has failed: the disk is full"
+    assert service.get("/healthz") == {"status": "ok"}
+
+
+def test_a_runtime_that_is_not_heard_of_is_stale(shop: Service) -> None:
+    shop.plan(-1)
+    shop.progress(Progress("running", epoch=0, epoch_starts={"0": 0}))
+    assert shop.get("/v1/epochs/current")["runtime"]["stale"] is False
+    shop.redis.delete(shop.keys.heartbeat)
+    current = shop.get("/v1/epochs/current")["runtime"]
+    assert (current["state"], current["stale"]) == ("running", True)
 
 
 def test_metrics_tell_requests_by_route_and_the_newest_plan(shop: Service) -> None:

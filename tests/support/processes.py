@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
 from anabranch_client.pipeline import Pipeline, PipelineSpec, running
-from anabranch_client.processes import free_port, session, signal_all, spawn
+from anabranch_client.processes import free_port, session, signal_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from anabranch_client.api import Client
     from anabranch_client.channel import Progress
-    from anabranch_client.processes import Child
 
 #: A start of the JVM on a machine that is busy with something else takes its time.
 PATIENCE = 240.0
@@ -51,9 +49,7 @@ class LivePipeline:
 
     pipeline: Pipeline
     client: Client
-    epoch_batches: int
     epoch_seconds: float
-    _runtime: Child | None = field(default=None)
 
     @property
     def results(self) -> Path:
@@ -62,26 +58,18 @@ class LivePipeline:
 
     def progress(self) -> Progress:
         """The runtime's last heartbeat; fails where the runtime has."""
-        found = self.pipeline.channel.progress()
+        found = self.progress_or_none()
         assert found is not None
         return found
 
     def start_runtime(self) -> None:
         """Start the runtime and wait for its heartbeat."""
-        spec = self.pipeline.spec
-        argv = [
-            *(sys.executable, "-m", "anabranch_runtime"),
-            *("--redis-url", self.pipeline.redis_url, "--namespace", spec.namespace),
-            *("--state", str(spec.state), "--results", str(spec.results), "--mode", "live"),
-            *("--epoch-batches", str(self.epoch_batches), "--master", "local[2]"),
-            *("--epoch-seconds", str(self.epoch_seconds)),
-        ]
-        self.pipeline.children.append(spawn("runtime", argv, spec.logs / "runtime.log"))
+        self.pipeline.start_runtime("--epoch-seconds", str(self.epoch_seconds))
         self.wait("the runtime's start", lambda: self.progress_or_none() is not None)
 
     def progress_or_none(self) -> Progress | None:
         """The heartbeat, if there has been one."""
-        return self.pipeline.channel.progress()
+        return self.pipeline.progress()
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Poll until ``holds()``; fails at once where a process has ended."""
@@ -100,7 +88,7 @@ def live_pipeline(
     """A live pipeline that knows no stream yet."""
     with running(spec_of(home, mode="live", epoch_batches=epoch_batches)) as pipeline:
         client = pipeline.start_service()
-        live = LivePipeline(pipeline, client, epoch_batches, epoch_seconds)
+        live = LivePipeline(pipeline, client, epoch_seconds)
         live.start_runtime()
         with client:
             yield live

@@ -13,7 +13,7 @@ import httpx
 import uvicorn
 from redis import Redis
 
-from anabranch_planner.exchange import Boundary, Keys
+from anabranch_planner.exchange import Boundary, Heartbeat, Keys
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 
@@ -95,8 +95,12 @@ class Service:
         self.answered()
 
     def progress(self, progress: Progress) -> None:
-        """The runtime's heartbeat."""
+        """What the runtime says of its progress."""
         self.redis.set(self.keys.runtime, progress.dumps())
+
+    def beat(self, state: str = "working") -> None:
+        """The runtime's heartbeat, which does not end by itself here."""
+        self.redis.set(self.keys.heartbeat, Heartbeat("run", 1, "host", state).dumps())
 
     def activate(self, query: str, activation: Activation) -> None:
         """What the runtime fixes at a query's activation."""

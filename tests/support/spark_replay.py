@@ -23,6 +23,7 @@ import redis
 from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.heartbeat import Heart
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.session import spark_session, warm_up
 from tests.support.oracle import Oracle
@@ -120,7 +121,7 @@ class SparkReplay:
             attendant.start()
             try:
                 while not control.stop_requested():
-                    pipeline._stream(self.session, driver, control.streams())
+                    pipeline._stream(self.session, driver, control.streams(), Heart(control))
             finally:
                 attendant.leaving.set()
                 attendant.join()

@@ -64,6 +64,12 @@ async function readEpoch(number) {
   return cache.get(number);
 }
 
+/** The runtime's state for people: what it said last may not be true any more. */
+function runtimeState(runtime) {
+  const ended = ["stopped", "failed"].includes(runtime.state);
+  return runtime.stale && !ended ? `no heartbeat (it was ${runtime.state})` : runtime.state;
+}
+
 function showRuntime(current) {
   const runtime = current?.runtime;
   if (!runtime) {
@@ -72,7 +78,7 @@ function showRuntime(current) {
   }
   const rate = runtime.batch_seconds > 0 ? `${runtime.batch_seconds.toFixed(2)} s` : "–";
   facts(at("facts"), [
-    ["runtime", runtime.state],
+    ["runtime", runtimeState(runtime)],
     ["batches", runtime.committed.toLocaleString("en")],
     ["last batch", rate],
     ["input tuples", runtime.input_tuples.toLocaleString("en")],

@@ -60,7 +60,9 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
         )
     response.headers["Cache-Control"] = "no-store"
     return CurrentEpoch(
-        running=running, epoch=epoch_out(record, progress), runtime=runtime_out(progress)
+        running=running,
+        epoch=epoch_out(record, progress),
+        runtime=runtime_out(progress, await ctx.store.heartbeat()),
     )
 
 

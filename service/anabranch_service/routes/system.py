@@ -10,8 +10,10 @@ from fastapi.responses import FileResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
+from anabranch_planner.exchange import HEARTBEAT_MILLISECONDS
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
+from anabranch_service.store import Store
 from anabranch_service.wire import Health, Ready
 
 router = APIRouter(tags=["system"])
@@ -39,11 +41,12 @@ async def healthz() -> Health:
 
 @router.get("/readyz")
 async def readyz(ctx: Ctx) -> Ready:
-    """Redis answers and the epoch loop is alive."""
+    """Redis answers, the epoch loop is alive, and so is the runtime where there is work for it."""
     checks = {"epoch_loop": ctx.loop.check()}
     try:
         await ctx.store.ping()
         checks["redis"] = "ok"
+        checks["runtime"] = await _runtime(ctx.store)
     except RedisError as cause:
         checks["redis"] = repr(cause)
     broken = sorted(f"{name}: {state}" for name, state in checks.items() if state != "ok")
@@ -52,6 +55,23 @@ async def readyz(ctx: Ctx) -> Ready:
             "not-ready", "; ".join(broken), remedy="what is running goes on; see the log"
         )
     return Ready(status="ready", checks=checks)
+
+
+async def _runtime(store: Store) -> str:
+    """Whether the runtime lives: ``ok``, or the reason for doubt.
+
+    A new pipeline needs none: one is missed as soon as there is a stream, or has been a runtime.
+    """
+    heartbeat = await store.heartbeat()
+    if heartbeat is not None:
+        return "ok" if heartbeat.state != "starting" else "it is starting"
+    progress = await store.progress()
+    if progress is None:
+        return "it has not been started" if await store.has_streams() else "ok"
+    if progress.state in ("stopped", "failed"):
+        return f"it has {progress.state}" + (f": {progress.error}" if progress.error else "")
+    seconds = HEARTBEAT_MILLISECONDS // 1000
+    return f"no heartbeat for {seconds} s or more (it was {progress.state})"
 
 
 @router.get("/metrics", response_class=Response)

@@ -1,0 +1,66 @@
+"""How the process tells whoever started it why it ends: as data, through a pipe.
+
+A log may end with anything, Redis may be what is gone, and a disk may be full.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from redis.exceptions import AuthenticationError, RedisError
+
+from anabranch_planner.addresses import masked
+from anabranch_planner.errors import StructuredError
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from anabranch_runtime.control import Control
+
+
+def redis_away(error: RedisError, control: Control) -> PipelineError:
+    """What a Redis that does not answer, or refuses, comes down to."""
+    if isinstance(error, AuthenticationError):
+        return PipelineError(
+            "redis-refused",
+            f"{control.where} refuses the runtime: {masked(str(error))}",
+            remedy="correct the user and the password in the address",
+        )
+    return PipelineError(
+        "redis-away",
+        f"{control.where} does not answer: {masked(str(error))}",
+        remedy="see to Redis; then start the runtime again, nothing is lost",
+    )
+
+
+def explained(error: BaseException) -> StructuredError:
+    """``error`` with a code, where it has none."""
+    if isinstance(error, StructuredError):
+        return error
+    return PipelineError(
+        "internal",
+        f"{type(error).__name__}: {error}",
+        remedy="see the traceback in the runtime's log",
+    )
+
+
+def tell(pipe: int | None, run: str, error: BaseException) -> None:
+    """Write code, message and remedy of ``error`` to the file descriptor ``pipe``, if there is one.
+
+    The document has a limited size, so that it fits into the pipe whether somebody reads or not.
+    """
+    if pipe is None:
+        return
+    found = explained(error)
+    document = {
+        "run": run,
+        "code": found.code,
+        "message": masked(str(found.detail))[:4000],
+        "remedy": found.remedy[:1000],
+    }
+    try:
+        os.write(pipe, json.dumps(document).encode() + b"\n")
+    except OSError:
+        # Nobody wants to know.
+        return
