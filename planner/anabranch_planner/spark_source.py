@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch_planner.errors import PlannerError, QueryError, StreamError
-from anabranch_planner.expr import Column, Expr, size
+from anabranch_planner.expr import Call, Column, Expr, size
 from anabranch_planner.sql.coercion import castable
 from anabranch_planner.sql.scope import Scope, Shown, Table, nearest
 from anabranch_planner.sql.spark_text import columns_text, quoted, string, to_spark_text
@@ -75,8 +75,9 @@ class SparkSource:
         options: those of the format itself.
         schema: the columns of the source as Spark's DDL; None: the format knows them.
         parsed: text of the parsed JSON object, to be selected as ``#data``; None: no payload.
-        columns: text of each column of the stream, in order.
+        columns: text of each column of the stream, in order; NULL where its value does not fit.
         invalid: text of the condition under which a row is none of the stream's.
+        arrived: text of what arrived, as bytes.
     """
 
     options: Mapping[str, str]
@@ -84,6 +85,7 @@ class SparkSource:
     parsed: str | None
     columns: tuple[str, ...]
     invalid: str
+    arrived: str
 
 
 def spark_source(
@@ -113,19 +115,23 @@ def spark_source(
     given = {
         k: v for k, v in options.items() if k not in (PAYLOAD, SCHEMA) and not k.startswith(COLUMN)
     }
+    tried = [
+        _column(name, kind, expressions[name], scope)
+        if name in expressions
+        else _plain(name, kind, scope, known=known is not None, payload=bool(payload))
+        for name, kind in columns
+    ]
+    invalid = [condition for _, condition in tried if condition is not None]
+    if payload:
+        corrupt = f"{quoted(_DATA)}.{quoted(_CORRUPT)}"
+        invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
     return SparkSource(
         options=given,
         schema=columns_text(own) if needs_schema else None,
         parsed=_parsed(own, columns) if payload else None,
-        columns=tuple(
-            _column(name, kind, expressions[name], scope)
-            if name in expressions
-            else _plain(name, kind, scope, known=known is not None, payload=bool(payload))
-            for name, kind in columns
-        ),
-        invalid=f"({quoted(_DATA)} IS NULL OR {quoted(_DATA)}.{quoted(_CORRUPT)} IS NOT NULL)"
-        if payload
-        else "false",
+        columns=tuple(text for text, _ in tried),
+        invalid=f"({' OR '.join(invalid)})" if invalid else "false",
+        arrived=f"CAST({'`value`' if payload else 'to_json(struct(*))'} AS binary)",
     )
 
 
@@ -188,11 +194,13 @@ def _parsed(own: Columns, columns: Columns) -> str:
     )
 
 
-def _plain(name: str, kind: DataType, scope: Scope, *, known: bool, payload: bool) -> str:
+def _plain(
+    name: str, kind: DataType, scope: Scope, *, known: bool, payload: bool
+) -> tuple[str, str | None]:
     """A column that no expression is given for: the source's, or the object's, of that name."""
     if payload or not known:
         # Cast by Spark, for a connector may give another type than the one declared.
-        return f"CAST({to_spark_text(Column(_DATA if payload else '', name, kind))} AS {kind})"
+        return _tried(to_spark_text(Column(_DATA if payload else "", name, kind)), kind)
     names = [shown.name for shown in scope.visible]
     if name.lower() not in (other.lower() for other in names):
         raise StreamError(
@@ -206,19 +214,31 @@ def _plain(name: str, kind: DataType, scope: Scope, *, known: bool, payload: boo
         return _cast(name, kind, scope.column(name))
 
 
-def _column(name: str, kind: DataType, text: str, scope: Scope) -> str:
+def _column(name: str, kind: DataType, text: str, scope: Scope) -> tuple[str, str | None]:
     with located(f"source.options.{COLUMN}{name}"):
         return _cast(name, kind, _read(text, scope))
 
 
-def _cast(name: str, kind: DataType, expr: Expr) -> str:
+def _cast(name: str, kind: DataType, expr: Expr) -> tuple[str, str | None]:
     if not castable(expr.type, kind):
         raise QueryError(
             "type-mismatch",
             f"the source gives {expr.type}, column {name!r} is of type {kind}",
             remedy="give an expression, or declare the column with another type",
         )
-    return to_spark_text(coerce(expr, kind))
+    found = coerce(expr, kind)
+    if isinstance(found, Call) and found.op == "cast":
+        return _tried(to_spark_text(found.args[0]), kind)
+    return to_spark_text(found), None
+
+
+def _tried(value: str, kind: DataType) -> tuple[str, str]:
+    """Text of ``value`` as ``kind``, and of the condition under which it does not fit.
+
+    Spark's CAST would fail the whole batch.
+    """
+    text = f"try_cast({value} AS {kind})"
+    return text, f"({value} IS NOT NULL AND {text} IS NULL)"
 
 
 def _read(text: str, scope: Scope) -> Expr:

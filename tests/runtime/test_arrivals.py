@@ -11,6 +11,7 @@ import pytest
 from anabranch_planner.model import RelationId
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.sources.invalid import unreadable
 from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS
 from anabranch_runtime.task import arrivals
@@ -63,6 +64,21 @@ def test_late_and_invalid_tuples_are_kept_where_the_stream_asks_for_it() -> None
     assert {r["_watermark"] for r in rows} == {datetime.fromtimestamp(0, UTC) + 11 * MICRO}
     none = take_in(layout, 7, 0, {}, blocks[1:2]).aside["R"][0]
     assert none.column("_watermark").null_count == 2
+
+
+def test_rows_that_do_not_fit_are_counted_and_kept_with_their_text() -> None:
+    keeps = replace(R, keep_late=True)
+    layout = Layout(rules(0, {"q": RS}, streams=(keeps, S, T)), {})
+    good = block("R", [10, 12], a=[1, 2])
+    _, invalid = unreadable(good.rows.schema, pa.array([b"{", b"\xff"]))
+    both = [replace(good, invalid=invalid), Block("unknown", good.rows, invalid)]
+    found = take_in(layout, 7, 0, {"R": 11}, both)
+    assert (found.meters["R"].input, found.meters["R"].invalid, found.meters["R"].late) == (4, 2, 1)
+    assert (found.meters["unknown"].input, found.meters["unknown"].invalid) == (4, 2)
+    kept = pa.Table.from_batches(found.aside["R"]).to_pylist()
+    assert [(r["a"], r["_reason"], r["_raw"]) for r in kept] == [
+        (None, "invalid", "{"), (None, "invalid", "base64:/w=="), (1, "late", None),
+    ]  # fmt: skip
 
 
 def test_a_filter_that_fails_takes_its_relation_and_no_other() -> None:

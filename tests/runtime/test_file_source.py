@@ -229,7 +229,7 @@ def test_lines_that_are_no_tuples_are_counted(tmp_path: Path) -> None:
     end = source.advance(None, 100)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
     assert [a for rows, _ in found for a in rows.column("a").to_pylist()] == [1, 2]
-    assert sum(invalid for _, invalid in found) == 2
+    assert sum(invalid.num_rows for _, invalid in found if invalid) == 2
 
 
 def test_a_directory_that_is_missing_is_waited_for(tmp_path: Path) -> None:

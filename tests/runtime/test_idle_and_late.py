@@ -92,7 +92,7 @@ def check(generated: Generated, replay: LocalReplay) -> dict[str, int]:
 
 def _compare_kept(oracle: Oracle, name: str, files: list[Path]) -> int:
     """The kept tuples are those that the oracle sets aside, with why, when and by what."""
-    reason, batch, watermark = own_columns(oracle.columns()[name])
+    reason, batch, watermark, _ = own_columns(oracle.columns()[name])
     marks = ", ".join(f"({b}, {m})" for b, m in oracle.watermarks[name].items() if m is not None)
     listed = ", ".join(f"'{f}'" for f in files)
     columns = ", ".join(f'"{c}"' for c in oracle.columns()[name])

@@ -234,7 +234,7 @@ def test_fields_are_cast_as_columns_are_declared(server: redis.Redis, url: str) 
     assert rows[0]["b"] == 'say "x"\n'
     assert str(rows[0]["d"]) == "1.50"
     assert rows[0]["t"].isoformat() == "2024-05-01T10:00:00+00:00"
-    assert sum(invalid for _, invalid in found) == 1
+    assert sum(invalid.num_rows for _, invalid in found if invalid) == 1
 
 
 def test_an_entry_may_hold_many_rows(server: redis.Redis, url: str) -> None:
@@ -283,7 +283,7 @@ def test_arrow_entries_are_converted_and_counted_by_their_rows(
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
     assert sum(rows.num_rows for rows, _ in found) == 1000
-    assert sum(invalid for _, invalid in found) == 4
+    assert sum(invalid.num_rows for _, invalid in found if invalid) == 4
 
 
 def test_lines_that_are_no_tuples_are_counted_one_by_one(server: redis.Redis, url: str) -> None:
@@ -296,7 +296,7 @@ def test_lines_that_are_no_tuples_are_counted_one_by_one(server: redis.Redis, ur
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
     assert [a for rows, _ in found for a in rows.column("a").to_pylist()] == list(range(200))
-    assert sum(invalid for _, invalid in found) == len(bad)
+    assert sum(invalid.num_rows for _, invalid in found if invalid) == len(bad)
 
 
 def test_wrong_servers_and_keys_are_errors_with_a_remedy(server: redis.Redis, url: str) -> None:

@@ -17,6 +17,7 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.session import spark_session
 from anabranch_runtime.sources.blocks import read_blocks, read_pieces
+from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.state.checkpoint import source_offsets
 from tests.support.redis import redis_url
@@ -61,6 +62,15 @@ class World:
     def run(self, *records: StreamRecord, fail: bool = False) -> dict[str, list[int]]:
         """Read everything that there is; ``fail``: plan a batch, but do not commit it."""
         found: dict[str, list[int]] = {}
+        for block in self.blocks(*records, fail=fail):
+            found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
+            if block.invalid:
+                found.setdefault(f"{block.stream} invalid", []).append(block.invalid.num_rows)
+        return {name: sorted(rows) for name, rows in found.items()}
+
+    def blocks(self, *records: StreamRecord, fail: bool = False) -> list[Block]:
+        """Everything that there is."""
+        found: list[Block] = []
 
         def take(frame: DataFrame, batch: int) -> None:
             if fail:
@@ -68,18 +78,12 @@ class World:
             log = self.home / "state" / "checkpoint" / "offsets"
             before = (log / f"{batch - 1}").read_text() if batch else None
             for share in shares(opened.planned, before, (log / f"{batch}").read_text(), 2):
-                add(read_pieces(share))
+                found.extend(read_pieces(share))
             rows = frame.collect()
             arrays = [pa.array([r.stream for r in rows], pa.string())]
             arrays.append(pa.array([bytes(r.block) for r in rows], pa.binary()))
             blocks = pa.RecordBatch.from_arrays(arrays, names=["stream", "block"])
-            add(read_blocks(iter([blocks])))
-
-        def add(blocks: Iterator[Block]) -> None:
-            for block in blocks:
-                found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
-                if block.invalid:
-                    found.setdefault(f"{block.stream} invalid", []).append(block.invalid)
+            found.extend(read_blocks(iter([blocks])))
 
         # A busy machine may need longer to start a process than Spark waits.
         for _ in range(20):
@@ -102,7 +106,7 @@ class World:
                 raise
             finally:
                 query.stop()
-        return {name: sorted(rows) for name, rows in found.items()}
+        return found
 
     def used(self) -> frozenset[str]:
         """Sources that the checkpoint knows."""
@@ -192,6 +196,30 @@ def test_streams_come_go_and_change_between_runs(
     world.file("p2", range(100, 103))
     changed = [stream("f", "files", tmp_path / "f2"), stream("p", "parquet", tmp_path / "p2")]
     assert world.run(r, t, *changed) == {"f": [100, 101, 102], "p": [100, 101, 102]}
+
+
+def test_values_that_a_column_can_not_hold_are_a_row_each(
+    session: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """Of Spark's sources too: its casts would fail the batch, in every attempt."""
+    world = World(session, url, tmp_path)
+    p = stream("p", "parquet", tmp_path / "p", schema="a string", **{"column.a": "a"})
+    t = stream("t", "text", tmp_path / "t", payload="json")
+    for folder in ("p", "t"):
+        (tmp_path / folder).mkdir()
+    pq.write_table(pa.table({"a": ["1", "x", None, "99999999999999999999"]}), tmp_path / "p" / "1")
+    (tmp_path / "t" / "1").write_text('{"a": 1}\n{"a": "x"}\n{"a": 1.5}\n{"b": 1}\n')
+    kept: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
+    for block in world.blocks(p, t):
+        found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
+        if block.invalid is not None:
+            kept.setdefault(block.stream, []).extend(raw_text(block.invalid.column(-1)).to_pylist())
+    assert found == {"p": [1, None], "t": [1, None]}
+    assert kept == {
+        "p": ['{"a":"x"}', '{"a":"99999999999999999999"}'],
+        "t": ['{"a": "x"}', '{"a": 1.5}'],
+    }
 
 
 def test_a_source_that_cannot_be_opened_leaves_the_others(

@@ -59,12 +59,15 @@ def test_memory_alone_holds_batches_too(url: str) -> None:
 def test_invalid_messages_are_counted_through_blocks() -> None:
     record = StreamRecord(name="s", columns=(ColumnRecord(name="a", type="bigint"),))
     rows = pa.RecordBatch.from_arrays(
-        [pa.array([1, 2, None, 4]), pa.array([False, True, True, False])], names=["a", "#invalid"]
+        [pa.array([1, 2, None, 4]), pa.array([None, b"2x", b"\xff", None], pa.binary())],
+        names=["a", "#arrived"],
     )
-    blocks = list(read_blocks(_to_blocks(record)(iter([rows]))))
-    assert [(b.stream, b.rows.column("a").to_pylist(), b.invalid) for b in blocks] == [
-        ("s", [1, 4], 2)
-    ]
+    valid, invalid = read_blocks(_to_blocks(record)(iter([rows])))
+    assert (valid.stream, valid.rows.column("a").to_pylist(), valid.invalid) == ("s", [1, 4], None)
+    assert (invalid.stream, invalid.rows.num_rows) == ("s", 0)
+    assert invalid.rows.schema.names == ["a"]
+    assert invalid.invalid is not None
+    assert invalid.invalid.to_pydict() == {"a": [2, None], "#arrived": [b"2x", b"\xff"]}
 
 
 def test_a_source_of_spark_keeps_its_name_as_long_as_it_is_the_same() -> None:

@@ -1,9 +1,11 @@
 """Tuples that are set aside: files of late and invalid ones, per stream, for streams that ask.
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
-three more: ``_reason`` (``late``: below the watermark; ``invalid``: without event time),
-``_batch``, and ``_watermark``, the stream's at the start of that batch (null where it had none).
-Underscores are put before these names until they differ from the stream's own, case aside. The
+four more: ``_reason`` (``late``: below the watermark; ``invalid``: without event time, or not what
+the stream declares), ``_batch``, ``_watermark``, the stream's at the start of that batch (null
+where it had none), and ``_raw``: the text of a row with values that the stream's columns can't hold
+(``sources.invalid``), which are null there. It is null for all other rows. Underscores are put
+before these names until they differ from the stream's own, case aside. The
 files go by the protocol of results (:mod:`anabranch_runtime.sinks.parquet`): staged by the
 attempt, moved before the batch commits, replaced where a batch is applied again.
 """
@@ -15,38 +17,46 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from anabranch_runtime.sources.invalid import ARRIVED, raw_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 #: The folder below the results. No query can have a name that begins with a dot.
 LATE = ".late"
-_OWN = ("_reason", "_batch", "_watermark")
+_OWN = ("_reason", "_batch", "_watermark", "_raw")
 
 
-def own_columns(names: Iterable[str]) -> tuple[str, str, str]:
-    """The names of the three columns beside a stream's ``names``.
+def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
+    """The names of the four columns beside a stream's ``names``.
 
     >>> own_columns(["id", "_BATCH"])
-    ('__reason', '__batch', '__watermark')
+    ('__reason', '__batch', '__watermark', '__raw')
     """
     taken = {name.lower() for name in names}
     mark = ""
     while any(mark + name in taken for name in _OWN):
         mark += "_"
-    reason, batch, watermark = (mark + name for name in _OWN)
-    return reason, batch, watermark
+    reason, batch, watermark, raw = (mark + name for name in _OWN)
+    return reason, batch, watermark, raw
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """``rows`` with why, when and (microseconds) by which watermark they were set aside."""
-    count = rows.num_rows
+    """``rows`` with why, when and (microseconds) by which watermark they were set aside, and what
+    arrived if they say so.
+    """
+    count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
+    if rows.schema.names[-1] == ARRIVED:
+        raw = raw_text(rows.column(ARRIVED))
+        rows = rows.select(rows.schema.names[:-1])
     mark = pa.scalar(watermark, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     columns = [
         *rows.columns,
         pa.repeat(pa.scalar(reason), count),
         pa.repeat(pa.scalar(batch, pa.int64()), count),
         pa.repeat(mark, count),
+        raw,
     ]
     names = rows.schema.names
     return pa.RecordBatch.from_arrays(columns, names=[*names, *own_columns(names)])

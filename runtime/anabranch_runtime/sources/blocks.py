@@ -15,29 +15,36 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from anabranch_runtime.sources.decode import Decoded
     from anabranch_runtime.sources.feed import Piece
+    from anabranch_runtime.sources.invalid import Decoded
 
 SCHEMA = "stream string, block binary"
 _ARROW = pa.schema([("stream", pa.string()), ("block", pa.binary())])
-#: Key of a block's metadata.
+#: Key of the metadata of a block of invalid rows.
 _INVALID = b"invalid"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tuples of one stream."""
+    """Tuples of one stream, and the rows that are not what it declares (``sources.invalid``)."""
 
     stream: str
     rows: pa.RecordBatch
-    #: How many more there were that are not what the stream declares.
-    invalid: int = 0
+    invalid: pa.RecordBatch | None = None
 
 
-def block_row(stream: str, rows: pa.RecordBatch, invalid: int = 0) -> pa.RecordBatch:
-    """One row of a source: ``rows`` as a block of ``stream``, and how many more were invalid."""
-    if invalid:
-        rows = rows.replace_schema_metadata({_INVALID: str(invalid)})
+def block_rows(stream: str, decoded: Decoded) -> Iterator[pa.RecordBatch]:
+    """Rows of a source: ``decoded`` as blocks of ``stream``, the invalid rows as one of their
+    own.
+    """
+    rows, invalid = decoded
+    if rows.num_rows:
+        yield _block_row(stream, rows)
+    if invalid is not None:
+        yield _block_row(stream, invalid.replace_schema_metadata({_INVALID: b"1"}))
+
+
+def _block_row(stream: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     columns = [pa.array([stream]), pa.array([encode_block(rows)], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
@@ -48,8 +55,11 @@ def read_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
         streams, blocks = batch.columns
         for i in range(batch.num_rows):
             rows = decode_block(blocks[i].as_buffer())
-            invalid = int((rows.schema.metadata or {}).get(_INVALID, 0))
-            yield Block(streams[i].as_py(), rows, invalid)
+            stream = streams[i].as_py()
+            if _INVALID in (rows.schema.metadata or {}):
+                yield Block(stream, rows.select(rows.schema.names[:-1]).slice(0, 0), rows)
+            else:
+                yield Block(stream, rows)
 
 
 def read_pieces(pieces: Iterable[Piece]) -> Iterator[Block]:
@@ -64,7 +74,7 @@ def read_pieces(pieces: Iterable[Piece]) -> Iterator[Block]:
 
 
 def read_piece(piece: Piece) -> Iterator[Decoded]:
-    """The rows of ``piece``, with how many more there are that are invalid.
+    """The rows of ``piece``, those that are invalid apart.
 
     Raises:
         SourceError: they are not there (any more).

@@ -1,34 +1,51 @@
 """From what a source holds to typed record batches: JSON lines, Arrow IPC.
 
-A line or an IPC stream that is not what its stream declares is counted as invalid, never dropped
-silently and never a reason to stop. Parsing and casting are vectorised; only where a part of the
-lines is bad it is halved until the bad lines stand alone.
+A line, a row or an IPC stream that is not what its stream declares is invalid: set aside by itself
+(``sources.invalid``), never dropped silently and never a reason to stop. Parsing and casting are
+vectorised; only where a part of the lines is bad it is halved until the bad lines stand alone.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from anabranch_planner.types import TIMESTAMPS, DataType, TypeKind, parse_type
-from anabranch_runtime.errors import AnabranchRuntimeError
+from anabranch_planner.types import (
+    FLOATING,
+    INTEGRAL,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+    parse_type,
+)
+from anabranch_runtime.sources.invalid import FAILURES, convert_values, split, unreadable
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.vectors.casts import cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_runtime.sources.invalid import Decoded
 
     #: Column names and their types as declared.
     Columns = Sequence[tuple[str, str]]
-    #: Rows, and how many more were there but are invalid.
-    Decoded = tuple[pa.RecordBatch, int]
+    Kinds = Sequence[tuple[str, DataType]]
 
 _STRING = DataType(TypeKind.STRING)
 #: Types that are text in JSON and read by Spark's casts, which know more spellings.
 _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS
+_BOM = b"\xef\xbb\xbf"
+#: So many lines that can't be parsed together are looked at one by one: parsing a single line
+#: takes Arrow as long as parsing some hundreds.
+_FEW = 256
 
 
 def schema_of(columns: Columns) -> pa.Schema:
@@ -37,7 +54,7 @@ def schema_of(columns: Columns) -> pa.Schema:
 
 
 def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator[Decoded]:
-    """The objects in ``lines``, one per line, and how many lines are not what is declared.
+    """The objects in ``lines``, one per line, and the lines that are not what is declared.
 
     Values are read as Spark's ``from_json`` reads them: numbers and booleans as such, dates and
     timestamps as text, binary in base64; what is missing is NULL, what isn't declared is ignored.
@@ -47,62 +64,105 @@ def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator
         columns: as declared.
         text: every value is text, to be cast to its column's type.
     """
-    rows = lines.split(b"\n")
-    yield from _parse([r for r in rows if r and not r.isspace()], columns, text)
+    kinds = [(name, parse_type(kind)) for name, kind in columns]
+    lines = lines.strip()
+    count = lines.count(b"\n") + 1
+    # Where there are no empty lines and no spaces around objects, each is sure to be an object.
+    if _is_object(lines) and lines.count(b"}\n{") == count - 1:
+        yield from _parse(lines, count, kinds, text)
+        return
+    rows = [r.removeprefix(_BOM) for r in lines.split(b"\n") if r and not r.isspace()]
+    objects = [r for r in rows if _is_object(r)]
+    if len(objects) < len(rows):
+        bad = [r for r in rows if not _is_object(r)]
+        yield unreadable(schema_of(columns), pa.array(bad, pa.binary()))
+    if objects:
+        yield from _parse(b"\n".join(objects), len(objects), kinds, text)
 
 
 def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
-    """The rows of an Arrow IPC stream; all of them are invalid if its columns can't be converted.
-
-    Columns are found by name. Nanoseconds are cut to microseconds; nothing else may lose anything.
-    """
+    """The rows of an Arrow IPC stream; one that can't be read is one invalid row."""
     schema = schema_of(columns)
     try:
         with pa.ipc.open_stream(stream) as reader:
             batches = list(reader)
+        for batch in batches:
+            # Damaged offsets would crash whoever reads the values.
+            batch.validate(full=True)
     except (pa.ArrowException, OSError):
-        yield empty(schema), 1
+        yield unreadable(schema, pa.array([stream], pa.binary()))
         return
     for batch in batches:
-        try:
-            yield typed(batch, schema), 0
-        except (pa.ArrowException, KeyError):
-            yield empty(schema), batch.num_rows
+        yield typed(batch, schema)
 
 
-def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema`` out of ``batch``, converted where nothing is lost.
+def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
+    """The columns of ``schema`` out of ``batch``, found by name.
+
+    Nanoseconds are cut to microseconds. A row with a value that can't be converted without loss
+    otherwise is invalid, and so is every row where a column is missing.
+    """
+    columns: list[pa.Array] = []
+    bad: NDArray[np.bool_] | None = None
+    for field in schema:
+        if field.name in batch.schema.names:
+            column, wrong = convert_values(batch.column(field.name), field.type, _to(field.type))
+        else:
+            column, wrong = pa.nulls(batch.num_rows, field.type), np.ones(batch.num_rows, np.bool_)
+        columns.append(column)
+        if wrong is not None:
+            bad = wrong if bad is None else bad | wrong
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return split(rows, bad, lambda which: batch.take(which).to_struct_array())
+
+
+def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    options = pc.CastOptions(kind, allow_time_truncate=pa.types.is_timestamp(kind))
+    return lambda column: column if column.type == kind else column.cast(options=options)
+
+
+def _is_object(line: bytes) -> bool:
+    """Whether a line can be one object.
+
+    Where each begins with a brace and ends with one, no object spans lines. (Arrow's parser also
+    takes objects that do, and crashes on a line that is ``null``.)
+    """
+    line = line.strip()
+    return line.startswith(b"{") and line.endswith(b"}")
+
+
+def _parse(lines: bytes, count: int, kinds: Kinds, text: bool) -> Iterator[Decoded]:
+    """The tuples of ``count`` lines; those that can't be parsed apart from those that can."""
+    try:
+        parsed = _read(lines, count, kinds, text)
+    except FAILURES:
+        rows = lines.split(b"\n")
+    else:
+        yield _converted(parsed, lines, kinds, text)
+        return
+    hopeless = {0} if count == 1 else set()
+    if 1 < count <= _FEW and not text:
+        hopeless = {i for i, row in enumerate(rows) if _is_hopeless(row, kinds)}
+    if hopeless:
+        schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds])
+        yield unreadable(schema, pa.array([rows[i] for i in sorted(hopeless)], pa.binary()))
+        parts = [[row for i, row in enumerate(rows) if i not in hopeless]]
+    else:
+        parts = [rows[: count // 2], rows[count // 2 :]]
+    for part in parts:
+        if part:
+            yield from _parse(b"\n".join(part), len(part), kinds, text)
+
+
+def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
+    """Parse ``count`` lines; dates, times and binary stay text, and with ``text`` everything does.
 
     Raises:
-        KeyError: a column is missing. pa.ArrowException: a value can't be converted.
+        pa.ArrowException, ValueError: a line can't be parsed.
     """
-    columns = [
-        batch.column(f.name).cast(f.type, safe=not pa.types.is_timestamp(f.type)) for f in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def empty(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-
-
-def _parse(rows: list[bytes], columns: Columns, text: bool) -> Iterator[Decoded]:
-    if not rows:
-        return
-    try:
-        yield _read(b"\n".join(rows), len(rows), columns, text), 0
-    except (pa.ArrowException, AnabranchRuntimeError, ValueError):
-        if len(rows) == 1:
-            yield empty(schema_of(columns)), 1
-            return
-        half = len(rows) // 2
-        yield from _parse(rows[:half], columns, text)
-        yield from _parse(rows[half:], columns, text)
-
-
-def _read(lines: bytes, count: int, columns: Columns, text: bool) -> pa.RecordBatch:
-    kinds = [(name, parse_type(kind)) for name, kind in columns]
+    if not lines.isascii():
+        # Arrow would take any bytes for text.
+        lines.decode()
     schema = pa.schema(
         [(n, pa.string() if text or k.kind in _AS_TEXT else arrow_type(k)) for n, k in kinds]
     )
@@ -113,17 +173,66 @@ def _read(lines: bytes, count: int, columns: Columns, text: bool) -> pa.RecordBa
     ).combine_chunks()
     if table.num_rows != count:
         raise ValueError("a line holds more than one object")
-    arrays = []
+    arrays = [
+        column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        for column in (table.column(name) for name, _ in kinds)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
+    """Whether a line certainly can't be parsed; False says nothing."""
+    try:
+        values = json.loads(row)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return True
+    except (ValueError, RecursionError):
+        return False
     for name, kind in kinds:
-        column = table.column(name)
-        array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        if array.type == arrow_type(kind):
-            arrays.append(array)
-        elif kind.kind is TypeKind.BINARY and not text:
-            values = [
-                None if v is None else base64.b64decode(v, validate=True) for v in array.to_pylist()
-            ]
-            arrays.append(pa.array(values, pa.binary()))
+        value, here = values.get(name), kind.kind
+        if value is None:
+            continue
+        if here in INTEGRAL:
+            half = 1 << (arrow_type(kind).bit_width - 1)
+            wrong = type(value) is not int or not -half <= value < half
+        elif here in FLOATING:
+            wrong = type(value) not in (int, float)
+        elif here is TypeKind.BOOLEAN:
+            wrong = type(value) is not bool
         else:
-            arrays.append(cast(array, _STRING, kind))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+            wrong = (here is TypeKind.STRING or here in _AS_TEXT) and type(value) is not str
+        if wrong:
+            return True
+    return False
+
+
+def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -> Decoded:
+    """Parsed lines in their columns' types."""
+
+    def arrived(which: pa.Array) -> pa.Array:
+        rows = lines.split(b"\n")
+        return pa.array([rows[i] for i in which.to_pylist()], pa.binary())
+
+    arrays: list[pa.Array] = []
+    bad: NDArray[np.bool_] | None = None
+    for array, (_, kind) in zip(parsed.columns, kinds, strict=True):
+        column, wanted = array, arrow_type(kind)
+        if array.type != wanted:
+            encoded = kind.kind is TypeKind.BINARY and not text
+            convert = _from_base64 if encoded else _from_text(kind)
+            column, wrong = convert_values(array, wanted, convert)
+            if wrong is not None:
+                bad = wrong if bad is None else bad | wrong
+        arrays.append(column)
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds])
+    tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return split(tuples, bad, arrived)
+
+
+def _from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
+    return lambda column: cast(column, _STRING, kind)
+
+
+def _from_base64(column: pa.Array) -> pa.Array:
+    values = [None if v is None else base64.b64decode(v, validate=True) for v in column.to_pylist()]
+    return pa.array(values, pa.binary())

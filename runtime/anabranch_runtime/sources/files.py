@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from anabranch_planner.feeds import FileType, file_options
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.decode import empty, from_json, schema_of, typed
+from anabranch_runtime.sources.decode import from_json, schema_of, typed
 from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.feeds import FileOptions
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.decode import Decoded
+    from anabranch_runtime.sources.invalid import Decoded
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
 #: file systems keep times in steps of up to two seconds.
@@ -317,10 +317,7 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
         schema = schema_of(piece.columns)
         batches = _parquet if where["type"] == FileType.PARQUET else _arrow
         for batch in batches(path, schema.names, first, last):
-            try:
-                yield typed(batch, schema), 0
-            except pa.ArrowException:
-                yield empty(schema), batch.num_rows
+            yield typed(batch, schema)
     except OSError as cause:
         raise SourceError("unreadable-file", f"{path}: {cause}", field=piece.stream) from cause
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.decode import Decoded
+    from anabranch_runtime.sources.invalid import Decoded
 
 KIND = Kind("conversion", "recording", 1)
 #: Rows per record batch of a converted recording.
@@ -190,7 +190,7 @@ def piece_of(recording: Recording, first: int, last: int) -> Piece:
 def read_recording(piece: Piece) -> Iterator[Decoded]:
     """What :func:`piece_of` refers to."""
     for rows in read_rows(**piece.where):
-        yield rows, 0
+        yield rows, None
 
 
 def batches_of(recordings: Sequence[Recording]) -> int:

@@ -66,11 +66,12 @@ return cuts
 
 #: KEYS: the stream. ARGV: id after which to begin, last id, most entries, payload, then the field
 #: that holds it, or the names of the columns.
-#: -> entries, their last id, entries without the field, and the payloads: JSON lines as one text,
-#: Arrow streams one by one (at most 16 MB together, one at least).
+#: -> entries, their last id, the fields and values of entries without the field (each a JSON list,
+#: its first 64 KiB), and the payloads: JSON lines as one text, Arrow streams one by one. Arrow
+#: streams and entries without the field are at most 16 MB together, one at least.
 READ: Final = """
 local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
-local out, missing, entries, last, size = {}, 0, 0, ARGV[1], 0
+local out, missing, entries, last, size = {}, {}, 0, ARGV[1], 0
 local wanted = {}
 for i = 5, #ARGV do wanted[ARGV[i]] = true end
 for _, entry in ipairs(found) do
@@ -88,10 +89,12 @@ for _, entry in ipairs(found) do
       if fields[f] == 'rows' then several = true end
     end
     if not value then
-      missing = missing + 1
+      if size > 16777216 then break end
+      missing[#missing + 1] = string.sub(cjson.encode(fields), 1, 65536)
+      size = size + #missing[#missing]
     else
       size = size + #value
-      if ARGV[4] == 'arrow' and size > 16777216 and #out > 0 then break end
+      if ARGV[4] == 'arrow' and size > 16777216 and size > #value then break end
       if ARGV[4] == 'json' and not several and string.find(value, '[\\r\\n]') then
         value = string.gsub(value, '[\\r\\n]+', ' ')
       end

@@ -20,13 +20,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import redis
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_planner.feeds import OnLoss, Payload, Start, redis_stream_options
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.decode import empty, from_arrow, from_json, schema_of
+from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
 from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.invalid import unreadable
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.feeds import RedisStreamOptions
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.decode import Decoded
+    from anabranch_runtime.sources.invalid import Decoded
 
     #: Of a range of ids: the last, how many entries, how many rows.
     Cut = tuple[str, int, int]
@@ -296,7 +298,7 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
             break
         read, after = read + entries, last.decode()
         if missing:
-            yield empty(schema), missing
+            yield unreadable(schema, pa.array(missing, pa.binary()))
         for text in found:
             if payload is Payload.ARROW:
                 yield from from_arrow(text, piece.columns)

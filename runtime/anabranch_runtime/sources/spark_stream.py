@@ -4,7 +4,8 @@ What the options of a registration become, ``anabranch_planner.spark_source`` sa
 checks them here once more, for a record may be older than the checks of the service. Spark is only
 given text that was rendered there.
 
-Messages that are no such object as their stream declares are counted as invalid.
+Messages that are no such object as their stream declares are invalid, and so are rows with a value
+that its column can't hold.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.spark_source import spark_source
 from anabranch_planner.types import parse_type
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import SCHEMA, block_row
+from anabranch_runtime.sources.blocks import SCHEMA, block_rows
 from anabranch_runtime.sources.decode import schema_of
+from anabranch_runtime.sources.invalid import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.errors import StructuredError
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.invalid import Decoded
 
 #: Tuples per block.
 BLOCK_ROWS = 1 << 16
@@ -91,7 +93,8 @@ def _blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
     frame = reader.name(source_name(record)).load(record.source.path)
     if source.parsed is not None:
         frame = frame.selectExpr("*", source.parsed)
-    selected = [*source.columns, source.invalid]
+    # What arrived is put together of invalid rows only.
+    selected = [*source.columns, f"if({source.invalid}, {source.arrived}, NULL)"]
     frame = frame.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(selected)))
     return frame.mapInArrow(_to_blocks(record), SCHEMA)
 
@@ -107,13 +110,15 @@ def _to_blocks(
         schema = schema_of(columns)
         for batch in batches:
             for first in range(0, batch.num_rows, BLOCK_ROWS):
-                part = batch.slice(first, BLOCK_ROWS)
-                bad = part.column(len(columns))
-                invalid = pc.sum(bad).as_py() or 0
-                if invalid:
-                    part = part.filter(pc.invert(bad))
-                typed = [c.cast(f.type) for c, f in zip(part.columns, schema, strict=False)]
-                rows = pa.RecordBatch.from_arrays(typed, schema=schema)
-                yield block_row(name, rows, invalid)
+                yield from block_rows(name, _decoded(batch.slice(first, BLOCK_ROWS), schema))
 
     return convert_rows
+
+
+def _decoded(part: pa.RecordBatch, schema: pa.Schema) -> Decoded:
+    """Rows as Spark gives them; the last column has what arrived of invalid ones."""
+    arrived = part.column(len(schema))
+    columns = [c.cast(f.type) for c, f in zip(part.columns, schema, strict=False)]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    bad = arrived.is_valid().to_numpy(zero_copy_only=False)
+    return split(rows, bad, arrived.take)

@@ -135,9 +135,15 @@ def _admit(
 ) -> pa.RecordBatch | None:
     """The block's valid, timely tuples with their ``#sigma`` (and ``#tau``)."""
     rows, meter = block.rows, arrivals.meters[block.stream]
-    meter.input += rows.num_rows + block.invalid
-    meter.invalid += block.invalid
+    meter.input += rows.num_rows
     spec = layout.streams.get(block.stream)
+    watermark = watermarks.get(block.stream)
+    if block.invalid is not None:
+        meter.input += block.invalid.num_rows
+        meter.invalid += block.invalid.num_rows
+        if spec is not None and spec.keep_late:
+            kept_aside = aside(block.invalid, "invalid", batch, watermark)
+            arrivals.aside[block.stream].append(kept_aside)
     if spec is None or rows.num_rows == 0:
         return None
     sigma = first + np.arange(rows.num_rows, dtype=np.int64)
@@ -146,7 +152,6 @@ def _admit(
     if spec.event_time is None:
         return pa.RecordBatch.from_arrays(columns, names=names)
     times = rows.column(spec.event_time)
-    watermark = watermarks.get(block.stream)
 
     def set_aside(which: NDArray[np.bool_], reason: str) -> None:
         if spec.keep_late and which.any():
