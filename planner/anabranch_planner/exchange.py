@@ -183,6 +183,20 @@ class Keys:
         """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
         return self._key("stream", name)
 
+    @property
+    def tokens(self) -> str:
+        """Hash: token id -> JSON token record, with a digest of the secret (service)."""
+        return self._key("tokens")
+
+    @property
+    def token_uses(self) -> str:
+        """Hash: token id -> about when it was used last (service)."""
+        return self._key("tokens", "uses")
+
+    def audit(self, kind: str) -> str:
+        """Stream: the newest audit entries of one kind (service)."""
+        return self._key("audit", kind)
+
     def statistics(self, epoch: int) -> str:
         """String: the statistics of ``epoch`` as in :class:`Snapshot` (runtime)."""
         return self._key("statistics", epoch)

@@ -14,9 +14,12 @@ import uvicorn
 
 from anabranch_planner.exchange import Mode
 from anabranch_planner.plan import Objective, Optimizer
+from anabranch_service.access.first_token import read_file
 from anabranch_service.app import create_app
+from anabranch_service.clock import utc_now
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import ENV_PREFIX, Settings
+from anabranch_service.settings import ENV_PREFIX, Auth, Settings
+from anabranch_service.transport.serving import server_config
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,6 +42,18 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--poll-seconds", type=float, help="how often to look for a boundary")
     root.add_argument("--solve-seconds", type=float, help="time limit of one solve")
     root.add_argument("--kept-epochs", type=int, help="published epochs to keep")
+    root.add_argument(
+        "--auth", choices=list(Auth), help="tokens: auto requires them beyond loopback"
+    )
+    root.add_argument("--admin-token-file", help="the first administrator's token; made if missing")
+    root.add_argument("--allow-hostname", help="further names to answer to, separated by commas")
+    root.add_argument("--tls-cert", help="certificate chain (PEM) to serve HTTPS with")
+    root.add_argument("--tls-key", help="its private key (PEM)")
+    root.add_argument("--body-limit", type=int, help="bytes that a request's body may have")
+    root.add_argument("--connections", type=int, help="connections open at one time")
+    root.add_argument(
+        "--request-seconds", type=float, help="time for a request's header, and for its body"
+    )
     root.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     return root
 
@@ -86,19 +101,14 @@ def main(argv: list[str] | None = None) -> int:
     """Run until told to stop."""
     try:
         settings = Settings.from_process(vars(parser().parse_args(argv)))
+        if settings.requires_tokens:
+            # Looked at here for a plain message; the application registers it.
+            read_file(Path(settings.admin_token_file), utc_now())
     except SettingsError as cause:
         sys.stderr.write(f"{cause}\n")
         return 2
     configure_logging(settings.log_level)
-    config = uvicorn.Config(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        timeout_graceful_shutdown=5,
-    )
+    config = server_config(create_app(settings), settings)
     listening = config.bind_socket()
     server = Server(config, listening.getsockname()[1], settings.port_file)
     server.run(sockets=[listening])

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
-import structlog
 from fastapi import FastAPI
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch_service import problems
+from anabranch_service.access import first_token
+from anabranch_service.access.audit import Audit
+from anabranch_service.access.gate import Gate
+from anabranch_service.access.guarded import SECURITY_SCHEMES
+from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
 from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
 from anabranch_service.routes import (
+    access,
     epochs,
     explain,
     plans,
@@ -35,11 +40,22 @@ from anabranch_service.settings import Settings
 from anabranch_service.store import Store
 from anabranch_service.stored import StoreHistory
 from anabranch_service.tail import Tails
-
-_LOG = structlog.get_logger(__name__)
+from anabranch_service.transport.hosts import CheckHost
+from anabranch_service.transport.limits import LimitRequests
+from anabranch_service.transport.observe import Observe
 
 #: How long the epoch loop may take to finish what it is at when the service is told to stop.
 STOP_SECONDS = 5.0
+
+
+class Service(FastAPI):
+    """The application; its document names the security scheme that routes refer to."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        document = super().openapi()
+        document.setdefault("components", {})["securitySchemes"] = SECURITY_SCHEMES
+        return document
 
 
 def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
@@ -53,9 +69,13 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     )
     store, metrics = Store(redis, config.namespace), Metrics()
     loop = EpochLoop(store, config, metrics, clock)
+    tokens, audit = Tokens(store), Audit(store, clock)
+    gate = Gate(tokens, clock, required=config.requires_tokens)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if gate.required:
+            await first_token.ensure(tokens, Path(config.admin_token_file), clock())
         task = asyncio.create_task(loop.run(), name="epoch-loop")
         try:
             yield
@@ -66,64 +86,38 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
                 await asyncio.wait({task}, timeout=1)
             await redis.aclose()
 
-    app = FastAPI(
+    app = Service(
         title="anabranch",
         version="1",
         summary="Continuous multi-way joins, planned together.",
         lifespan=lifespan,
+        # The document has a route of its own, which declares what it needs as all do.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         responses=problems.RESPONSES,
     )
     app.state.context = Context(
-        config, store, loop, metrics, clock, Tails(store), StoreHistory(store)
+        config,
+        store,
+        loop,
+        metrics,
+        clock,
+        Tails(store, config.connections),
+        StoreHistory(store),
+        tokens,
+        gate,
+        audit,
     )
     problems.install(app)
-    for module in (explain, streams, queries, results, epochs, state, plans, settings, system):
+    for module in (
+        *(explain, streams, queries, results, epochs, state),
+        *(plans, settings, access, system),
+    ):
         app.include_router(module.router)
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
-    app.add_middleware(Observe, metrics=metrics)
+    # The last one added is the first that a request meets.
+    app.add_middleware(LimitRequests, body_bytes=config.body_limit, seconds=config.request_seconds)
+    app.add_middleware(CheckHost, names=config.hostnames)
+    app.add_middleware(Observe, metrics=metrics, audit=audit)
     return app
-
-
-class Observe:
-    """Measures every request by its route, and logs those that change or fail something."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app = app
-        self.metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), 500
-
-        async def observe(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self.app(scope, receive, observe)
-        finally:
-            seconds = time.perf_counter() - started
-            method, route = scope["method"], _route(scope)
-            self.metrics.requests.labels(method, route, status).inc()
-            self.metrics.latency.labels(method, route).observe(seconds)
-            if method not in ("GET", "HEAD") or status >= 500:
-                _LOG.info(
-                    "request",
-                    method=method,
-                    path=scope["path"],
-                    status=status,
-                    ms=round(seconds * 1000, 1),
-                )
-
-
-def _route(scope: Scope) -> str:
-    """The route's path template: a path as such would make endless label values."""
-    path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else "unmatched"

@@ -7,6 +7,9 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from anabranch_service.access.audit import Audit
+from anabranch_service.access.gate import Gate
+from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock
 from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
@@ -27,6 +30,9 @@ class Context:
     clock: Clock
     tails: Tails
     history: StoreHistory
+    tokens: Tokens
+    gate: Gate
+    audit: Audit
 
 
 def _context(request: Request) -> Context:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from anabranch_planner.errors import StructuredError
 
 
@@ -10,9 +13,11 @@ class ServiceError(StructuredError):
 
     Attributes:
         status: the HTTP status of the answer.
+        headers: further headers of the answer.
     """
 
     status = 500
+    headers: ClassVar[Mapping[str, str]] = {}
 
 
 class InvalidInput(ServiceError):

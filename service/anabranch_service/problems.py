@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from starlette.exceptions import HTTPException
 
 from anabranch_planner.errors import PlannerError, StructuredError
 from anabranch_service.errors import ServiceError
+from anabranch_service.store import Store
+from anabranch_service.transport.refusals import MEDIA_TYPE, BodyRefused, problem
 from anabranch_service.wire import Problem
-
-MEDIA_TYPE = "application/problem+json"
 
 _LOG = structlog.get_logger(__name__)
 
@@ -37,42 +37,15 @@ _REMEDIES = {
 }
 
 
-def problem(
-    status: int,
-    code: str,
-    detail: str,
-    *,
-    instance: str,
-    errors: Sequence[Mapping[str, str | int]] = (),
-    remedy: str = "",
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """A problem details response.
-
-    The text is ASCII: what a client sent may hold characters that UTF-8 can't spell.
-    """
-    document: dict[str, Any] = {
-        "type": f"urn:anabranch:problem:{code}",
-        "title": code.replace("-", " ").capitalize(),
-        "status": status,
-        "detail": detail,
-        "instance": instance,
-        "code": code,
-    }
-    if errors:
-        document["errors"] = [dict(e) for e in errors]
-    if remedy:
-        document["remedy"] = remedy
-    return Response(json.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
-
-
 def install(app: FastAPI) -> None:
     """Answer every error of ``app`` with problem details."""
     app.add_exception_handler(ServiceError, _structured_error)
     app.add_exception_handler(PlannerError, _structured_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(BodyRefused, _body_refused)
     app.add_exception_handler(RedisError, _redis_error)
+    app.add_exception_handler(ResponseError, _redis_refusal)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -96,6 +69,7 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
         instance=_instance(request),
         errors=[named] if cause.field else [],
         remedy=cause.remedy,
+        headers=cause.headers if isinstance(cause, ServiceError) else None,
     )
 
 
@@ -150,6 +124,37 @@ async def _http_error(request: Request, cause: Exception) -> Response:
         instance=_instance(request),
         remedy=_REMEDIES.get(status, ""),
         headers=cause.headers,
+    )
+
+
+async def _body_refused(request: Request, cause: Exception) -> Response:
+    assert isinstance(cause, BodyRefused)
+    return cause.refusal.answer(request.url.path)
+
+
+async def _redis_refusal(request: Request, cause: Exception) -> Response:
+    """Redis answers, but not what was asked for: a retry alone does not help."""
+    _LOG.error("redis refused", path=request.url.path, error=repr(cause))
+    wrong = []
+    with suppress(RedisError):
+        wrong = await cast("Store", request.app.state.context.store).misfits()
+    if not wrong and not str(cause).startswith("WRONGTYPE"):
+        return problem(
+            503,
+            "registry-refuses",
+            f"Redis refuses the command: {cause}",
+            instance=_instance(request),
+            remedy="correct what Redis complains of; what is running goes on",
+            headers={"Retry-After": "10"},
+        )
+    what = "; ".join(f"key {m.key!r} is a {m.found}, not a {m.wanted}" for m in wrong)
+    return problem(
+        500,
+        "corrupt-registry",
+        f"something else wrote to the registry: {what or cause}",
+        instance=_instance(request),
+        remedy="rename or delete the key in Redis, and find out what wrote it; "
+        "waiting does not help",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -13,6 +14,14 @@ from anabranch_planner.plan import Objective, Optimizer
 from anabranch_service.errors import SettingsError
 
 ENV_PREFIX = "ANABRANCH_"
+
+
+class Auth(StrEnum):
+    """Whether requests need a token: ``AUTO`` where the service listens beyond loopback."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,14 @@ class Settings:
         poll_seconds: how often the epoch loop looks for a new boundary.
         solve_seconds: time limit of one solve.
         kept_epochs: how many published epochs are kept, rulesets and statistics with them.
+        auth: whether requests need a token; ``off`` is refused beyond loopback.
+        admin_token_file: where the first administrator's token is read from, and written to where
+            there is none. Used only where tokens are required.
+        allow_hostname: further names that the service answers to, separated by commas; ``*``: any.
+        tls_cert, tls_key: files (PEM) to serve HTTPS with; empty: HTTP.
+        body_limit: bytes that the body of a request may have.
+        connections: open at one time.
+        request_seconds: that the header, and then the body, of a request may take to arrive.
 
     >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
@@ -46,6 +63,14 @@ class Settings:
     solve_seconds: float = 10.0
     kept_epochs: int = 4096
     log_level: str = "info"
+    auth: Auth = Auth.AUTO
+    admin_token_file: str = "anabranch-admin.token"
+    allow_hostname: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    body_limit: int = 16 * 1024 * 1024
+    connections: int = 512
+    request_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         _require(bool(self.namespace), "namespace", "must not be empty")
@@ -61,6 +86,30 @@ class Settings:
             "log_level",
             "must be debug, info, warning or error",
         )
+        _require(
+            self.auth is not Auth.OFF or is_loopback(self.host),
+            "auth",
+            f"must not be off where others can connect: {self.host or 'every address'} is not "
+            "a loopback address",
+        )
+        _require(bool(self.admin_token_file), "admin_token_file", "must not be empty")
+        _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "goes with tls_cert")
+        _require(self.body_limit >= 1024, "body_limit", "must be at least 1024")
+        _require(self.connections >= 16, "connections", "must be at least 16")
+        _require(self.request_seconds > 0, "request_seconds", "must be positive")
+
+    @property
+    def requires_tokens(self) -> bool:
+        """Whether a request without a token is refused."""
+        if self.auth is Auth.AUTO:
+            return not is_loopback(self.host)
+        return self.auth is Auth.REQUIRED
+
+    @property
+    def hostnames(self) -> tuple[str, ...]:
+        """The names that the service answers to, beside loopback's and the address of a socket."""
+        given = (name.strip() for name in self.allow_hostname.split(","))
+        return (self.host, *filter(None, given))
 
     @staticmethod
     def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
@@ -82,6 +131,18 @@ class Settings:
     def from_process(given: Mapping[str, Any]) -> Settings:
         """:meth:`read` with the environment of this process."""
         return Settings.read(os.environ, given)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a service that listens on ``host``.
+
+    >>> [is_loopback(h) for h in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "", "box")]
+    [True, True, True, False, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _convert(name: str, value: Any) -> Any:

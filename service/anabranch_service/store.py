@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import structlog
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from redis.asyncio import Redis
-from redis.exceptions import WatchError
+from redis.exceptions import ResponseError, WatchError
 
 from anabranch_planner.exchange import (
     Activation,
@@ -26,7 +26,7 @@ from anabranch_planner.exchange import (
 )
 from anabranch_planner.sampling import StreamSample
 from anabranch_planner.state_report import StateReport, StoreParts
-from anabranch_service.errors import CorruptRecord
+from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
 
 _T = TypeVar("_T")
@@ -98,6 +98,15 @@ class Added:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A key of the registry that holds another type of value than it must."""
+
+    key: str
+    wanted: str
+    found: str
+
+
 class Store:
     """All the service's state, under one namespace."""
 
@@ -115,6 +124,25 @@ class Store:
     async def ping(self) -> None:
         """Raise unless Redis answers."""
         await _answer(self.redis.ping(), bool)
+
+    async def misfits(self) -> list[Misfit]:
+        """The keys of the registry whose values are of another type than they must be."""
+        keys = self.keys
+        wanted = {
+            **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
+            **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
+            **dict.fromkeys((keys.tokens, keys.token_uses), "hash"),
+            **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
+            **dict.fromkeys((keys.heartbeat, self._own("sequence")), "string"),
+            **dict.fromkeys((keys.published, keys.listeners), "zset"),
+            keys.boundaries: "list",
+        }
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for key in wanted:
+                pipe.type(key)
+            found = cast("list[str]", await pipe.execute())
+        pairs = zip(wanted.items(), found, strict=True)
+        return [Misfit(k, want, kind) for (k, want), kind in pairs if kind not in (want, "none")]
 
     # --- streams -------------------------------------------------------------------------------
 
@@ -399,11 +427,25 @@ class Store:
         return None if text is None else _lenient(_VIEW_ROWS, name, text)
 
     async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
-        """Append entries to a Redis Stream, all at once."""
-        async with self.redis.pipeline(transaction=True) as pipe:
-            for entry in entries:
-                pipe.xadd(key, entry)
-            await pipe.execute()
+        """Append entries to a Redis Stream, all at once.
+
+        Raises:
+            Conflict: the key holds something else.
+        """
+        try:
+            async with self.redis.pipeline(transaction=True) as pipe:
+                for entry in entries:
+                    pipe.xadd(key, entry)
+                await pipe.execute()
+        except ResponseError as cause:
+            if "WRONGTYPE" not in str(cause):
+                raise
+            raise Conflict(
+                "not-a-redis-stream",
+                f"the key {key!r} in Redis holds no Redis Stream",
+                field="source.options.keys",
+                remedy="register the stream with another key, or rename what is there",
+            ) from None
 
     async def _update(
         self, kind: type[_R], key: str, name: str, change: Callable[[_R], _R]

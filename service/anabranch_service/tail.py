@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +35,8 @@ _LOG = structlog.get_logger(__name__)
 
 #: Tails that one service process serves at the same time; each holds a connection to Redis.
 MOST_TAILS = 64
+#: Tails that one token may have open, so that one client does not keep all others out.
+MOST_TAILS_EACH = 16
 #: Seconds between two renewals of a lease, of silence before a comment is sent, and to wait for
 #: the runtime to answer for a query that has ended.
 RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
@@ -91,12 +94,26 @@ def comment(text: str) -> bytes:
     return f": {text}\n\n".encode()
 
 
-class Tails:
-    """The tails that this process serves."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who follows results.
 
-    def __init__(self, store: Store) -> None:
+    Attributes:
+        token: the id of their token; empty without one.
+        is_admitted: whether they still may; asked every few seconds.
+    """
+
+    token: str
+    is_admitted: Callable[[], Awaitable[bool]]
+
+
+class Tails:
+    """The tails that this process serves: on half of its ``connections`` at most."""
+
+    def __init__(self, store: Store, connections: int) -> None:
         self._store = store
-        self._open = 0
+        self._room = connections // 2
+        self._open: Counter[str] = Counter()
         self._listen = store.redis.register_script(_LISTEN)
 
     def follow(
@@ -106,6 +123,7 @@ class Tails:
         after: Position | None,
         limit: int | None,
         status: Callable[[], Awaitable[Status]],
+        reader: Reader,
     ) -> AsyncIterator[bytes]:
         """The events of a query's results, until ``limit`` rows, the query's end or for ever.
 
@@ -115,22 +133,30 @@ class Tails:
             after: the last row that the reader has.
             limit: rows to send.
             status: of the query, now.
+            reader: who reads. The tail ends when they may not any more.
 
         Raises:
-            Busy: this process serves as many tails as it can.
+            Busy: this process serves as many tails as it can, or the reader has enough.
         """
-        if self._open >= MOST_TAILS:
+        own = self._open[reader.token] if reader.token else 0
+        room = min(MOST_TAILS, self._room)
+        if self._open.total() >= room or own >= MOST_TAILS_EACH:
+            most = MOST_TAILS_EACH if own >= MOST_TAILS_EACH else room
             raise Busy(
                 "too-many-tails",
-                f"{MOST_TAILS} tails are open already",
+                f"{most} tails are open already",
                 remedy="close one, or try again later",
             )
-        return self._events(_Reader(self._store, name, start, after), limit, status)
+        return self._events(_Reader(self._store, name, start, after), limit, status, reader)
 
     async def _events(
-        self, reader: _Reader, limit: int | None, status: Callable[[], Awaitable[Status]]
+        self,
+        reader: _Reader,
+        limit: int | None,
+        status: Callable[[], Awaitable[Status]],
+        who: Reader,
     ) -> AsyncIterator[bytes]:
-        self._open += 1
+        self._open[who.token] += 1
         renewed = 0.0
         spoken = begun = time.monotonic()
         sent, over = 0, Status.ACTIVE
@@ -141,6 +167,9 @@ class Tails:
                 try:
                     if now - renewed >= RENEW:
                         renewed = now
+                        if not await who.is_admitted():
+                            yield event("end", json.dumps({"reason": "unauthorized"}))
+                            return
                         await self._renew(reader)
                         over = await status()
                         if await reader.is_reset():
@@ -166,7 +195,9 @@ class Tails:
                     yield comment("nothing new")
                     spoken = time.monotonic()
         finally:
-            self._open -= 1
+            self._open[who.token] -= 1
+            if not self._open[who.token]:
+                del self._open[who.token]
 
     async def _renew(self, reader: _Reader) -> None:
         keys = self._store.keys

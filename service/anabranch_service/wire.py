@@ -34,7 +34,7 @@ from anabranch_service.records import (
 MAX_TEXT = 100_000
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Refuse control characters: names end up in file names, edges and terminals."""
     if not text.isprintable():
         raise PydanticCustomError("bad-name", "must not contain control characters")
@@ -45,7 +45,7 @@ StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", exa
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
 ]
-ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(printable)]
 Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 

@@ -51,6 +51,10 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
     assert set(document["paths"]) == {
         "/healthz",
         "/metrics",
+        "/v1/audit",
+        "/v1/tokens",
+        "/v1/tokens/{ident}",
+        "/v1/whoami",
         "/readyz",
         "/v1/epochs",
         "/v1/epochs/current",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STREAM = {"name": "events", "columns": {"id": "bigint"}}
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process's environment, in which the packages can be imported from anywhere."""
     roots = [Path(m.__path__[0]).parent for m in (anabranch_planner, anabranch_service)]
     path = os.pathsep.join([*map(str, roots), os.environ.get("PYTHONPATH", "")])
@@ -36,7 +36,7 @@ def process(redis: str, namespace: str, port_file: Path) -> Iterator[subprocess.
     command = [sys.executable, "-m", "anabranch_service", "--port", "0", "--mode", "step"]
     started = subprocess.Popen(
         [*command, "--port-file", str(port_file), "--namespace", namespace],
-        env={**_environment(), "ANABRANCH_REDIS_URL": redis},
+        env={**environment(), "ANABRANCH_REDIS_URL": redis},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -81,7 +81,7 @@ def test_a_killed_process_leaves_everything_to_the_next(redis: str, tmp_path: Pa
 def test_bad_arguments_end_at_once(arguments: list[str], complaint: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "anabranch_service", *arguments],
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=30,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_service import wire
+from anabranch_service.access.wire import TokenIn
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
 
@@ -25,6 +26,7 @@ BODIES: dict[str, type[wire.Body]] = {
     "POST /v1/queries:explain": wire.ExplainIn,
     "POST /v1/plans:dry-run": wire.DryRunIn,
     "PUT /v1/settings": wire.SettingsIn,
+    "POST /v1/tokens": TokenIn,
 }
 
 

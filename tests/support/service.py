@@ -16,6 +16,7 @@ from redis import Redis
 from anabranch_planner.exchange import Boundary, Heartbeat, Keys
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
+from anabranch_service.transport.serving import server_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,9 +31,8 @@ PATIENCE = 20.0
 @contextmanager
 def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
     """The service under ``settings`` (whose port is ignored), for the length of the block."""
-    config = uvicorn.Config(
-        create_app(settings, clock=clock), host="127.0.0.1", port=0, log_config=None, lifespan="on"
-    )
+    config = server_config(create_app(settings, clock=clock), settings)
+    config.host, config.port = "127.0.0.1", 0
     listening = config.bind_socket()
     port = listening.getsockname()[1]
     server = uvicorn.Server(config)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import Header, Path, Query, Response
 
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.measured import statistics_out
@@ -14,7 +16,7 @@ from anabranch_service.planning import digest
 from anabranch_service.views import epoch_out, epoch_summary, runtime_out
 from anabranch_service.wire import CurrentEpoch, EpochList, EpochOut, StatisticsOut
 
-router = APIRouter(prefix="/v1/epochs", tags=["epochs"])
+router = guarded_router("/v1/epochs", tag="epochs")
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 REVALIDATE = "no-cache"
@@ -24,6 +26,7 @@ IfNoneMatch = Annotated[str | None, Header()]
 
 
 @router.get("")
+@needs(Need.READ)
 async def list_epochs(
     ctx: Ctx,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -44,6 +47,7 @@ async def list_epochs(
 
 
 @router.get("/current")
+@needs(Need.READ)
 async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
     """The epoch that the runtime is in; before its first batch, the first published one."""
     progress = await ctx.store.progress()
@@ -67,6 +71,7 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
 
 
 @router.get("/{number}", response_model=EpochOut)
+@needs(Need.READ)
 async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
     """One published epoch. It never changes, once the runtime has started it."""
     record = await ctx.store.epoch(number)
@@ -82,6 +87,7 @@ async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None)
     response_class=Response,
     responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
 )
+@needs(Need.READ)
 async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
     """What workers execute during an epoch, as they fetch it."""
     text = await ctx.store.ruleset(number)
@@ -91,6 +97,7 @@ async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = Non
 
 
 @router.get("/{number}/statistics")
+@needs(Need.READ)
 async def get_statistics(number: Number, ctx: Ctx) -> StatisticsOut:
     """What was measured during an epoch: streams, stores, edges, distinct keys."""
     found = await ctx.store.statistics(number)

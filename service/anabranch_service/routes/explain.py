@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter
-
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
@@ -16,6 +14,8 @@ from anabranch_planner.logical.tsc import convert, multi_joins
 from anabranch_planner.model import Stream
 from anabranch_planner.outer import LEFT_SUFFIX
 from anabranch_planner.sql.dialects import to_spark
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.normalise import describe, parse, usable_streams
 from anabranch_service.planning import problem_of
@@ -31,13 +31,14 @@ from anabranch_service.wire import (
     QueryIn,
 )
 
-router = APIRouter(prefix="/v1", tags=["queries"])
+router = guarded_router("/v1", tag="queries")
 
 #: What the query is called while it is planned.
 _NAME = "explained"
 
 
 @router.post("/queries:explain")
+@needs(Need.PLAN)
 async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     """The plan of a statement with binary joins and with multi-way joins; and if it can run
     continuously, its stores and probe orders beside what is registered. Stores nothing.

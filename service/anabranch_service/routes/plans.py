@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastapi import APIRouter
-
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
@@ -16,6 +14,8 @@ from anabranch_planner.plan import Formulation
 from anabranch_planner.sampling import estimate
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
@@ -46,10 +46,11 @@ from anabranch_service.what_if import (
 )
 from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut, RetentionIn
 
-router = APIRouter(prefix="/v1", tags=["plans"])
+router = guarded_router("/v1", tag="plans")
 
 
 @router.post("/plans:dry-run")
+@needs(Need.PLAN)
 async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     """Plan what is registered with some queries added and some dropped. Stores nothing."""
     current = await ctx.store.planning() or default_planning(ctx.settings)

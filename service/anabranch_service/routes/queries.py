@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated
 from uuid import uuid4
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.expr import to_json
@@ -18,6 +18,8 @@ from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.view import change_columns
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
@@ -35,7 +37,7 @@ from anabranch_service.sharing import shared_filters
 from anabranch_service.views import query_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
-router = APIRouter(prefix="/v1/queries", tags=["queries"])
+router = guarded_router("/v1/queries", tag="queries")
 
 IdempotencyKey = Annotated[
     str | None,
@@ -48,6 +50,7 @@ IdempotencyKey = Annotated[
 
 
 @router.post("", status_code=201, response_model=QueryOut)
+@needs(Need.EDIT)
 async def add_query(
     body: QueryIn, ctx: Ctx, response: Response, idempotency_key: IdempotencyKey = None
 ) -> QueryOut | Response:
@@ -112,6 +115,7 @@ async def add_query(
 
 
 @router.get("")
+@needs(Need.READ)
 async def list_queries(
     ctx: Ctx,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -138,6 +142,7 @@ async def list_queries(
 
 
 @router.get("/{name}")
+@needs(Need.READ)
 async def get_query(name: str, ctx: Ctx) -> QueryOut:
     """One query: what it means, its status, how many results it has given."""
     record = await ctx.store.query(name)
@@ -147,6 +152,7 @@ async def get_query(name: str, ctx: Ctx) -> QueryOut:
 
 
 @router.patch("/{name}")
+@needs(Need.EDIT)
 async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
     """Change when a query expires, or its priority."""
     now = ctx.clock()
@@ -173,6 +179,7 @@ async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
 
 
 @router.delete("/{name}", status_code=202)
+@needs(Need.EDIT)
 async def delete_query(name: str, ctx: Ctx) -> QueryOut:
     """Withdraw a query; it expires at the next planned epoch. Repeating it changes nothing."""
     now = ctx.clock()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from anabranch_planner.sinks import SinkKind
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict
 from anabranch_service.lifecycle import Status, status_of
 from anabranch_service.routes.queries import unknown_query
-from anabranch_service.tail import Position, Start
+from anabranch_service.tail import Position, Reader, Start
 from anabranch_service.wire import ViewRowsOut
 
-router = APIRouter(prefix="/v1/queries", tags=["queries"])
+router = guarded_router("/v1/queries", tag="queries")
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -35,9 +38,11 @@ LastEventId = Annotated[
     response_class=StreamingResponse,
     responses={200: {"description": "Server-sent events", "content": {MEDIA_TYPE: {}}}},
 )
+@needs(Need.READ)
 async def follow_results(
     name: str,
     ctx: Ctx,
+    request: Request,
     start: Annotated[Start, Query(alias="from", description="Where to begin.")] = Start.NOW,
     limit: Annotated[int | None, Query(ge=1, le=10**9, description="Rows to send.")] = None,
     last_event_id: LastEventId = None,
@@ -79,12 +84,15 @@ async def follow_results(
         return status_of(current or record, activation, progress, ctx.clock())
 
     after = None if last_event_id is None else Position.read(last_event_id)
-    events = ctx.tails.follow(name, start, after, limit, status)
+    identity = request.state.identity
+    reader = Reader(identity.token, partial(ctx.gate.is_valid, identity))
+    events = ctx.tails.follow(name, start, after, limit, status, reader)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type=MEDIA_TYPE, headers=headers)
 
 
 @router.get("/{name}/rows")
+@needs(Need.READ)
 async def view_rows(
     name: str,
     ctx: Ctx,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.loop import default_planning
 from anabranch_service.records import PlanningRecord
 from anabranch_service.wire import DryRunIn, SettingsIn, SettingsOut
 
-router = APIRouter(prefix="/v1/settings", tags=["settings"])
+router = guarded_router("/v1/settings", tag="settings")
 
 
 @router.get("")
+@needs(Need.READ)
 async def get_settings(ctx: Ctx) -> SettingsOut:
     """What the next epoch is planned by."""
     return _out(ctx, await ctx.store.planning() or default_planning(ctx.settings))
 
 
 @router.put("")
+@needs(Need.ADMIN)
 async def put_settings(body: SettingsIn, ctx: Ctx) -> SettingsOut:
     """Change it; what is left out stays, and null lifts a limit.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.stored import KEPT, state_out, store_detail_out
@@ -16,10 +18,11 @@ if TYPE_CHECKING:
     from anabranch_planner.exchange import Snapshot
     from anabranch_planner.state_report import StateReport
 
-router = APIRouter(prefix="/v1/state", tags=["state"])
+router = guarded_router("/v1/state", tag="state")
 
 
 @router.get("", response_model=StateOut)
+@needs(Need.READ)
 async def get_state(ctx: Ctx) -> Response:
     """Every store, as of the newest batch that the runtime has told of (about once a second)."""
     report = await _report(ctx)
@@ -31,6 +34,7 @@ async def get_state(ctx: Ctx) -> Response:
 
 # A store's name has slashes.
 @router.get("/stores/{store:path}")
+@needs(Need.READ)
 async def get_store(
     ctx: Ctx,
     response: Response,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
@@ -17,6 +17,8 @@ from anabranch_planner.exchange import Activation, Keys, Progress
 from anabranch_planner.feeds import check_source
 from anabranch_planner.model import Stream
 from anabranch_planner.types import parse_type
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
@@ -37,7 +39,7 @@ from anabranch_service.wire import (
     StreamPatch,
 )
 
-router = APIRouter(prefix="/v1/streams", tags=["streams"])
+router = guarded_router("/v1/streams", tag="streams")
 
 DEFAULT_LATENESS = "10 minutes"
 #: Bad rows, or queries, that an answer names, at most.
@@ -45,6 +47,7 @@ REPORTED = 20
 
 
 @router.post("", status_code=201, responses={200: {"model": StreamOut}})
+@needs(Need.EDIT)
 async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
     """Register a stream. The same definition again answers 200; another one, 409."""
     record = read_stream(body).model_copy(update={"registration": uuid4().hex[:8]})
@@ -72,6 +75,7 @@ async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
 
 
 @router.get("")
+@needs(Need.READ)
 async def list_streams(ctx: Ctx) -> StreamList:
     """All streams."""
     progress = await ctx.store.progress()
@@ -80,6 +84,7 @@ async def list_streams(ctx: Ctx) -> StreamList:
 
 
 @router.get("/{name}")
+@needs(Need.READ)
 async def get_stream(name: str, ctx: Ctx) -> StreamOut:
     """One stream."""
     record = await ctx.store.stream(name)
@@ -89,6 +94,7 @@ async def get_stream(name: str, ctx: Ctx) -> StreamOut:
 
 
 @router.patch("/{name}")
+@needs(Need.EDIT)
 async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
     """Change how a stream's silence and its late tuples are dealt with, or how long its tuples are
     of use, from the next planned epoch on, and what happens where its input was lost, at once.
@@ -135,6 +141,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
 
 
 @router.post("/{name}/rows", status_code=202)
+@needs(Need.PUSH)
 async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> RowsOut:
     """Send rows to a stream of format ``redis-stream``: all of them, or none if one is bad."""
     record = await ctx.store.stream(name)
@@ -151,6 +158,7 @@ async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> Rows
 
 
 @router.get("/{name}/sample")
+@needs(Need.READ)
 async def get_sample(name: str, ctx: Ctx) -> SampleOut:
     """What a uniform sample of a stream's tuples tells about its columns."""
     if await ctx.store.stream(name) is None:
@@ -167,6 +175,7 @@ async def get_sample(name: str, ctx: Ctx) -> SampleOut:
 
 
 @router.delete("/{name}", status_code=204)
+@needs(Need.EDIT)
 async def delete_stream(name: str, ctx: Ctx) -> None:
     """Forget a stream; 409 while a live query uses it."""
     if await ctx.store.stream(name) is None:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from fastapi import APIRouter, Response
-from fastapi.responses import FileResponse
+from fastapi import Request, Response
+from fastapi.responses import FileResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
 from anabranch_planner.exchange import HEARTBEAT_MILLISECONDS
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
 from anabranch_service.store import Store
 from anabranch_service.wire import Health, Ready
 
-router = APIRouter(tags=["system"])
+router = guarded_router(tag="system")
 
 DASHBOARD = Path(__file__).parent.parent / "dashboard"
 
 _SECURITY = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'self'",
+    "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
@@ -34,12 +38,14 @@ class NotReady(ServiceError):
 
 
 @router.get("/healthz")
+@needs(Need.NOTHING)
 async def healthz() -> Health:
     """The process is up."""
     return Health()
 
 
 @router.get("/readyz")
+@needs(Need.TOKEN)
 async def readyz(ctx: Ctx) -> Ready:
     """Redis answers, the epoch loop is alive, and so is the runtime where there is work for it."""
     checks = {"epoch_loop": ctx.loop.check()}
@@ -75,6 +81,7 @@ async def _runtime(store: Store) -> str:
 
 
 @router.get("/metrics", response_class=Response)
+@needs(Need.TOKEN)
 async def metrics(ctx: Ctx) -> Response:
     """Prometheus metrics of this process, and of the runtime's sources."""
     with contextlib.suppress(RedisError):
@@ -82,19 +89,29 @@ async def metrics(ctx: Ctx) -> Response:
     return Response(generate_latest(ctx.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
+@router.get("/openapi.json", include_in_schema=False)
+@needs(Need.NOTHING)
+async def openapi(request: Request) -> JSONResponse:
+    """What the service offers."""
+    return JSONResponse(request.app.openapi())
+
+
 @router.get("/", include_in_schema=False)
+@needs(Need.NOTHING)
 async def dashboard() -> FileResponse:
     """The dashboard's page."""
     return FileResponse(DASHBOARD / "index.html", headers=_SECURITY)
 
 
 @router.get("/dashboard/explain", include_in_schema=False)
+@needs(Need.NOTHING)
 async def explained() -> FileResponse:
     """The page that explains a statement."""
     return FileResponse(DASHBOARD / "explain.html", headers=_SECURITY)
 
 
 @router.get("/dashboard/state", include_in_schema=False)
+@needs(Need.NOTHING)
 async def stored_state() -> FileResponse:
     """The page of stored state."""
     return FileResponse(DASHBOARD / "state.html", headers=_SECURITY)

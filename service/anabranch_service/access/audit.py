@@ -1,0 +1,151 @@
+"""The audit log: who changed what, and who was refused.
+
+Each kind has a bounded Redis Stream of its own, so that a flood of refusals or of pushed rows does
+not push out the changes. The structured log has every entry as well, for as long as it is kept.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, cast
+from urllib.parse import quote
+
+import structlog
+from pydantic import AwareDatetime, ValidationError
+from redis.exceptions import RedisError
+
+from anabranch_service.access.gate import Identity
+from anabranch_service.access.roles import Need
+from anabranch_service.clock import Clock
+from anabranch_service.records import Record
+from anabranch_service.store import Store
+
+_LOG = structlog.get_logger(__name__)
+
+#: Entries of each kind that Redis keeps, about.
+KEPT = 10_000
+#: Characters of a target that are kept.
+LONGEST_TARGET = 512
+
+#: What changes something, if it is no mere reading.
+_CHANGING = frozenset({Need.EDIT, Need.ADMIN})
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Refused for lack of rights: no or a bad token, too small a role, a foreign page or host.
+_REFUSED = frozenset({401, 403, 421})
+
+
+class Kind(StrEnum):
+    """Kinds of entries."""
+
+    CHANGE = "change"
+    PUSH = "push"
+    REFUSAL = "refusal"
+
+
+class AuditRecord(Record):
+    """One request.
+
+    Attributes:
+        token, name, role: whose it was; the id is empty where there was no (known) token.
+        client: address that it came from.
+        route: the path's template; empty where no route was reached.
+        target: the path, percent-encoded: it holds no line breaks.
+        request: the id that the answer had as ``X-Request-ID``.
+    """
+
+    at: AwareDatetime
+    kind: Kind
+    token: str
+    name: str
+    role: str
+    client: str
+    method: str
+    route: str
+    target: str
+    status: int
+    request: str
+
+
+def kind_of(method: str, need: Need | None, status: int) -> Kind | None:
+    """As what a request is recorded; None: not at all.
+
+    >>> kind_of("DELETE", Need.EDIT, 204), kind_of("GET", Need.READ, 200)
+    (<Kind.CHANGE: 'change'>, None)
+    >>> kind_of("GET", Need.READ, 403), kind_of("POST", Need.EDIT, 422)
+    (<Kind.REFUSAL: 'refusal'>, None)
+    """
+    if status in _REFUSED:
+        return Kind.REFUSAL
+    # What failed with an internal error may have changed something before.
+    if method in _SAFE or 400 <= status < 500:
+        return None
+    if need is Need.PUSH:
+        return Kind.PUSH
+    return Kind.CHANGE if need in _CHANGING else None
+
+
+class Audit:
+    """The audit log of one namespace."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._redis, self._keys, self._clock = store.redis, store.keys, clock
+
+    async def record(
+        self,
+        kind: Kind,
+        identity: Identity | None,
+        *,
+        client: str,
+        method: str,
+        route: str,
+        path: str,
+        status: int,
+        request: str,
+    ) -> None:
+        """Write one entry; where Redis does not take it, the structured log still has it."""
+        entry = AuditRecord(
+            at=self._clock(),
+            kind=kind,
+            token=identity.token if identity else "",
+            name=identity.name if identity else "",
+            role=identity.role if identity else "",
+            client=client,
+            method=method,
+            route=route,
+            target=quote(path, safe="/:", errors="replace")[:LONGEST_TARGET],
+            status=status,
+            request=request,
+        )
+        _LOG.info("audit", **entry.model_dump(mode="json", exclude={"at"}))
+        try:
+            await cast(
+                "Any",
+                self._redis.xadd(
+                    self._keys.audit(kind), {"entry": entry.model_dump_json()}, maxlen=KEPT
+                ),
+            )
+        except RedisError as cause:
+            _LOG.error("audit entry not kept", request=request, error=repr(cause))
+
+    async def page(
+        self, kind: Kind, limit: int, before: str | None
+    ) -> tuple[list[AuditRecord], str | None]:
+        """Entries of one kind, newest first, and the cursor of the next page."""
+        newest = "+" if before is None else f"({before}"
+        found = cast(
+            "list[tuple[str, dict[str, str]]]",
+            await cast(
+                "Any", self._redis.xrevrange(self._keys.audit(kind), max=newest, count=limit + 1)
+            ),
+        )
+        page = found[:limit]
+        entries = [record for _, fields in page if (record := _read(fields)) is not None]
+        return entries, page[-1][0] if len(found) > limit else None
+
+
+def _read(fields: dict[str, str]) -> AuditRecord | None:
+    try:
+        return AuditRecord.model_validate_json(fields.get("entry", ""))
+    except ValidationError as cause:
+        _LOG.error("unreadable record", record="audit entry", reason=str(cause.error_count()))
+        return None

@@ -1,0 +1,212 @@
+"""Bearer tokens: made once, shown once, kept as digests.
+
+A token is ``anb_<id>_<secret>``: the prefix lets scanners of leaked secrets find it, the id names
+its record, the secret is 256 random bits. Such a secret can't be guessed or searched for, so one
+SHA-256 keeps it safe at rest. A deliberately slow hash helps short secrets that people choose, and
+would only let a client burn the service's CPU here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import structlog
+from pydantic import AwareDatetime, ValidationError
+
+from anabranch_service.access.roles import Role
+from anabranch_service.errors import Conflict, CorruptRecord
+from anabranch_service.records import Record
+from anabranch_service.store import Store
+
+_LOG = structlog.get_logger(__name__)
+
+#: Tokens that are kept; revoked and expired ones make room for new ones.
+MOST_TOKENS = 1000
+#: How exactly the last use is known: a request writes it at most this often.
+USE_INTERVAL = timedelta(minutes=1)
+
+_TEXT = re.compile(r"anb_([0-9a-f]{12})_([0-9a-f]{64})")
+
+
+class TokenRecord(Record):
+    """What is kept of a token.
+
+    Attributes:
+        digest: SHA-256 of the whole text, in hexadecimal digits.
+        expires_at: from when on it is refused; None: never.
+        revoked_at: since when it is refused; None: it is not.
+    """
+
+    id: str
+    name: str
+    role: Role
+    digest: str
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+    revoked_at: AwareDatetime | None = None
+
+    def usable(self, now: datetime) -> bool:
+        """Whether the token is accepted."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new token: its text, which nobody can tell again, and its record."""
+
+    text: str
+    record: TokenRecord
+
+
+def make_token(
+    name: str, role: Role, now: datetime, expires_at: datetime | None = None, text: str = ""
+) -> Made:
+    """Return a new token; ``text`` is given where an operator chose it.
+
+    Raises:
+        ValueError: ``text`` is no token.
+    """
+    text = text or f"anb_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
+    ident = id_of(text)
+    if ident is None:
+        raise ValueError("a token is anb_, 12 hexadecimal digits, _ and 64 hexadecimal digits")
+    return Made(
+        text,
+        TokenRecord(
+            id=ident,
+            name=name,
+            role=role,
+            digest=digest_of(text),
+            created_at=now,
+            expires_at=expires_at,
+        ),
+    )
+
+
+def id_of(text: str) -> str | None:
+    """The id in a token's text; None if it is no token.
+
+    >>> id_of("anb_0123456789ab_" + 64 * "0"), id_of("anb_"), id_of("Basic dTpw")
+    ('0123456789ab', None, None)
+    """
+    found = _TEXT.fullmatch(text)
+    return found[1] if found else None
+
+
+def digest_of(text: str) -> str:
+    """What is kept of a token's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_same(text: str, record: TokenRecord | None) -> bool:
+    """Whether ``text`` is the token of ``record``, in time that does not depend on how wrong it is.
+
+    Without a record the comparison is made with nothing that can match.
+    """
+    kept = record.digest if record is not None else 64 * "x"
+    return hmac.compare_digest(digest_of(text), kept) and record is not None
+
+
+class Tokens:
+    """The tokens of one namespace.
+
+    Attributes:
+        first: the administrator's token from the file. It is registered again where the whole
+            registry was lost (``FLUSHALL``), so that the operator is not locked out.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._redis = store.redis
+        self._key, self._uses = store.keys.tokens, store.keys.token_uses
+        self._noted: dict[str, datetime] = {}
+        self.first: TokenRecord | None = None
+
+    async def add(self, record: TokenRecord, now: datetime) -> None:
+        """Keep a new token's record.
+
+        Raises:
+            Conflict: there are as many as are kept, and all are in use.
+        """
+        kept = await self.all()
+        if len(kept) >= MOST_TOKENS:
+            ended = [r.id for r in kept if not r.usable(now)]
+            if not ended:
+                raise Conflict(
+                    "too-many-tokens",
+                    f"there are {MOST_TOKENS} tokens already",
+                    remedy="revoke those that nobody uses",
+                )
+            await cast("Any", self._redis.hdel(self._key, *ended))
+            await cast("Any", self._redis.hdel(self._uses, *ended))
+        await self._register(record)
+
+    async def find(self, ident: str) -> TokenRecord | None:
+        """The record of one token, or None.
+
+        Raises:
+            CorruptRecord: it can't be read.
+        """
+        text = cast("str | None", await cast("Any", self._redis.hget(self._key, ident)))
+        if text is not None:
+            return _read(ident, text)
+        if self.first is not None and ident == self.first.id:
+            await self._register(self.first)
+            return self.first
+        return None
+
+    async def all(self) -> list[TokenRecord]:
+        """All records, oldest first; unreadable ones are logged and left out."""
+        raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._key)))
+        found = []
+        for ident, text in raw.items():
+            try:
+                found.append(_read(ident, text))
+            except CorruptRecord as cause:
+                _LOG.error("unreadable record", record=f"token {ident}", reason=cause.message)
+        return sorted(found, key=lambda record: (record.created_at, record.id))
+
+    async def revoke(self, ident: str, now: datetime) -> TokenRecord | None:
+        """Refuse a token from now on; None if there is none. Repeating it changes nothing."""
+        record = await self.find(ident)
+        if record is None or record.revoked_at is not None:
+            return record
+        changed = record.model_copy(update={"revoked_at": now})
+        # Nothing else of a record ever changes, so no write of somebody else's can be lost.
+        await cast("Any", self._redis.hset(self._key, ident, changed.model_dump_json()))
+        return changed
+
+    async def used(self, ident: str, now: datetime) -> None:
+        """Note that a token was used, at most once in :data:`USE_INTERVAL`."""
+        last = self._noted.get(ident)
+        if last is not None and now - last < USE_INTERVAL:
+            return
+        if len(self._noted) >= MOST_TOKENS:
+            self._noted.clear()
+        self._noted[ident] = now
+        await cast("Any", self._redis.hset(self._uses, ident, now.isoformat(timespec="seconds")))
+
+    async def last_uses(self) -> dict[str, datetime]:
+        """Id -> about when the token was used last."""
+        raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._uses)))
+        return {ident: datetime.fromisoformat(text) for ident, text in raw.items()}
+
+    async def _register(self, record: TokenRecord) -> None:
+        await cast("Any", self._redis.hsetnx(self._key, record.id, record.model_dump_json()))
+
+
+def _read(ident: str, text: str) -> TokenRecord:
+    try:
+        return TokenRecord.model_validate_json(text)
+    except ValidationError:
+        # What is wrong with it is not repeated: the record holds a digest.
+        raise CorruptRecord(
+            "corrupt-record",
+            f"the record of token {ident!r} in Redis can't be read",
+            remedy="something else wrote to this namespace, or a newer version did",
+        ) from None

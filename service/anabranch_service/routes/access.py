@@ -1,0 +1,133 @@
+"""``/v1/tokens``, ``/v1/audit``, ``/v1/whoami``: who may do what, and who did."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+
+from anabranch_service.access.audit import Kind
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, Role, needs
+from anabranch_service.access.tokens import TokenRecord, make_token
+from anabranch_service.access.wire import (
+    AuditOut,
+    AuditPage,
+    TokenIn,
+    TokenList,
+    TokenMade,
+    TokenOut,
+    WhoOut,
+)
+from anabranch_service.context import Ctx
+from anabranch_service.durations import read_duration
+from anabranch_service.errors import Conflict, InvalidInput, NotFound
+
+router = guarded_router("/v1", tag="access")
+
+TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
+
+
+@router.get("/whoami")
+@needs(Need.TOKEN)
+async def whoami(ctx: Ctx, request: Request, response: Response) -> WhoOut:
+    """Who the caller is, and what role they have."""
+    response.headers["Cache-Control"] = "no-store"
+    identity = request.state.identity
+    return WhoOut(
+        token=identity.token or None,
+        name=identity.name,
+        role=identity.role,
+        required=ctx.gate.required,
+    )
+
+
+@router.post("/tokens", status_code=201)
+@needs(Need.ADMIN)
+async def create_token(body: TokenIn, ctx: Ctx, response: Response) -> TokenMade:
+    """Create a token. Its secret is in this answer and nowhere else."""
+    now = ctx.clock()
+    made = make_token(body.name, body.role, now, _expiry(body.ttl, now))
+    await ctx.tokens.add(made.record, now)
+    response.headers["Cache-Control"] = "no-store"
+    return TokenMade(token=made.text, **_out(made.record, None, now).model_dump())
+
+
+@router.get("/tokens")
+@needs(Need.ADMIN)
+async def list_tokens(ctx: Ctx) -> TokenList:
+    """All tokens without their secrets, oldest first."""
+    now, uses = ctx.clock(), await ctx.tokens.last_uses()
+    found = await ctx.tokens.all()
+    return TokenList(items=[_out(record, uses.get(record.id), now) for record in found])
+
+
+@router.delete("/tokens/{ident}")
+@needs(Need.ADMIN)
+async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
+    """Refuse a token from now on. Repeating it changes nothing."""
+    now = ctx.clock()
+    found = await ctx.tokens.all()
+    if ctx.gate.required:
+        admins = [r.id for r in found if r.role is Role.ADMIN and r.usable(now)]
+        if admins == [ident]:
+            raise Conflict(
+                "last-administrator",
+                "nobody could administer the service any more",
+                field="ident",
+                remedy="create another token with the role admin first",
+            )
+    record = await ctx.tokens.revoke(ident, now)
+    if record is None:
+        raise NotFound(
+            "unknown-token",
+            f"there is no token {ident!r}",
+            field="ident",
+            remedy="GET /v1/tokens lists them",
+        )
+    return _out(record, (await ctx.tokens.last_uses()).get(ident), now)
+
+
+@router.get("/audit")
+@needs(Need.ADMIN)
+async def read_audit(
+    ctx: Ctx,
+    kind: Annotated[Kind, Query(description="What to list.")] = Kind.CHANGE,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,15}$")] = None,
+) -> AuditPage:
+    """Who changed what and who was refused, newest first; Redis keeps about 10,000 of each kind."""
+    entries, following = await ctx.audit.page(kind, limit, cursor)
+    return AuditPage(items=[AuditOut(**e.model_dump()) for e in entries], next_cursor=following)
+
+
+def _expiry(ttl: str | None, now: datetime) -> datetime | None:
+    if ttl is None:
+        return None
+    micros = read_duration(ttl, "ttl")
+    try:
+        expiry = now + timedelta(microseconds=micros)
+    except OverflowError:
+        expiry = now
+    if expiry == now:
+        raise InvalidInput(
+            "bad-expiry",
+            f"a token can't live for {ttl!r}",
+            field="ttl",
+            remedy="give a positive duration, or leave it out: it is valid until revoked",
+        )
+    return expiry
+
+
+def _out(record: TokenRecord, used: datetime | None, now: datetime) -> TokenOut:
+    return TokenOut(
+        id=record.id,
+        name=record.name,
+        role=record.role,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        revoked_at=record.revoked_at,
+        last_used_at=used,
+        usable=record.usable(now),
+    )

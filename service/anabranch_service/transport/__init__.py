@@ -1,0 +1,1 @@
+"""Between the socket and the routes: hosts, limits, what is measured and logged."""

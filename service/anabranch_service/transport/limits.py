@@ -1,0 +1,132 @@
+"""How much a request may bring, and how long it may take about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from anabranch_service.transport.refusals import BodyRefused, Refusal
+
+#: Bytes of all header fields together.
+HEADER_BYTES = 32 * 1024
+#: Bodies that all requests hold at one time, as a multiple of what one may have.
+BODIES = 16
+
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+class LimitRequests:
+    """Bounds header, body and time of requests.
+
+    Bodies are counted while they come in, whatever ``Content-Length`` says, and nothing of one is
+    asked for before a route does: who is refused by a route has none of it kept.
+    """
+
+    def __init__(self, app: ASGIApp, *, body_bytes: int, seconds: float) -> None:
+        self.app = app
+        self.body_bytes = body_bytes
+        self.seconds = seconds
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refuse(scope)
+        if refusal is not None:
+            await refusal.answer(scope["path"])(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+        deadline, size, complete = loop.time() + self.seconds, 0, False
+
+        async def counted() -> Message:
+            nonlocal size, complete
+            if complete:
+                # A long answer waits here for the client to leave.
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise BodyRefused(self._too_slow()) from None
+            got = len(message.get("body", b""))
+            size, self._held = size + got, self._held + got
+            complete = not message.get("more_body", False)
+            if size > self.body_bytes:
+                raise BodyRefused(self._too_large())
+            if self._held > BODIES * self.body_bytes:
+                raise BodyRefused(_TOO_MANY)
+            return message
+
+        try:
+            await self.app(scope, counted, send)
+        finally:
+            self._held -= size
+
+    def _refuse(self, scope: Scope) -> Refusal | None:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            return _LONG_HEADER
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" not in headers and length == "0":
+            return None
+        if scope["method"] not in _WITH_BODY:
+            return _UNEXPECTED
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return _NO_JSON
+        if length.isdecimal() and int(length) > self.body_bytes:
+            return self._too_large()
+        return None
+
+    def _too_large(self) -> Refusal:
+        return Refusal(
+            413,
+            "body-too-large",
+            f"the body has more than {self.body_bytes} bytes",
+            "send less at a time; ANABRANCH_BODY_LIMIT is the limit",
+            closes=True,
+        )
+
+    def _too_slow(self) -> Refusal:
+        return Refusal(
+            408,
+            "body-too-slow",
+            f"the body was not complete after {self.seconds:g} s",
+            "send less at a time; ANABRANCH_REQUEST_SECONDS is the limit",
+            closes=True,
+        )
+
+
+_LONG_HEADER = Refusal(
+    431,
+    "header-too-large",
+    f"the header has more than {HEADER_BYTES} bytes",
+    "send fewer fields",
+    closes=True,
+)
+_UNEXPECTED = Refusal(
+    400,
+    "unexpected-body",
+    "a request with this method has no body",
+    "leave the body out",
+    closes=True,
+)
+_NO_JSON = Refusal(
+    415,
+    "not-json",
+    "the body is not of type application/json",
+    "send JSON, with the header 'Content-Type: application/json'",
+    closes=True,
+)
+_TOO_MANY = Refusal(
+    503,
+    "too-many-bodies",
+    "the bodies that are being read take as much memory as they may",
+    "try again shortly",
+    closes=True,
+    retry=1,
+)

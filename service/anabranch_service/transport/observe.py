@@ -1,0 +1,94 @@
+"""Every request measured and logged; those that change something, or are refused, audited."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from anabranch_service.access.audit import Audit, kind_of
+from anabranch_service.metrics import Metrics
+
+_LOG = structlog.get_logger(__name__)
+
+REQUEST_ID = b"x-request-id"
+
+
+class Observe:
+    """Measures every request by its route, and logs those that change or fail something."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, audit: Audit) -> None:
+        self.app = app
+        self.metrics = metrics
+        self.audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        # The service's own: what a client would choose could stand for another request.
+        ident = uuid4().hex
+        scope.setdefault("state", {})
+        started, status = time.perf_counter(), 0
+
+        async def observe(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {
+                    **message,
+                    "headers": [*message.get("headers", ()), (REQUEST_ID, ident.encode())],
+                }
+                # Before the client knows: what it is told has happened is in the audit log.
+                await self._audit(scope, status, ident)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, observe)
+        finally:
+            if not status:
+                status = 500
+                await self._audit(scope, status, ident)
+            seconds = time.perf_counter() - started
+            method, route = scope["method"], _route(scope) or "unmatched"
+            self.metrics.requests.labels(_METHODS.get(method, "other"), route, status).inc()
+            self.metrics.latency.labels(_METHODS.get(method, "other"), route).observe(seconds)
+            if method not in ("GET", "HEAD") or status >= 500:
+                _LOG.info(
+                    "request",
+                    method=method,
+                    path=scope["path"],
+                    status=status,
+                    ms=round(seconds * 1000, 1),
+                    request=ident,
+                )
+
+    async def _audit(self, scope: Scope, status: int, ident: str) -> None:
+        state = scope["state"]
+        kind = kind_of(scope["method"], state.get("need"), status)
+        if kind is None:
+            return
+        client = scope.get("client")
+        await self.audit.record(
+            kind,
+            state.get("identity"),
+            client=client[0] if client else "",
+            method=scope["method"],
+            route=_route(scope),
+            path=scope["path"],
+            status=status,
+            request=ident,
+        )
+
+
+#: A client may make methods up, and each would be a label for ever.
+_METHODS = {m: m for m in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")}
+
+
+def _route(scope: Scope) -> str:
+    """The route's path template, or nothing: a path as such would make endless label values."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else ""

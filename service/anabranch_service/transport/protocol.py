@@ -1,0 +1,112 @@
+"""HTTP/1.1 for clients that may be slow on purpose.
+
+uvicorn waits for ever for the rest of a header, and for a body that nobody asks for. One client
+with one connection per file descriptor would keep everybody else out. Here a request must arrive
+within a time, an answer must be taken within a time, and connections are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+import structlog
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_LOG = structlog.get_logger(__name__)
+
+#: How many times the time of a request its body may take where no route reads it. A route that
+#: does gives up after one, and says so.
+_SLACK = 2.0
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\n"
+_LATE = b"HTTP/1.1 408 Request Timeout\r\n"
+_REST = b"content-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection.
+
+    Attributes:
+        most: connections at one time; one more is answered 503 and closed.
+        seconds: that a request's header may take, and that a client may not read for.
+    """
+
+    most = 512
+    seconds = 30.0
+
+    _arriving: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
+    _in_body = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, or say that there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            _LOG.warning("too many connections", most=self.most)
+            self.connections.discard(self)
+            transport.write(_BUSY + b"retry-after: 1\r\n" + _REST)
+            transport.close()
+            return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        _stop(self._arriving)
+        _stop(self._leaving)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came in, and wait for the rest of a request no longer than allowed."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request."""
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read, but not for ever."""
+        super().pause_writing()
+        self._leaving = self.loop.call_later(self.seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        _stop(self._leaving)
+        super().resume_writing()
+
+    def _watch(self) -> None:
+        """Keep one timer for what is incomplete: a header, or a body."""
+        theirs = self.conn.their_state
+        in_body = theirs is h11.SEND_BODY
+        # Between two requests uvicorn's own timer runs.
+        idle = theirs is h11.IDLE and self.timeout_keep_alive_task is not None
+        if self.transport.is_closing() or idle or theirs not in (h11.IDLE, h11.SEND_BODY):
+            _stop(self._arriving)
+            self._arriving = None
+        elif self._arriving is None or in_body is not self._in_body:
+            _stop(self._arriving)
+            seconds = self.seconds * _SLACK if in_body else self.seconds
+            self._arriving = self.loop.call_later(seconds, self._give_up)
+        self._in_body = in_body
+
+    def _give_up(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.conn.their_state is h11.IDLE:
+            self.transport.write(_LATE + _REST)
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def bounded(most: int, seconds: float) -> type[BoundedProtocol]:
+    """A protocol with these limits, for uvicorn to make connections of."""
+    return type("Protocol", (BoundedProtocol,), {"most": most, "seconds": seconds})

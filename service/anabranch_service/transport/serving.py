@@ -1,0 +1,35 @@
+"""How uvicorn serves the application: the same in the process and in tests."""
+
+from __future__ import annotations
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from anabranch_service.settings import Settings
+from anabranch_service.transport.limits import HEADER_BYTES
+from anabranch_service.transport.protocol import bounded
+
+#: Seconds between two requests of one connection.
+KEEP_ALIVE = 5
+
+
+def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """Return uvicorn's settings for ``app``."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=bounded(settings.connections, settings.request_seconds),
+        ws="none",
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=settings.tls_cert or None,
+        ssl_keyfile=settings.tls_key or None,
+        # Of a proxy's headers nothing is believed: who may be anybody says who they are for.
+        proxy_headers=False,
+        server_header=False,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+    )
