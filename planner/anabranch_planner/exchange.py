@@ -179,6 +179,11 @@ class Keys:
         """String: JSON :class:`Intake` (runtime: its sources write, the driver reads)."""
         return self._key("intake")
 
+    @property
+    def sources(self) -> str:
+        """Hash: stream -> JSON :class:`SourceStatus` (runtime)."""
+        return self._key("sources")
+
     def stream(self, name: str) -> str:
         """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
         return self._key("stream", name)
@@ -528,6 +533,43 @@ class Activation:
                 "earlier": tuple(map(Activation.from_json, doc.get("earlier", ()))),
             }
         )
+
+
+class SourceState(StrEnum):
+    """How a stream's source stands: nobody has opened it yet; it is read; it can't be read and is
+    tried again; no runtime runs that could read it.
+    """
+
+    NOT_TRIED = "not tried"
+    READING = "reading"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """What the runtime says of a stream's source.
+
+    Attributes:
+        registration: of the stream, as registered; what is said of another one is out of date.
+        error: why it can't be read.
+        since: Unix time since when this holds.
+    """
+
+    registration: str
+    state: SourceState = SourceState.NOT_TRIED
+    error: str | None = None
+    since: float = 0.0
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> SourceStatus:
+        """What :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        return SourceStatus(**{**doc, "state": SourceState(doc["state"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
+#: A recording: one Parquet file that is replayed.
+RECORDED = "recorded"
 #: Entries of Redis Streams.
 REDIS_STREAM = "redis-stream"
 #: Files of a directory, each read once, in the order in which they are found.

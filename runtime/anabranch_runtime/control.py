@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
+    from anabranch_planner.exchange import SourceStatus
     from anabranch_planner.ruleset import Ruleset
 
 #: Seconds between two looks at a key that is waited for.
@@ -238,6 +239,22 @@ class Control:
         """How these sources stand, as they last said."""
         text = self._redis.get(self.keys.intake)
         return Intake() if text is None else Intake.loads(text)
+
+    def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
+        """Say how streams' sources stand, and which streams are no more."""
+        with self._redis.pipeline() as pipe:
+            if changed:
+                documents: dict[EncodableT, EncodableT] = {
+                    name: status.dumps() for name, status in changed.items()
+                }
+                pipe.hset(self.keys.sources, mapping=documents)
+            if gone:
+                pipe.hdel(self.keys.sources, *gone)
+            pipe.execute()
+
+    def reported_sources(self) -> set[str]:
+        """The streams of which something has been said, by whomever."""
+        return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
         """Changes whenever a stream, a query or a setting does, or a query's time is up."""

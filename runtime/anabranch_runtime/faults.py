@@ -56,6 +56,12 @@ class Point(StrEnum):
     """Beside batches: a view's Spark query may see them."""
     VIEWED = "viewed"
     """Beside batches: a version of a view is with its sink, Spark's commit log does not have it."""
+    LANDING = "landing"
+    """Beside batches: what an ingest query has read is written, but not yet under its name."""
+    LANDED = "landed"
+    """Beside batches: it has landed, Spark's commit log of the ingest query does not have it."""
+    FORGETTING = "forgetting"
+    """Beside batches: landed batches that nobody needs any more are about to be deleted."""
     BOUNDARY = "boundary"
     """Before the end of an epoch is reported."""
 
@@ -65,6 +71,9 @@ OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
 
 #: Those that only a pipeline with views comes to.
 OF_VIEWS = frozenset((Point.RELEASING, Point.RELEASED, Point.VIEWED))
+
+#: Those that only a pipeline with sources of Spark's comes to.
+OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
 
 
 def reach(point: Point) -> None:

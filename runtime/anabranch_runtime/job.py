@@ -5,33 +5,26 @@ cluster a merge, which is a job of one task beside it.
 from __future__ import annotations
 
 import json
-from itertools import chain
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from anabranch_planner.plain import plain
 from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.sources.blocks import read_blocks, read_pieces
+from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import TaskReport, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark import RDD, SparkContext
-    from pyspark.sql import DataFrame
 
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.state.segment import Segment
     from anabranch_runtime.task.compact import Compaction
-
-REPORT = "report string"
 
 
 def run_batch(
@@ -48,22 +41,9 @@ def run_batch(
     """
 
     def work(_: Iterable[int]) -> Iterable[str]:
-        yield _task(context, shares, ())
+        yield _task(context, shares)
 
     return [_report(json.loads(text)) for text in slots.barrier().mapPartitions(work).collect()]
-
-
-def run_batch_over(
-    blocks: DataFrame, context: BatchContext, shares: Sequence[Sequence[Piece]]
-) -> list[TaskReport]:
-    """As :func:`run_batch`, over a frame of blocks of one partition per task and ``shares``."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        text = _task(context, shares, read_blocks(batches))
-        yield pa.RecordBatch.from_arrays([pa.array([text])], names=["report"])
-
-    rows = blocks.mapInArrow(work, REPORT, barrier=True).collect()
-    return [_report(json.loads(row.report)) for row in rows]
 
 
 def on_cluster(spark: SparkContext) -> Callable[[Compaction], Segment]:
@@ -87,7 +67,7 @@ def _compacted(work: Compaction) -> Segment | StateError:
         return error
 
 
-def _task(context: BatchContext, shares: Sequence[Sequence[Piece]], blocks: Iterable[Block]) -> str:
+def _task(context: BatchContext, shares: Sequence[Sequence[Piece]]) -> str:
     from pyspark import BarrierTaskContext
 
     here = BarrierTaskContext.get()
@@ -96,7 +76,7 @@ def _task(context: BatchContext, shares: Sequence[Sequence[Piece]], blocks: Iter
     report = run_task(
         context,
         task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
-        chain(blocks, read_pieces(shares[task])),
+        read_pieces(shares[task]),
         task=task,
         tasks=tasks,
         exchange=Rendezvous(exchange_directory(context), task, tasks),

@@ -1,9 +1,8 @@
 """The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
 
-Recorded streams share one source, Redis Streams and directories of files another (``sources``).
-Of these, tasks read their shares themselves. Every other stream is a ``readStream`` of its own
-format under its own name; its rows become blocks in one ``mapInArrow`` pass, so that what is
-unioned, and all that ever crosses a shuffle, is blocks.
+Recorded streams share one source; Redis Streams, directories of files and what ingest queries have
+landed of Spark's own sources share another (``sources``, ``ingest``). Tasks read their shares of
+both themselves.
 
 Live, a stream whose source can't be opened is left out and reported; the others go on, and it is
 tried again from time to time.
@@ -15,7 +14,7 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import structlog
@@ -24,19 +23,20 @@ from redis.exceptions import RedisError
 
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Keys, Mode
-from anabranch_planner.feeds import FEEDS
+from anabranch_planner.feeds import RECORDED
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.ending import redis_away
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.heartbeat import LONG, Heart
-from anabranch_runtime.job import on_cluster, run_batch, run_batch_over
+from anabranch_runtime.ingest.queries import Ingest
+from anabranch_runtime.job import on_cluster, run_batch
 from anabranch_runtime.session import one_each, starting, warm_up
+from anabranch_runtime.source_watch import SourceWatch
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
-from anabranch_runtime.sources.spark_stream import spark_blocks
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
 from anabranch_runtime.state.durable import attach
@@ -81,24 +81,20 @@ class Opened:
     """The sources that could be opened, and why others could not.
 
     Attributes:
-        frames: streaming frames of blocks. ``foreign``: whether one is of a source of Spark's.
-        planned: of the others, what tasks have to read.
+        frames: a streaming frame without rows per source.
+        planned: what tasks have to read of each.
         errors: stream -> why its source can't be read.
         total_batches: how many batches there will be, if that is known.
     """
 
     frames: list[DataFrame] = field(default_factory=list)
-    foreign: bool = False
     planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     total_batches: int | None = None
 
-    def union(self, tasks: int) -> DataFrame:
-        """One frame; where it is read at all (``foreign``), of one partition per task."""
-        frame = self.frames[0]
-        for other in self.frames[1:]:
-            frame = frame.union(other)
-        return frame.repartition(tasks) if self.foreign else frame
+    def union(self) -> DataFrame:
+        """One frame."""
+        return reduce(lambda one, other: one.union(other), self.frames)
 
     def plan(
         self,
@@ -181,14 +177,19 @@ class Pipeline:
         driver.show_views()
         work = compact if local else on_cluster(session.sparkContext)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
+        ingest = Ingest(session, self.settings.state, local)
+        records = self.control.streams()
+        ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
+        watch = SourceWatch(self.control, ingest)
         heart.working()
         try:
             while not self.control.stop_requested():
                 heart.well()
                 records = self.control.streams()
                 driver.belong()
+                watch.look(records)
                 if records:
-                    self._stream(session, driver, records, heart)
+                    self._stream(session, driver, records, watch, heart)
                 else:
                     driver.report("idle")
                     time.sleep(WATCH)
@@ -203,9 +204,15 @@ class Pipeline:
             raise
         finally:
             driver.compactor.close()
+            watch.ingest.close()
             with contextlib.suppress(Py4JError, ConnectionError):
                 views.close()
         driver.report("stopped")
+
+    def _unless_stopped(self) -> None:
+        """Raise if asked to leave."""
+        if self.control.stop_requested():
+            raise PipelineError("stopped", "asked to stop before the first batch")
 
     def _add_writers(self, session: SparkSession, driver: Driver) -> None:
         """Let ``session`` write the sinks that only Spark can."""
@@ -229,13 +236,21 @@ class Pipeline:
         return views
 
     def _stream(
-        self, session: SparkSession, driver: Driver, records: list[StreamRecord], heart: Heart
+        self,
+        session: SparkSession,
+        driver: Driver,
+        records: list[StreamRecord],
+        watch: SourceWatch,
+        heart: Heart,
     ) -> None:
         """Run the Spark query over ``records`` until asked to stop or they change."""
         heart.well(LONG)
+        watch.ingest.forget_others()
         used = frozenset(source_offsets(driver.state.offsets))
         opened = self._open(session, records, used)
-        driver.left_out = opened.errors
+        watch.left_out = opened.errors
+        watch.opened = frozenset(r.registration for r in records)
+        driver.left_out = watch.unread()
         if not opened.frames:
             driver.report("idle")
             time.sleep(LOOK)
@@ -245,11 +260,9 @@ class Pipeline:
         tasks = session.sparkContext.defaultParallelism
         slots = one_each(session, tasks)
 
-        def apply(frame: DataFrame, batch: int) -> None:
+        def apply(_: DataFrame, batch: int) -> None:
             def job(context: BatchContext) -> list[TaskReport]:
                 pieces = shares(opened.planned, *driver.span, tasks)
-                if opened.foreign:
-                    return run_batch_over(frame, context, pieces)
                 return run_batch(slots, context, pieces)
 
             with busy:
@@ -257,6 +270,7 @@ class Pipeline:
                     raise PipelineError("stopped", "asked to stop before the batch began")
                 try:
                     driver.run(batch, job)
+                    watch.ingest.committed(driver.state, driver.choices)
                     self._tries = 0
                 except StructuredError as error:
                     # Spark would only hand on its text.
@@ -268,14 +282,14 @@ class Pipeline:
 
         driver.align()
         query = (
-            opened.union(tasks)
+            opened.union()
             .writeStream.foreachBatch(apply)
             .option("checkpointLocation", str(self.settings.state / "checkpoint"))
             .start()
         )
         driver.report("running")
         try:
-            self._watch(session, query, driver, records, busy, heart)
+            self._watch(session, query, driver, records, watch, busy, heart)
         finally:
             while not busy.acquire(timeout=LOOK):
                 # Asked of the JVM: where that hangs, this is not a batch that takes its time.
@@ -301,16 +315,13 @@ class Pipeline:
         state = str(self.settings.state)
         recordings: list[Recording] = []
         fed: list[StreamRecord] = []
-        others: list[DataFrame] = []
         for record in records:
             try:
-                if record.source.format == "recorded":
+                if record.source.format == RECORDED:
                     recordings.append(convert(record, self.settings.state / "recordings"))
-                elif record.source.format in FEEDS:
+                else:
                     feeds.make_feed(record, url, Keys(namespace), state)
                     fed.append(record)
-                else:
-                    others.append(spark_blocks(session, record))
             except StructuredError as error:
                 if self.settings.mode is Mode.STEP:
                     raise
@@ -324,9 +335,7 @@ class Pipeline:
         if fed or "feeds" in used:
             options = feeds.source_options(fed, tasks, url, namespace, state)
             opened.plan(session, "feeds", feeds.FeedsSource, feeds.FeedsReader, options)
-        opened.frames += others
-        opened.foreign = bool(others)
-        if recordings and not fed and not others:
+        if recordings and not fed:
             opened.total_batches = batches_of(recordings)
         return opened
 
@@ -336,6 +345,7 @@ class Pipeline:
         query: StreamingQuery,
         driver: Driver,
         records: list[StreamRecord],
+        watch: SourceWatch,
         busy: threading.Lock,
         heart: Heart,
     ) -> None:
@@ -361,13 +371,20 @@ class Pipeline:
                 idle = True
             if time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
-                if self.settings.mode is Mode.LIVE and self.control.streams() != records:
+                registered = records
+                if self.settings.mode is Mode.LIVE:
+                    registered = self.control.streams()
+                else:
+                    watch.ingest.check()
+                watch.look(registered)
+                if registered != records:
                     return
-                if driver.left_out and time.monotonic() - tried > TRIAL:
+                if watch.left_out and time.monotonic() - tried > TRIAL:
                     heart.well(LONG)
-                    if self._open(session, records).errors.keys() != driver.left_out.keys():
+                    if self._open(session, records).errors.keys() != watch.left_out.keys():
                         return
                     tried = time.monotonic()
+                driver.left_out = watch.unread()
                 if busy.acquire(blocking=False):
                     try:
                         # Delivers what has waited for a sink.

@@ -79,7 +79,7 @@ def spark_session(master: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master, tasks = with_spare_slot(master)
+    master, tasks = with_spare_slots(master)
     builder = SparkSession.builder.master(master).appName("anabranch")
     if tasks is not None:
         builder = builder.config("spark.default.parallelism", str(tasks))
@@ -96,21 +96,22 @@ def spark_session(master: str) -> SparkSession:
     return session
 
 
-def with_spare_slot(master: str) -> tuple[str, int | None]:
-    """A local master with a slot more than batches use, for views; and how many those use.
+def with_spare_slots(master: str) -> tuple[str, int | None]:
+    """A local master with two slots more than batches use, and how many those use.
 
-    A batch's barrier stage needs all its slots at the same moment, which would have to wait for a
-    view's task, or for ever for one after the other. On a cluster slots are the cluster's affair.
+    A batch's barrier stage needs all its slots at the same moment, which would have to wait for the
+    tasks of others, or for ever for one after the other. So views have a slot of their own, which
+    they use in turns, and so have ingest queries. On a cluster slots are the cluster's affair.
 
-    >>> with_spare_slot("local[2]"), with_spare_slot("spark://host:7077")
-    (('local[3]', 2), ('spark://host:7077', None))
+    >>> with_spare_slots("local[2]"), with_spare_slots("spark://host:7077")
+    (('local[4]', 2), ('spark://host:7077', None))
     """
     found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
     if found is None:
         return master, None
     given = found[1] or "1"
     slots = len(os.sched_getaffinity(0)) if given == "*" else int(given)
-    return f"local[{slots + 1}{found[2] or ''}]", slots
+    return f"local[{slots + 2}{found[2] or ''}]", slots
 
 
 def one_each(session: SparkSession, tasks: int) -> RDD[int]:

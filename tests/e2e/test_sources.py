@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from anabranch_planner.exchange import Keys
-from anabranch_runtime.sources.blocks import encode_block
+from tests.support.arrow_ipc import ipc_stream
 from tests.support.processes import LivePipeline, kill, live_pipeline
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Streams:
         at = key or Keys("test").stream(name)
         with self.server.pipeline(transaction=False) as pipe:
             if payload == "arrow":
-                block = {"arrow": encode_block(table(rows)), "rows": len(rows)}
+                block = {"arrow": ipc_stream(table(rows)), "rows": len(rows)}
                 pipe.xadd(at, block)  # type: ignore[arg-type]
             for k, v in rows if payload != "arrow" else ():
                 pipe.xadd(at, {"k": k, "v": v} if payload == "fields" else {"data": line(k, v)})

@@ -17,11 +17,12 @@ import redis
 from anabranch_planner.exchange import Keys
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sinks.late import aside
-from anabranch_runtime.sources.blocks import block_rows, encode_block, read_blocks, read_piece
+from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of, typed
 from anabranch_runtime.sources.files import file_feed
 from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, convert_values, raw_text
 from anabranch_runtime.sources.redis_stream import redis_feed
+from tests.support.arrow_ipc import ipc_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +116,7 @@ def push(server: redis.Redis, payload: str, entries: list[dict[str, Any]]) -> No
             server.xadd(KEY, {"data": json.dumps(entry)})
         else:
             rows = pa.RecordBatch.from_pylist([entry, {**entry, "a": 1}])
-            server.xadd(KEY, {"arrow": encode_block(rows), "rows": 2})
+            server.xadd(KEY, {"arrow": ipc_stream(rows), "rows": 2})
 
 
 @pytest.mark.parametrize("parts", [1, 5])
@@ -144,7 +145,7 @@ def test_entries_that_can_not_be_read_are_a_row_each(server: redis.Redis, url: s
     server.xadd(KEY, {"other": "x", "raw": b"\xff"})
     server.xadd(KEY, {"arrow": b"no stream"})
     lacking = pa.RecordBatch.from_pydict({"a": [1, 2], "t": [DAY, DAY]})
-    server.xadd(KEY, {"arrow": encode_block(lacking), "rows": 2})
+    server.xadd(KEY, {"arrow": ipc_stream(lacking), "rows": 2})
     rows, kept = read(redis_feed(record("redis-stream", payload="arrow"), url, KEY), 1)
     assert rows == []
     assert kept[0]["_raw"].startswith("base64:")
@@ -154,7 +155,7 @@ def test_entries_that_can_not_be_read_are_a_row_each(server: redis.Redis, url: s
 
 
 def test_damaged_offsets_of_an_arrow_entry_do_not_reach_whoever_reads_them() -> None:
-    stream = bytearray(encode_block(pa.RecordBatch.from_pydict({"b": ["one", "two", "three"]})))
+    stream = bytearray(ipc_stream(pa.RecordBatch.from_pydict({"b": ["one", "two", "three"]})))
     place = stream.index(bytes([0, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0]))
     stream[place + 7] = 0x7F
     rows, kept = told(from_arrow(bytes(stream), COLUMNS))
@@ -249,16 +250,6 @@ def test_the_text_of_a_row_is_bounded_and_survives_what_python_has_not() -> None
     (text,) = raw_text(pa.StructArray.from_arrays(arrived.flatten()[1:], names=list("fbnst")))
     row = json.loads(text.as_py())
     assert (row["b"], row["t"]) == ("/wA=", "/w==")
-
-
-def test_invalid_rows_travel_through_blocks() -> None:
-    decoded = typed(pa.record_batch({"a": [1, 1 << 40]}), pa.schema([("a", pa.int32())]))
-    valid, invalid = read_blocks(block_rows("s", decoded))
-    assert valid.rows.to_pydict() == {"a": [1]}
-    assert valid.invalid is None
-    assert invalid.rows.num_rows == 0
-    assert invalid.invalid is not None
-    assert invalid.invalid.to_pydict() == {"a": [None], ARRIVED: [{"a": 1 << 40}]}
 
 
 def test_conversions_grow_with_the_bad_values_and_not_with_the_rows() -> None:

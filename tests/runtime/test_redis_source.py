@@ -14,9 +14,10 @@ from anabranch_planner.errors import StreamError
 from anabranch_planner.exchange import Intake, Keys
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import encode_block, read_piece, read_pieces
+from anabranch_runtime.sources.blocks import read_piece, read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
+from tests.support.arrow_ipc import ipc_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,7 +271,7 @@ def test_arrow_entries_are_converted_and_counted_by_their_rows(
 ) -> None:
     for first in range(0, 1000, 100):
         rows = arrow_rows(first, first + 100)
-        server.xadd(KEY, {"arrow": encode_block(rows), "rows": rows.num_rows})
+        server.xadd(KEY, {"arrow": ipc_stream(rows), "rows": rows.num_rows})
     source = feed(url, payload="arrow")
     assert source.waiting(None).rows == 1000
     assert len(source.pieces(None, source.advance(None, 10_000), 4)) == 4
@@ -279,7 +280,7 @@ def test_arrow_entries_are_converted_and_counted_by_their_rows(
     assert [len(b) for b in batches] == [200] * 5
     server.xadd(KEY, {"arrow": b"no stream"})
     server.xadd(KEY, {"other": b"field"})
-    server.xadd(KEY, {"arrow": encode_block(pa.RecordBatch.from_pydict({"a": ["x", "y"]}))})
+    server.xadd(KEY, {"arrow": ipc_stream(pa.RecordBatch.from_pydict({"a": ["x", "y"]}))})
     end = source.advance(None, 10_000)
     found = [r for p in source.pieces(None, end, 1) for r in read_piece(p)]
     assert sum(rows.num_rows for rows, _ in found) == 1000

@@ -13,13 +13,12 @@ import pytest
 
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import read_blocks
-from anabranch_runtime.sources.spark_stream import spark_blocks
+from anabranch_runtime.sources.spark_stream import spark_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -48,12 +47,11 @@ def values(session: SparkSession, given: StreamRecord, home: Path) -> list[objec
     """All that Spark reads of the source now."""
     found: list[object] = []
 
-    def take(frame: object, batch: int) -> None:
-        for block in read_blocks(iter(frame.toArrow().to_batches())):  # type: ignore[attr-defined]
-            found.extend(block.rows.column(0).to_pylist())
+    def take(frame: DataFrame, batch: int) -> None:
+        found.extend(frame.toArrow().column(0).to_pylist())
 
     query = (
-        spark_blocks(session, given)
+        spark_rows(session, given)
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(home / "checkpoint"))
         .start()
@@ -91,7 +89,7 @@ def test_text_of_a_registration_never_reaches_spark(
     (tmp_path / "in" / "1").write_text("one\n")
     source = given.source.model_copy(update={"path": str(tmp_path / "in")})
     with pytest.raises(SourceError) as caught:
-        spark_blocks(spark, given.model_copy(update={"source": source}))
+        spark_rows(spark, given.model_copy(update={"source": source}))
     # Refused here, not by Spark.
     assert caught.value.code != "bad-source"
     assert caught.value.field.startswith("streams.s.")

@@ -14,9 +14,11 @@ from anabranch_planner.exchange import Keys, Mode
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Settings
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.ingest.queries import Ingest
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.session import spark_session
-from anabranch_runtime.sources.blocks import read_blocks, read_pieces
+from anabranch_runtime.source_watch import SourceWatch
+from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -56,7 +58,8 @@ class World:
         settings = Settings(home / "state", home / "results", mode=Mode.LIVE)
         (settings.state / "recordings").mkdir(parents=True)
         self.pipeline = Pipeline(settings, Control(url, "test"), "local[2]")
-        self.errors: dict[str, str] = {}
+        ingest = Ingest(session, settings.state, local=True)
+        self.watch = SourceWatch(self.pipeline.control, ingest)
         self.files = 0
 
     def run(self, *records: StreamRecord, fail: bool = False) -> dict[str, list[int]]:
@@ -72,25 +75,23 @@ class World:
         """Everything that there is."""
         found: list[Block] = []
 
-        def take(frame: DataFrame, batch: int) -> None:
+        def take(_: DataFrame, batch: int) -> None:
             if fail:
                 raise RuntimeError("scripted")
             log = self.home / "state" / "checkpoint" / "offsets"
             before = (log / f"{batch - 1}").read_text() if batch else None
             for share in shares(opened.planned, before, (log / f"{batch}").read_text(), 2):
                 found.extend(read_pieces(share))
-            rows = frame.collect()
-            arrays = [pa.array([r.stream for r in rows], pa.string())]
-            arrays.append(pa.array([bytes(r.block) for r in rows], pa.binary()))
-            blocks = pa.RecordBatch.from_arrays(arrays, names=["stream", "block"])
-            found.extend(read_blocks(iter([blocks])))
 
+        self.watch.look(records)
+        self.watch.ingest.forget_others()
+        self.watch.ingest.drain()
         # A busy machine may need longer to start a process than Spark waits.
         for _ in range(20):
             opened = self.pipeline._open(self.session, list(records), self.used())
-            self.errors = opened.errors
+            self.watch.left_out = opened.errors
             query = (
-                opened.union(2)
+                opened.union()
                 .writeStream.foreachBatch(take)
                 .option("checkpointLocation", str(self.home / "state" / "checkpoint"))
                 .start()
@@ -140,10 +141,15 @@ def stream(name: str, format: str, path: Path | None = None, **options: Any) -> 
     )
 
 
-def test_streams_come_go_and_change_between_runs(
-    session: SparkSession, url: str, tmp_path: Path
-) -> None:
-    world = World(session, url, tmp_path)
+@pytest.fixture
+def world(session: SparkSession, url: str, tmp_path: Path) -> Iterator[World]:
+    found = World(session, url, tmp_path)
+    found.server.flushall()
+    yield found
+    found.watch.ingest.close()
+
+
+def test_streams_come_go_and_change_between_runs(world: World, tmp_path: Path) -> None:
     r = stream("r", "redis-stream")
     f = stream("f", "files", tmp_path / "f")
     p = stream("p", "parquet", tmp_path / "p")
@@ -198,11 +204,8 @@ def test_streams_come_go_and_change_between_runs(
     assert world.run(r, t, *changed) == {"f": [100, 101, 102], "p": [100, 101, 102]}
 
 
-def test_values_that_a_column_can_not_hold_are_a_row_each(
-    session: SparkSession, url: str, tmp_path: Path
-) -> None:
+def test_values_that_a_column_can_not_hold_are_a_row_each(world: World, tmp_path: Path) -> None:
     """Of Spark's sources too: its casts would fail the batch, in every attempt."""
-    world = World(session, url, tmp_path)
     p = stream("p", "parquet", tmp_path / "p", schema="a string", **{"column.a": "a"})
     t = stream("t", "text", tmp_path / "t", payload="json")
     for folder in ("p", "t"):
@@ -222,11 +225,7 @@ def test_values_that_a_column_can_not_hold_are_a_row_each(
     }
 
 
-def test_a_source_that_cannot_be_opened_leaves_the_others(
-    session: SparkSession, url: str, tmp_path: Path
-) -> None:
-    world = World(session, url, tmp_path)
-    world.server.flushall()
+def test_a_source_that_cannot_be_opened_leaves_the_others(world: World, tmp_path: Path) -> None:
     world.push("r", range(3))
     (tmp_path / "x").mkdir()
     bad = [
@@ -240,17 +239,13 @@ def test_a_source_that_cannot_be_opened_leaves_the_others(
         StreamRecord(name="none", columns=r_columns(), source=SourceRecord(format="recorded")),
     ]
     assert world.run(stream("r", "redis-stream"), *bad) == {"r": [0, 1, 2]}
-    assert world.errors.keys() == {record.name for record in bad}
+    errors = world.watch.unread()
+    assert errors.keys() == {record.name for record in bad}
     for name in ("format", "path", "column", "expression", "name", "payload"):
-        assert world.errors[name].startswith(f"streams.{name}.")
-    assert "no-such-format" in world.errors["format"]
-    step = Pipeline(
-        Settings(tmp_path / "state", tmp_path / "results", mode=Mode.STEP),
-        world.pipeline.control,
-        "local[2]",
-    )
-    with pytest.raises(SourceError, match="no-such-format"):
-        step._open(session, [bad[0]])
+        assert errors[name].startswith(f"streams.{name}.")
+    assert "no-such-format" in errors["format"]
+    with pytest.raises(SourceError, match="streams"):
+        world.watch.ingest.check()
 
 
 def r_columns() -> tuple[ColumnRecord, ...]:

@@ -1,17 +1,15 @@
-"""Back-pressure's way through Redis, and invalid messages' way through blocks."""
+"""Back-pressure's way through Redis."""
 
 from __future__ import annotations
 
 import time
 
-import pyarrow as pa
 import redis
 
 from anabranch_planner.exchange import Intake, Keys, StreamIntake
-from anabranch_runtime.control import ColumnRecord, Control, StreamRecord
-from anabranch_runtime.sources.blocks import read_blocks
+from anabranch_runtime.control import Control, StreamRecord
 from anabranch_runtime.sources.pressure import FIRST_ROWS
-from anabranch_runtime.sources.spark_stream import _to_blocks, source_name
+from anabranch_runtime.sources.spark_stream import source_name
 from anabranch_runtime.sources.valve import Valve
 
 
@@ -54,20 +52,6 @@ def test_memory_alone_holds_batches_too(url: str) -> None:
     assert valve.limit == 2 * FIRST_ROWS
     valve.done(2 * FIRST_ROWS, 100.0, 3.0)
     assert valve.limit == FIRST_ROWS
-
-
-def test_invalid_messages_are_counted_through_blocks() -> None:
-    record = StreamRecord(name="s", columns=(ColumnRecord(name="a", type="bigint"),))
-    rows = pa.RecordBatch.from_arrays(
-        [pa.array([1, 2, None, 4]), pa.array([None, b"2x", b"\xff", None], pa.binary())],
-        names=["a", "#arrived"],
-    )
-    valid, invalid = read_blocks(_to_blocks(record)(iter([rows])))
-    assert (valid.stream, valid.rows.column("a").to_pylist(), valid.invalid) == ("s", [1, 4], None)
-    assert (invalid.stream, invalid.rows.num_rows) == ("s", 0)
-    assert invalid.rows.schema.names == ["a"]
-    assert invalid.invalid is not None
-    assert invalid.invalid.to_pydict() == {"a": [2, None], "#arrived": [b"2x", b"\xff"]}
 
 
 def test_a_source_of_spark_keeps_its_name_as_long_as_it_is_the_same() -> None:

@@ -24,8 +24,10 @@ from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.heartbeat import Heart
+from anabranch_runtime.ingest.queries import Ingest
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.session import spark_session, warm_up
+from anabranch_runtime.source_watch import SourceWatch
 from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenario_file import read_document, read_scenario
@@ -117,11 +119,12 @@ class SparkReplay:
                 connection.set(keys.gate, last)
             driver = Driver(settings, control)
             driver.announce()
+            watch = SourceWatch(control, Ingest(self.session, settings.state, local=True))
             attendant = _Attendant(service, connection, keys, last)
             attendant.start()
             try:
                 while not control.stop_requested():
-                    pipeline._stream(self.session, driver, control.streams(), Heart(control))
+                    pipeline._stream(self.session, driver, control.streams(), watch, Heart(control))
             finally:
                 attendant.leaving.set()
                 attendant.join()

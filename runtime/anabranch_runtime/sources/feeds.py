@@ -1,4 +1,5 @@
-"""One Spark source for all feeds: Redis Streams and directories of files, as many as there are.
+"""One Spark source for all feeds: Redis Streams, directories of files, and what the ingest queries
+of Spark's own sources have landed, as many as there are.
 
 Each further source of a Spark query costs every batch some time, so streams that the runtime reads
 itself share one. The offset maps the id of each feed to its own offset; a feed that is removed
@@ -22,14 +23,16 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from redis.exceptions import RedisError
 
 from anabranch_planner.exchange import Intake, Keys, StreamIntake
-from anabranch_planner.feeds import REDIS_STREAM
+from anabranch_planner.feeds import FILES, REDIS_STREAM
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.ingest.feed import landed_feed
 from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.files import file_feed
 from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.sources.pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.redis_stream import redis_feed
+from anabranch_runtime.state.checkpoint import LANDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +69,8 @@ class FeedsReader(PlannedReader):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """As far on as the driver allows, in every feed that can be read."""
-        end = dict(start)
+        # What was landed of a stream that is no more is deleted; its id never comes again.
+        end = {k: v for k, v in start.items() if k in self._feeds or not k.startswith(LANDED)}
         waiting = self._waiting(end)
         allowed = shares(self._limit(), {k: w.rows for k, w in waiting.items()})
         for feed_id, rows in allowed.items():
@@ -172,7 +176,9 @@ def make_feed(record: StreamRecord, redis_url: str, keys: Keys, state: str) -> F
     """
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
-    return file_feed(record, state)
+    if record.source.format == FILES:
+        return file_feed(record, state)
+    return landed_feed(record, state)
 
 
 def source_options(

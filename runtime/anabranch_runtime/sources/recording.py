@@ -65,8 +65,32 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
         PipelineError: the file is missing, or lacks a declared column, or has one of a type that
             does not convert.
     """
+    source, rows_per_batch = check_recording(record)
+    schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
+    # The name tells what was converted, so another file or schema under the same stream's name
+    # never meets the old conversion.
+    stat = source.stat()
+    made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+    target = directory / f"{record.name}-{digest}.arrow"
+    with pq.ParquetFile(source) as file:
+        rows = file.metadata.num_rows
+        if not _is_whole(str(target), *_stamp(target)):
+            partial = target.with_suffix(".partial")
+            _write(file, schema, partial)
+            write_document(_seal(target), KIND, _sum(partial))
+            partial.rename(target)
+    return Recording(record.name, str(target), rows, rows_per_batch)
+
+
+def check_recording(record: StreamRecord) -> tuple[Path, int]:
+    """Open a stream's Parquet file; returns its path and rows per batch.
+
+    Raises:
+        PipelineError: as :func:`convert`, but for values that do not convert.
+    """
     source = Path(record.source.path or "")
-    if not source.exists():
+    if not source.is_file():
         raise PipelineError(
             "missing-file",
             f"{source} does not exist",
@@ -80,29 +104,24 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
             "a recorded stream needs rows_per_batch of at least 1",
             field=f"streams.{record.name}.source.rows_per_batch",
         )
-    schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
-    # The name tells what was converted, so another file or schema under the same stream's name
-    # never meets the old conversion.
-    stat = source.stat()
-    made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
-    digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
-    target = directory / f"{record.name}-{digest}.arrow"
-    with pq.ParquetFile(source) as file:
-        rows = file.metadata.num_rows
-        if not _is_whole(str(target), *_stamp(target)):
-            missing = [n for n in schema.names if n not in file.schema_arrow.names]
-            if missing:
-                raise PipelineError(
-                    "missing-column",
-                    f"{source} has no column {missing[0]!r}",
-                    field=f"streams.{record.name}.columns",
-                    remedy="declare the columns that the file has",
-                )
-            partial = target.with_suffix(".partial")
-            _write(file, schema, partial)
-            write_document(_seal(target), KIND, _sum(partial))
-            partial.rename(target)
-    return Recording(record.name, str(target), rows, rows_per_batch)
+    try:
+        names = pq.read_schema(source).names
+    except (OSError, pa.ArrowException) as cause:
+        raise PipelineError(
+            "bad-file",
+            f"{source} is no Parquet file: {cause}",
+            field=f"streams.{record.name}.source.path",
+            remedy="give the path of a Parquet file",
+        ) from cause
+    missing = [c.name for c in record.columns if c.name not in names]
+    if missing:
+        raise PipelineError(
+            "missing-column",
+            f"{source} has no column {missing[0]!r}",
+            field=f"streams.{record.name}.columns",
+            remedy="declare the columns that the file has",
+        )
+    return source, rows_per_batch
 
 
 def _seal(target: Path) -> Path:

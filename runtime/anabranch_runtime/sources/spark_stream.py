@@ -11,33 +11,37 @@ that its column can't hold.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.spark_source import spark_source
+from anabranch_planner.spark_source import FILES, spark_source
 from anabranch_planner.types import parse_type
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.blocks import SCHEMA, block_rows
-from anabranch_runtime.sources.decode import schema_of
-from anabranch_runtime.sources.invalid import split
+from anabranch_runtime.sources.invalid import ARRIVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from anabranch_planner.errors import StructuredError
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.invalid import Decoded
 
-#: Tuples per block.
-BLOCK_ROWS = 1 << 16
+_LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
+#: How much an ingest batch brings where the source's options don't say.
+FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
+#: Characters of an error of Spark's that are handed on.
+LONGEST_REASON = 500
+#: What Spark puts before the message that matters.
+_WRAPPINGS = (
+    re.compile(r"^.*?terminated with exception: "),
+    re.compile(r"^.*?An error occurred while calling \S+ : [\w.$]*(?:Exception|Error): "),
+    re.compile(r"^.*?Lost task [^:]*\(executor [^)]*\): [\w.$]*(?:Exception|Error): "),
+)
 
 
-def spark_blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
-    """The stream as a streaming frame of blocks.
+def spark_rows(session: SparkSession, record: StreamRecord) -> DataFrame:
+    """The stream as a streaming frame: its columns as declared, and what arrived of invalid rows
+    (``invalid.ARRIVED``), NULL in others.
 
     Raises:
         SourceError: Spark can't read such a source: an unknown format, a missing option or path,
@@ -47,18 +51,30 @@ def spark_blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
     from pyspark.errors import PySparkException
 
     try:
-        return _blocks(session, record)
+        return _rows(session, record)
     except PlannerError as cause:
         raise refused(record, cause) from cause
     except (PySparkException, Py4JJavaError, ValueError) as cause:
-        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         raise SourceError(
             "bad-source",
-            f"Spark can't read format {record.source.format!r}: {' '.join(lines[:2])[:500]}",
+            f"Spark can't read format {record.source.format!r}: {reason(cause)}",
             field=f"streams.{record.name}.source",
             remedy="correct the source's format, path and options; a connector's package must be"
             " on Spark's class path",
         ) from cause
+
+
+def reason(error: BaseException) -> str:
+    """What an error of Spark's says, without its stack: the message and the cause behind it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith(("at ", "... ", "Caused by:"))]
+    text = " ".join(said[:2])
+    for prefix in _WRAPPINGS:
+        text = prefix.sub("", text)
+    root = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by:")]
+    if root and root[-1].partition(": ")[2] not in text:
+        text = f"{text[: LONGEST_REASON // 2]} ({root[-1]})"
+    return text[:LONGEST_REASON]
 
 
 def source_name(record: StreamRecord) -> str:
@@ -84,41 +100,21 @@ def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
     )
 
 
-def _blocks(session: SparkSession, record: StreamRecord) -> DataFrame:
+def _rows(session: SparkSession, record: StreamRecord) -> DataFrame:
     columns = [(c.name, parse_type(c.type)) for c in record.columns]
     source = spark_source(record.source.format, record.source.options, columns)
     reader = session.readStream.format(record.source.format).options(**source.options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
+    if not _LIMITS & {key.lower() for key in source.options}:
+        if record.source.format in (*FILES, "text"):
+            reader = reader.option("maxBytesPerTrigger", FILE_BYTES)
+        elif record.source.format == "kafka":
+            reader = reader.option("maxOffsetsPerTrigger", OFFSETS)
     frame = reader.name(source_name(record)).load(record.source.path)
     if source.parsed is not None:
         frame = frame.selectExpr("*", source.parsed)
     # What arrived is put together of invalid rows only.
     selected = [*source.columns, f"if({source.invalid}, {source.arrived}, NULL)"]
-    frame = frame.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(selected)))
-    return frame.mapInArrow(_to_blocks(record), SCHEMA)
-
-
-def _to_blocks(
-    record: StreamRecord,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Rows of one source to blocks of its stream."""
-    name = record.name
-    columns = tuple((c.name, c.type) for c in record.columns)
-
-    def convert_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = schema_of(columns)
-        for batch in batches:
-            for first in range(0, batch.num_rows, BLOCK_ROWS):
-                yield from block_rows(name, _decoded(batch.slice(first, BLOCK_ROWS), schema))
-
-    return convert_rows
-
-
-def _decoded(part: pa.RecordBatch, schema: pa.Schema) -> Decoded:
-    """Rows as Spark gives them; the last column has what arrived of invalid ones."""
-    arrived = part.column(len(schema))
-    columns = [c.cast(f.type) for c, f in zip(part.columns, schema, strict=False)]
-    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    bad = arrived.is_valid().to_numpy(zero_copy_only=False)
-    return split(rows, bad, arrived.take)
+    names = [*(c.name for c in record.columns), ARRIVED]
+    return frame.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(selected))).toDF(*names)

@@ -7,7 +7,7 @@ the control plane's Redis.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.exchange import StreamIntake
@@ -75,5 +75,5 @@ class Valve:
         """Stream -> how its input stands; ``left_out``: streams whose source can't be opened."""
         found = dict(self.control.intake().streams)
         for stream, error in left_out.items():
-            found[stream] = StreamIntake(error=error)
+            found[stream] = replace(found.get(stream, StreamIntake()), error=error)
         return found

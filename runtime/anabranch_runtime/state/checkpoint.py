@@ -40,6 +40,10 @@ _ANEW = "start again from the sources with an empty state directory and another 
 
 #: Sources that keep nothing in a checkpoint but their offsets (``sources``).
 OURS = frozenset(("recorded", "feeds"))
+#: What the keys of those feeds in the offset of ``feeds`` begin with that read landed batches.
+LANDED = "spark:"
+#: Spark's text of an entry of a commit log.
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +176,8 @@ def decide(
     # A choice without offsets is one of an earlier release: that batch keeps what it has.
     kept = next_batch if choices.get(next_batch) is not None else last
     remove += [f"offsets/{b}" for b in seen.offsets if b > kept]
-    remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not _is_commit(t)]
-    if not _is_json(seen.metadata):
+    remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not is_commit(t)]
+    if not is_json(seen.metadata):
         if write or any(b <= kept for b in seen.offsets):
             # Spark does not start over entries without it.
             write["metadata"] = json.dumps({"id": str(uuid5(NAMESPACE_OID, reached or ""))})
@@ -188,14 +192,17 @@ def _check_ours(last: int, reached: str | None, choices: Choices) -> None:
     Raises:
         StateError: ``checkpoint-lost``.
     """
-    foreign = sorted(set(source_offsets(reached)) - OURS)
+    known = source_offsets(reached)
+    landed = [key for key in known.get("feeds", {}) if key.startswith(LANDED)]
+    foreign = sorted({*known, *landed} - OURS)
     if foreign:
         names = ", ".join(foreign)
         raise StateError(
             "checkpoint-lost",
-            f"Spark's checkpoint is not here, and what the sources of {names} keep in it is not "
-            "in the object store",
-            remedy="start where the checkpoint is, or copy it from there into the state directory; "
+            f"Spark's checkpoint is not here, and what the sources of {names} keep beside it is "
+            "not in the object store",
+            remedy="start where checkpoint and ingest folder are, or copy both from there into the "
+            "state directory; "
             f"or {_ANEW}",
         )
     # Spark begins a batch where the one before has ended.
@@ -241,13 +248,14 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _is_commit(text: str | None) -> bool:
+def is_commit(text: str | None) -> bool:
     """Whether Spark would read ``text`` as an entry of its commit log."""
     first, _, rest = (text or "").partition("\n")
-    return first[:1] == "v" and first[1:].isdecimal() and _is_json(rest)
+    return first[:1] == "v" and first[1:].isdecimal() and is_json(rest)
 
 
-def _is_json(text: str | None) -> bool:
+def is_json(text: str | None) -> bool:
+    """Whether ``text`` is a JSON object."""
     try:
         return isinstance(json.loads(text or ""), dict)
     except ValueError:

@@ -67,6 +67,14 @@ class Choices:
         return max(self._known, default=None)
 
     @property
+    def offsets_before(self) -> str | None:
+        """The offsets at the beginning of all batches that may have to be repeated; None where
+        that is the beginning of the sources, or not known.
+        """
+        oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
+        return None if oldest is None else oldest.offsets
+
+    @property
     def logs(self) -> dict[str, tuple[int, int]]:
         """What the sources' logs had when the newest batch was begun."""
         return self._known[self.newest].logs if self.newest is not None else {}

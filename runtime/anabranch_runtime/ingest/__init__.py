@@ -1,0 +1,1 @@
+"""Sources of Spark's: each read by an ingest query of its own, whose batches land on disk."""
