@@ -575,3 +575,47 @@ class DryRun(Insight):
     rejected: dict[str, ProblemInfo] = Field(default_factory=dict)
     explain: dict[str, Any] = Field(default_factory=dict)
     text: str = ""
+
+
+class Who(Answer):
+    """Who the caller is; ``token`` is the token's id, None without one."""
+
+    token: str | None
+    name: str
+    role: str
+    required: bool
+
+
+class TokenInfo(Answer):
+    """A token without its secret; times are ISO 8601."""
+
+    id: str
+    name: str
+    role: str
+    created_at: str
+    expires_at: str | None = None
+    revoked_at: str | None = None
+    last_used_at: str | None = None
+    usable: bool
+
+
+class NewToken(TokenInfo):
+    """A token that was just created, with its secret."""
+
+    token: str
+
+
+class AuditEntry(Answer):
+    """One request that changed something, or was refused."""
+
+    at: str
+    kind: str
+    token: str
+    name: str
+    role: str
+    client: str
+    method: str
+    route: str
+    target: str
+    status: int
+    request: str

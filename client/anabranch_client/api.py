@@ -14,21 +14,25 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 
-from anabranch_client import calls
+from anabranch_client import access, calls
 from anabranch_client.answers import (
+    AuditEntry,
     CurrentEpoch,
     DryRun,
     EpochInfo,
     EpochStatistics,
     EpochSummary,
     Explained,
+    NewToken,
     PlanningSettings,
     QueryInfo,
     StoreDetail,
     StoredState,
     StreamInfo,
     StreamSample,
+    TokenInfo,
     ViewRows,
+    Who,
 )
 from anabranch_client.calls import Call, JsonObject
 from anabranch_client.tail import Follower, TailEvent
@@ -39,11 +43,17 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class Client:
-    """Talks to one service; usable from several threads; close it, or use it in a ``with``."""
+    """Talks to one service; usable from several threads; close it, or use it in a ``with``.
 
-    def __init__(self, base_url: str = DEFAULT_URL, *, timeout: float = 60.0) -> None:
+    ``token`` goes with every request; None: what ``ANABRANCH_TOKEN`` or the file that
+    ``ANABRANCH_TOKEN_FILE`` names holds, if any; empty: none.
+    """
+
+    def __init__(
+        self, base_url: str = DEFAULT_URL, *, timeout: float = 60.0, token: str | None = None
+    ) -> None:
         self.base_url = base_url
-        self._http = httpx.Client(base_url=base_url, timeout=timeout)
+        self._http = httpx.Client(base_url=base_url, timeout=timeout, headers=access.headers(token))
 
     def __enter__(self) -> Client:
         return self
@@ -305,6 +315,26 @@ class Client:
         }
         return self._send(calls.put_settings(given))
 
+    def whoami(self) -> Who:
+        """Who the caller is, and what role they have."""
+        return self._send(calls.whoami())
+
+    def create_token(self, name: str, role: str, *, ttl: str | None = None) -> NewToken:
+        """Create a token; its secret is in this answer and nowhere else."""
+        return self._send(calls.create_token(name, role, ttl))
+
+    def tokens(self) -> list[TokenInfo]:
+        """All tokens, oldest first."""
+        return self._send(calls.list_tokens())
+
+    def revoke_token(self, ident: str) -> TokenInfo:
+        """Refuse a token from now on."""
+        return self._send(calls.revoke_token(ident))
+
+    def audit(self, kind: str = "change", *, limit: int = 100) -> list[AuditEntry]:
+        """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
+        return self._send(calls.audit(kind, limit))
+
     def ready(self) -> None:
         """Return if the service serves requests and plans epochs; raise otherwise."""
         self._send(calls.ready())
@@ -313,9 +343,13 @@ class Client:
 class AsyncClient:
     """:class:`Client` for ``asyncio``: the same methods, awaited."""
 
-    def __init__(self, base_url: str = DEFAULT_URL, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, base_url: str = DEFAULT_URL, *, timeout: float = 60.0, token: str | None = None
+    ) -> None:
         self.base_url = base_url
-        self._http = httpx.AsyncClient(base_url=base_url, timeout=timeout)
+        self._http = httpx.AsyncClient(
+            base_url=base_url, timeout=timeout, headers=access.headers(token)
+        )
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -579,6 +613,26 @@ class AsyncClient:
             "backfill_horizon": backfill_horizon,
         }
         return await self._send(calls.put_settings(given))
+
+    async def whoami(self) -> Who:
+        """Who the caller is, and what role they have."""
+        return await self._send(calls.whoami())
+
+    async def create_token(self, name: str, role: str, *, ttl: str | None = None) -> NewToken:
+        """Create a token; its secret is in this answer and nowhere else."""
+        return await self._send(calls.create_token(name, role, ttl))
+
+    async def tokens(self) -> list[TokenInfo]:
+        """All tokens, oldest first."""
+        return await self._send(calls.list_tokens())
+
+    async def revoke_token(self, ident: str) -> TokenInfo:
+        """Refuse a token from now on."""
+        return await self._send(calls.revoke_token(ident))
+
+    async def audit(self, kind: str = "change", *, limit: int = 100) -> list[AuditEntry]:
+        """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
+        return await self._send(calls.audit(kind, limit))
 
     async def ready(self) -> None:
         """Return if the service serves requests and plans epochs; raise otherwise."""

@@ -15,19 +15,23 @@ import httpx
 from pydantic import ValidationError
 
 from anabranch_client.answers import (
+    AuditEntry,
     CurrentEpoch,
     DryRun,
     EpochInfo,
     EpochStatistics,
     EpochSummary,
     Explained,
+    NewToken,
     PlanningSettings,
     QueryInfo,
     StoreDetail,
     StoredState,
     StreamInfo,
     StreamSample,
+    TokenInfo,
     ViewRows,
+    Who,
 )
 from anabranch_client.errors import ApiError
 from anabranch_client.push import json_row
@@ -314,6 +318,33 @@ def put_settings(settings: Mapping[str, Any]) -> Call[PlanningSettings]:
     """Switch planning settings; None keeps a value, ``"none"`` lifts a limit."""
     body = {k: None if v == "none" else v for k, v in _given(**settings).items()}
     return Call("PUT", "/v1/settings", PlanningSettings.model_validate, body)
+
+
+def whoami() -> Call[Who]:
+    """Who the caller is."""
+    return Call("GET", "/v1/whoami", Who.model_validate)
+
+
+def create_token(name: str, role: str, ttl: str | None) -> Call[NewToken]:
+    """Create a token."""
+    body = _given(name=name, role=role, ttl=ttl)
+    return Call("POST", "/v1/tokens", NewToken.model_validate, body)
+
+
+def list_tokens() -> Call[list[TokenInfo]]:
+    """All tokens."""
+    return Call("GET", "/v1/tokens", _items(TokenInfo.model_validate))
+
+
+def revoke_token(ident: str) -> Call[TokenInfo]:
+    """Refuse a token from now on."""
+    return Call("DELETE", f"/v1/tokens/{quote(ident, safe='')}", TokenInfo.model_validate)
+
+
+def audit(kind: str, limit: int) -> Call[list[AuditEntry]]:
+    """The newest entries of the audit log."""
+    params = {"kind": kind, "limit": str(limit)}
+    return Call("GET", "/v1/audit", _items(AuditEntry.model_validate), params=params)
 
 
 def ready() -> Call[None]:

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client import cli_remote, cli_results, cli_state, render
-from anabranch_client.cli_context import Guarded, Json, interruptible, stderr
+from anabranch_client import cli_access, cli_remote, cli_results, cli_state, render
+from anabranch_client.cli_context import TOKEN_FILE, Guarded, Json, interruptible, stderr
 from anabranch_client.demo import MIN_BATCHES, check, demo_scenario, demo_summary
 from anabranch_client.errors import ClientError
 from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url, running
@@ -40,6 +40,20 @@ app.add_typer(cli_remote.epochs, name="epochs")
 app.add_typer(cli_remote.plans, name="plan")
 app.add_typer(cli_remote.planning, name="settings")
 app.add_typer(cli_state.state, name="state")
+app.add_typer(cli_access.tokens, name="token")
+app.command("audit")(cli_access.audit)
+
+
+@app.callback()
+def common(
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File that holds the service's token; default: ANABRANCH_TOKEN."),
+    ] = None,
+) -> None:
+    """Continuous multi-way joins over shared streams, planned together, run on Spark."""
+    TOKEN_FILE.set(token_file)
+
 
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)

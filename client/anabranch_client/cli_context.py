@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -12,11 +14,15 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from anabranch_client.access import given_token
 from anabranch_client.api import DEFAULT_URL, Client
 from anabranch_client.errors import ClientError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
+
+#: The file that ``--token-file`` names, for the command that runs.
+TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 class Guarded(TyperGroup):
@@ -36,7 +42,7 @@ class Guarded(TyperGroup):
 
 def connect(url: str = DEFAULT_URL) -> Client:
     """The client of the service at ``url``."""
-    return Client(url.rstrip("/"))
+    return Client(url.rstrip("/"), token=given_token(TOKEN_FILE.get()))
 
 
 def stderr() -> Console:

@@ -65,6 +65,7 @@ def test_pages_go_back_in_time(service: Service) -> None:
         cursor = f"&cursor={page['next_cursor']}"
     assert page["next_cursor"] is None
     assert len(set(seen)) == len(seen) == 7
+    assert service.get("/v1/audit?cursor=0-00") == {"items": [], "next_cursor": None}
     for bad in ("0", "x-y", "1-1)", "99999999999999999-1"):
         service.get(f"/v1/audit?cursor={bad}", 422)
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from schemathesis import checks
 from schemathesis.core.result import Ok
 
-from tests.service.conftest import PAIR
+from anabranch_service.access.roles import Role
+from tests.service.conftest import PAIR, STREAMS
+from tests.support.access import bearer, guarded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_service.settings import Settings
+    from tests.support.access import Guarded
     from tests.support.service import Service
 
 
@@ -81,33 +87,80 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
             assert "application/problem+json" in operation["responses"]["default"]["content"]
 
 
+#: The codes that 503 is documented with, for a service whose Redis answers.
+BUSY = {"not-ready", "too-many-tails", "too-many-bodies"}
+ROLES = (None, *Role)
+CHECKS = [
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_request_breaks_the_service(
+    settings: Settings, tmp_path: Path, role: Role | None
+) -> None:
+    """A few hundred requests made from the document, under every role and none."""
+    assert fuzz(settings, tmp_path, role, each=2) >= 50
+
+
 @pytest.mark.slow
-def test_no_request_breaks_the_service(shop: Service) -> None:
-    base = str(shop.http.base_url)
-    schema = schemathesis.openapi.from_url(f"{base}/openapi.json")
-    wanted = [
-        checks.not_a_server_error,
-        checks.status_code_conformance,
-        checks.content_type_conformance,
-        checks.response_schema_conformance,
-    ]
-    operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    paths = shop.get("/openapi.json")["paths"]
-    assert len(operations) == sum(len(methods) for methods in paths.values())
+@pytest.mark.parametrize("role", ROLES)
+def test_no_request_of_thousands_breaks_the_service(
+    settings: Settings, tmp_path: Path, role: Role | None
+) -> None:
+    """At least 5,000 with all roles together."""
+    assert fuzz(settings, tmp_path, role, each=50) >= 1000
 
-    for operation in operations:
 
-        @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-        @given(case=operation.as_strategy())
-        def probe(case: Any) -> None:
-            case.validate_response(case.call(base_url=base), checks=wanted)
+def fuzz(config: Settings, folder: Path, role: Role | None, *, each: int) -> int:
+    """Make requests for every operation, more where it takes a body; say how many."""
+    with guarded(config, folder) as locked:
+        for stream in STREAMS:
+            locked.service.post("/v1/streams", stream)
+        locked.service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        locked.service.plan(-1)
+        document = locked.service.get("/openapi.json")
+        schema = schemathesis.openapi.from_dict(document)
+        found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+        assert len(found) == sum(len(methods) for methods in document["paths"].values())
+        cases = 0
+        for operation in found:
+            described = document["paths"][operation.path][operation.method.lower()]
+            most = each * (3 if "requestBody" in described else 1)
+            cases += probe(locked, operation, role, described.get("x-roles", []), most)
+        ready = locked.service.http.get("/healthz")
+        assert ready.status_code == 200
+    return cases
 
-        probe()
-    assert httpx.get(f"{base}/readyz").status_code == 200
+
+def probe(locked: Guarded, operation: Any, role: Role | None, roles: list[str], most: int) -> int:
+    """Make ``most`` requests for one operation."""
+    headers = bearer(None if role is None else locked.tokens[role])
+    cases = 0
+
+    @hypothesis_settings(max_examples=most, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy())
+    def ask(case: Any) -> None:
+        nonlocal cases
+        cases += 1
+        answer = case.call(base_url=locked.url, headers=headers, timeout=60)
+        status = answer.status_code
+        busy = status == 503 and answer.json()["code"] in BUSY
+        assert status < 500 or busy, answer.text
+        if not roles or role in roles:
+            assert status not in (401, 403, 429), answer.text
+        else:
+            assert status in ((401, 429) if role is None else (403,)), answer.text
+        case.validate_response(answer, checks=CHECKS)
+
+    ask()
+    return cases
 
 
 @pytest.mark.parametrize("path", ["/v1/streams", "/v1/queries", "/v1/plans:dry-run"])
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(body=BODIES)
 def test_bodies_that_are_almost_right(shop: Service, path: str, body: dict[str, Any]) -> None:
     response = shop.http.post(path, json=body)

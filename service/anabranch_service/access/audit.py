@@ -131,6 +131,9 @@ class Audit:
         self, kind: Kind, limit: int, before: str | None
     ) -> tuple[list[AuditRecord], str | None]:
         """Entries of one kind, newest first, and the cursor of the next page."""
+        if before is not None and not before.strip("0-"):
+            # Nothing is older than the least id, and Redis refuses to look for it.
+            return [], None
         newest = "+" if before is None else f"({before}"
         found = cast(
             "list[tuple[str, dict[str, str]]]",

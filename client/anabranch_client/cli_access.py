@@ -1,0 +1,144 @@
+"""``anabranch token`` and ``anabranch audit``: who may do what, and who did."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from anabranch_client.answers import AuditEntry, TokenInfo
+from anabranch_client.api import DEFAULT_URL
+from anabranch_client.cli_context import Json, Url, connect
+from anabranch_client.errors import UsageError
+from anabranch_client.render import print_json, print_table, table_of
+
+tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
+
+
+@tokens.command("create")
+def token_create(
+    name: Annotated[str, typer.Argument(help="Who or what it is for.")],
+    role: Annotated[
+        Literal["viewer", "editor", "admin", "worker"], typer.Option(help="What it may do.")
+    ],
+    ttl: Annotated[
+        str | None, typer.Option(help="After how long it expires, a duration; default: never.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new file (mode 0600) for the token.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Create a token. It is shown once: to standard output, or written to the file in --out."""
+    file = None if out is None else _new_file(out)
+    try:
+        with connect(url) as client:
+            made = client.create_token(name, role, ttl=ttl)
+    except BaseException:
+        if file is not None and out is not None:
+            os.close(file)
+            out.unlink()
+        raise
+    if file is not None:
+        with os.fdopen(file, "w", encoding="ascii") as target:
+            target.write(f"{made.token}\n")
+    if as_json:
+        document = made.document()
+        print_json({**document, "token": str(out)} if out is not None else document)
+    elif out is not None:
+        typer.echo(f"token {made.id} ({made.role}) is in {out}")
+    else:
+        typer.echo(f"token {made.id} ({made.role}); it is not shown again:", err=True)
+        typer.echo(made.token)
+
+
+@tokens.command("list")
+def token_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List all tokens, without their secrets."""
+    with connect(url) as client:
+        found = client.tokens()
+    if as_json:
+        print_json([token.document() for token in found])
+    else:
+        print_table(tokens_table(found))
+
+
+@tokens.command("revoke")
+def token_revoke(
+    ident: Annotated[str, typer.Argument(help="The token's id, as 'token list' shows it.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Refuse a token from now on."""
+    with connect(url) as client:
+        found = client.revoke_token(ident)
+    if as_json:
+        print_json(found.document())
+    else:
+        typer.echo(f"token {found.id} is revoked")
+
+
+def audit(
+    kind: Annotated[
+        Literal["change", "push", "refusal"], typer.Option(help="What to list.")
+    ] = "change",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Entries at most.")] = 50,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List who changed what, or who was refused, newest first."""
+    with connect(url) as client:
+        found = client.audit(kind, limit=limit)
+    if as_json:
+        print_json([entry.document() for entry in found])
+    else:
+        print_table(audit_table(found))
+
+
+def tokens_table(found: Sequence[TokenInfo]) -> Table:
+    """Tokens, as a table."""
+    table = table_of("id", "name", "role", "created", "expires", "last used", "state")
+    for token in found:
+        state = "revoked" if token.revoked_at else ("usable" if token.usable else "expired")
+        times = [_minute(at) for at in (token.created_at, token.expires_at, token.last_used_at)]
+        table.add_row(token.id, printable(token.name), token.role, *times, state)
+    table.columns[0].no_wrap = True
+    return table
+
+
+def audit_table(found: Sequence[AuditEntry]) -> Table:
+    """Audit entries, as a table."""
+    table = table_of("at", "who", "role", "client", "request", "status", right=("status",))
+    for entry in found:
+        who = f"{entry.name} ({entry.token})" if entry.token else entry.name or "nobody"
+        request = printable(f"{entry.method} {entry.target}")
+        table.add_row(
+            entry.at, printable(who), entry.role, entry.client, request, str(entry.status)
+        )
+    return table
+
+
+def _minute(text: str | None) -> str:
+    return "–" if text is None else text[:16].replace("T", " ")
+
+
+def printable(text: str) -> str:
+    r"""Text from elsewhere, without what a terminal or rich's markup would take for an order.
+
+    >>> printable("a\x1b[2Jb[red]")
+    'a?[2Jb\\[red]'
+    """
+    return escape("".join(c if c.isprintable() else "?" for c in text))
+
+
+def _new_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError as cause:
+        raise UsageError(
+            f"{path} can't be made: {cause}", field="--out", remedy="name a new file"
+        ) from cause
