@@ -47,6 +47,8 @@ class StreamInfo(Answer):
     lateness: str | None = None
     idle_timeout: str | None = None
     keep_late: bool = False
+    ahead_of_clock: str | None = None
+    ahead_of_stream: str | None = None
     retention: Retention | None = None
     latest_since: int | None = None
     source: dict[str, Any] = Field(default_factory=dict)
@@ -57,6 +59,7 @@ class StreamInfo(Answer):
     input_tuples: int | None = None
     late_tuples: int | None = None
     invalid_tuples: int | None = None
+    ahead_tuples: int | None = None
 
 
 class StreamStatistics(Answer):
@@ -65,6 +68,7 @@ class StreamStatistics(Answer):
     tuples: int
     late: int = 0
     invalid: int = 0
+    ahead: int = 0
     tuples_per_second: float | None = None
     tuples_per_event_second: float | None = None
     delay_us: dict[str, int] = Field(default_factory=dict)

@@ -89,6 +89,8 @@ class Client:
         keep_late: bool | None = None,
         ttl: str | None = None,
         latest: Sequence[str] | None = None,
+        ahead_of_clock: str | None = None,
+        ahead_of_stream: str | None = None,
     ) -> StreamInfo:
         """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
         is a window on every alias over it, ``latest`` the key of which only the latest count.
@@ -96,7 +98,16 @@ class Client:
         retention = calls.retention(ttl, latest)
         return self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late, retention
+                name,
+                columns,
+                event_time,
+                lateness,
+                source,
+                idle_timeout,
+                keep_late,
+                retention,
+                ahead_of_clock,
+                ahead_of_stream,
             )
         )
 
@@ -109,8 +120,9 @@ class Client:
         return self._send(calls.get_stream(name))
 
     def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
-        (``{"ttl": "7 days", "latest": ["k"]}``; None: neither).
+        """Change ``idle_timeout`` (None: never idle), ``keep_late``, ``ahead_of_clock``,
+        ``ahead_of_stream``, or ``retention`` (``{"ttl": "7 days", "latest": ["k"]}``; None:
+        neither).
         """
         return self._send(calls.patch_stream(name, changes))
 
@@ -385,6 +397,8 @@ class AsyncClient:
         keep_late: bool | None = None,
         ttl: str | None = None,
         latest: Sequence[str] | None = None,
+        ahead_of_clock: str | None = None,
+        ahead_of_stream: str | None = None,
     ) -> StreamInfo:
         """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
         is a window on every alias over it, ``latest`` the key of which only the latest count.
@@ -392,7 +406,16 @@ class AsyncClient:
         retention = calls.retention(ttl, latest)
         return await self._send(
             calls.create_stream(
-                name, columns, event_time, lateness, source, idle_timeout, keep_late, retention
+                name,
+                columns,
+                event_time,
+                lateness,
+                source,
+                idle_timeout,
+                keep_late,
+                retention,
+                ahead_of_clock,
+                ahead_of_stream,
             )
         )
 
@@ -405,8 +428,9 @@ class AsyncClient:
         return await self._send(calls.get_stream(name))
 
     async def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle), ``keep_late``, or ``retention``
-        (``{"ttl": "7 days", "latest": ["k"]}``; None: neither).
+        """Change ``idle_timeout`` (None: never idle), ``keep_late``, ``ahead_of_clock``,
+        ``ahead_of_stream``, or ``retention`` (``{"ttl": "7 days", "latest": ["k"]}``; None:
+        neither).
         """
         return await self._send(calls.patch_stream(name, changes))
 

@@ -129,6 +129,8 @@ def create_stream(
     idle_timeout: str | None = None,
     keep_late: bool | None = None,
     retention: JsonObject | None = None,
+    ahead_of_clock: str | None = None,
+    ahead_of_stream: str | None = None,
 ) -> Call[StreamInfo]:
     """Register a stream."""
     body = _given(
@@ -137,6 +139,8 @@ def create_stream(
         lateness=lateness,
         idle_timeout=idle_timeout,
         keep_late=keep_late,
+        ahead_of_clock=ahead_of_clock,
+        ahead_of_stream=ahead_of_stream,
         retention=retention,
         source=source,
     )

@@ -58,6 +58,16 @@ def _show(as_json: bool, document: Any, table: Any) -> None:
         render.print_table(table)
 
 
+AheadOfClock = Annotated[
+    str | None,
+    typer.Option(help="How far event times may be after the clock: a duration, or 'unbounded'."),
+]
+AheadOfStream = Annotated[
+    str | None,
+    typer.Option(help="How far they may be after all earlier ones: a duration, or 'unbounded'."),
+]
+
+
 @streams.command("add")
 def stream_add(
     name: Name,
@@ -82,8 +92,10 @@ def stream_add(
         str | None, typer.Option(help="Silence after which its watermark moves with the others'.")
     ] = None,
     keep_late: Annotated[
-        bool, typer.Option("--keep-late", help="Keep late and invalid tuples, in files.")
+        bool, typer.Option("--keep-late", help="Keep late, invalid and ahead tuples, in files.")
     ] = False,
+    ahead_of_clock: AheadOfClock = None,
+    ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
         str | None, typer.Option(help="A window on every alias over it, in every query.")
     ] = None,
@@ -124,6 +136,8 @@ def stream_add(
             source=source,
             idle_timeout=idle_timeout,
             keep_late=keep_late or None,
+            ahead_of_clock=ahead_of_clock,
+            ahead_of_stream=ahead_of_stream,
             ttl=ttl,
             latest=latest,
         )
@@ -163,6 +177,8 @@ def stream_set(
         bool | None,
         typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
     ] = None,
+    ahead_of_clock: AheadOfClock = None,
+    ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
         str | None, typer.Option(help="A duration, or 'none': queries' own windows count.")
     ] = None,
@@ -185,6 +201,10 @@ def stream_set(
         changes["idle_timeout"] = None if idle_timeout == "none" else idle_timeout
     if keep_late is not None:
         changes["keep_late"] = keep_late
+    if ahead_of_clock is not None:
+        changes["ahead_of_clock"] = ahead_of_clock
+    if ahead_of_stream is not None:
+        changes["ahead_of_stream"] = ahead_of_stream
     if ttl is not None:
         changes["retention"] = {"ttl": None if ttl == "none" else ttl}
     if latest:
@@ -196,7 +216,8 @@ def stream_set(
         raise UsageError(
             "nothing to change",
             field="stream set",
-            remedy="give --idle-timeout, --keep-late, --ttl, --latest or --on-loss",
+            remedy="give --idle-timeout, --keep-late, --ahead-of-clock, --ahead-of-stream, --ttl,"
+            " --latest or --on-loss",
         )
     with connect(url) as client:
         stream = client.update_stream(name, **changes)

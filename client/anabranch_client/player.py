@@ -193,6 +193,7 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
             lateness=stream.lateness,
             idle_timeout=stream.idle_timeout,
             keep_late=stream.keep_late or None,
+            ahead_of_stream=stream.ahead_of_stream,
             ttl=first.ttl if first is not None else None,
             latest=first.latest if first is not None else None,
             source={

@@ -98,8 +98,8 @@ def _status(status: str) -> Text:
 def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
     """All streams, a line each."""
     table = table_of(
-        "stream", "columns", "event time", "lateness", "input", "late", "invalid",
-        right=("columns", "input", "late", "invalid"),
+        "stream", "columns", "event time", "lateness", "input", "late", "invalid", "ahead",
+        right=("columns", "input", "late", "invalid", "ahead"),
     )  # fmt: skip
     for s in streams:
         table.add_row(
@@ -110,6 +110,7 @@ def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
             number(s.input_tuples),
             number(s.late_tuples),
             number(s.invalid_tuples),
+            number(s.ahead_tuples),
         )
     return table
 
@@ -131,6 +132,8 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "event time": stream.event_time,
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",
+        "ahead of the clock": stream.ahead_of_clock,
+        "ahead of itself": stream.ahead_of_stream,
         "late tuples": "kept aside" if stream.keep_late else "counted only",
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
@@ -351,6 +354,7 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
         "state": size(report["state_bytes"]),
         "late": sum(report["late_tuples"].values()),
         "invalid": sum(report["invalid_tuples"].values()),
+        "ahead": sum(report["ahead_tuples"].values()),
     }
     queries = table_of("query", "status", "results", "from batch", "to batch",
                      right=("results", "from batch", "to batch"))  # fmt: skip

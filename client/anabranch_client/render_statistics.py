@@ -29,7 +29,17 @@ def span(micros: int | None) -> str:
 
 def statistics_detail(found: EpochStatistics) -> RenderableType:
     """One epoch's statistics."""
-    figures = ("tuples", "late", "invalid", "per second", "per event second", "p50", "p99", "max")
+    figures = (
+        "tuples",
+        "late",
+        "invalid",
+        "ahead",
+        "per second",
+        "per event second",
+        "p50",
+        "p99",
+        "max",
+    )
     streams = table_of("stream", *figures, right=figures)
     for name, s in found.streams.items():
         streams.add_row(
@@ -37,6 +47,7 @@ def statistics_detail(found: EpochStatistics) -> RenderableType:
             number(s.tuples),
             number(s.late),
             number(s.invalid),
+            number(s.ahead),
             number(s.tuples_per_second),
             number(s.tuples_per_event_second),
             *(span(s.delay_us.get(share)) for share in ("p50", "p99", "max")),

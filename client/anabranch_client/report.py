@@ -68,6 +68,7 @@ def make_report(scenario: Scenario, played: Played, results: dict[str, int]) -> 
         "peak_rss_bytes": played.peak_rss_bytes,
         "state_bytes": progress.state_bytes,
         "late_tuples": {s.name: _count(played, s.name, "late") for s in scenario.streams},
+        "ahead_tuples": {s.name: _count(played, s.name, "ahead") for s in scenario.streams},
         "invalid_tuples": {s.name: _count(played, s.name, "invalid") for s in scenario.streams},
         "queries": {q.name: _query(played, q.name, results) for q in scenario.queries},
         "epochs": [_epoch(played, epoch) for epoch in played.epochs],

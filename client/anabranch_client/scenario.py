@@ -50,7 +50,8 @@ class RecordedStream:
         columns: (name, Spark's simple type string), from the file's schema.
         lateness: a duration, or ``"unbounded"``.
         idle_timeout: a duration, or None: it may be silent for ever.
-        keep_late: whether late and invalid tuples are kept aside.
+        keep_late: whether late, invalid and ahead tuples are kept aside.
+        ahead_of_stream: a duration, ``"unbounded"``, or None: the service's default.
         retention: batch -> what is said before it of the tuples that are of use: their ``ttl``, a
             duration, and the key of which only the ``latest`` count; None: nothing.
     """
@@ -64,6 +65,7 @@ class RecordedStream:
     lateness: str = UNBOUNDED
     idle_timeout: str | None = None
     keep_late: bool = False
+    ahead_of_stream: str | None = None
     retention: Mapping[int, RetentionEntry] = field(default_factory=dict)
 
     @property
@@ -191,6 +193,7 @@ class StreamEntry(Entry):
     lateness: Annotated[str, AfterValidator(_lateness)] = UNBOUNDED
     idle_timeout: Annotated[str, AfterValidator(_duration)] | None = None
     keep_late: Annotated[bool, Field(strict=True)] = False
+    ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
 
     @field_validator("retention", mode="before")
@@ -400,6 +403,7 @@ def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
         lateness=entry.lateness,
         idle_timeout=entry.idle_timeout,
         keep_late=entry.keep_late,
+        ahead_of_stream=entry.ahead_of_stream,
         retention={b: r or RetentionEntry(ttl=None) for b, r in sorted(entry.retention.items())},
     )
 

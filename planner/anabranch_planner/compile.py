@@ -195,6 +195,8 @@ class _Compiler:
                     s.keep_late,
                     s.ttl,
                     s.latest,
+                    s.ahead_of_clock,
+                    s.ahead_of_stream,
                 )
                 for s in self.streams
             ),

@@ -308,7 +308,7 @@ class StreamStatistics:
     """One stream during one epoch.
 
     Attributes:
-        input, late, invalid: tuples.
+        input, late, invalid, ahead: tuples; of none ahead in documents of earlier releases.
         seconds: wall time from the epoch's first batch to the end of its last.
         event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
             time between the least and the greatest); None without event time.
@@ -323,6 +323,7 @@ class StreamStatistics:
     seconds: float = 0.0
     event_seconds: float | None = None
     delays: tuple[int, ...] = ()
+    ahead: int = 0
 
     @property
     def arrival_rate(self) -> float | None:
@@ -334,7 +335,7 @@ class StreamStatistics:
         """Valid tuples per second of event time."""
         if not self.event_seconds or self.event_seconds < 0:
             return None
-        return (self.input - self.invalid) / self.event_seconds
+        return (self.input - self.invalid - self.ahead) / self.event_seconds
 
     def delay(self, share: float) -> int | None:
         """A delay in microseconds that at least ``share`` of the tuples did not exceed.
@@ -363,7 +364,7 @@ class Snapshot:
         arrivals: relation -> tuples that arrived so far (all epochs, after the local filter).
         total_batches: batches so far.
         distincts: relation -> {comma-joined sorted attributes -> distinct values so far}.
-        streams: stream -> {"input", "late", "invalid"} tuples so far.
+        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
         edges, stores: measured.
         spans: stream -> microseconds between the least and the greatest event time so far.
         steps: what edges have told about sub-joins, this epoch's and what is remembered of
@@ -391,7 +392,8 @@ class Snapshot:
         """
         stream = self.streams.get(relation)
         if stream is not None:
-            return float(max(stream["input"] - stream["late"] - stream["invalid"], 1))
+            aside = stream["late"] + stream["invalid"] + stream.get("ahead", 0)
+            return float(max(stream["input"] - aside, 1))
         seen = self.arrivals.get(relation)
         return None if seen is None else float(max(seen, 1))
 
@@ -649,7 +651,7 @@ class Progress:
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
         ruleset_epoch: which published ruleset the running epoch goes by.
-        streams: stream -> {"input", "late", "invalid"} tuples so far.
+        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
             supersede others; none in documents of the release before.
         results: query -> results so far.

@@ -42,10 +42,12 @@ class Stream:
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
         idle_timeout: microseconds of silence after which its watermark moves with the others';
             None: never.
-        keep_late: whether late and invalid tuples are kept aside.
+        keep_late: whether late, invalid and ahead tuples are kept aside.
         ttl: microseconds: a window on every alias over the stream, in every query; None: none.
         latest: key columns: of the tuples that agree in all of them only those with the greatest
             event time are of use, as of each batch; empty: all tuples are.
+        ahead_of_clock: microseconds by which an event time may exceed the clock, live; None: any.
+        ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
     """
 
     name: StreamName
@@ -56,6 +58,8 @@ class Stream:
     keep_late: bool = False
     ttl: Micros | None = None
     latest: tuple[str, ...] = ()
+    ahead_of_clock: Micros | None = None
+    ahead_of_stream: Micros | None = None
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]

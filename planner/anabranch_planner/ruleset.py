@@ -229,8 +229,9 @@ class StreamSpec:
     """A stream as workers see it; ``lateness`` in microseconds, None: unbounded.
 
     ``idle_timeout`` (microseconds, None: never), ``keep_late``, ``ttl`` (microseconds, None:
-    none; queries' ``retention`` has it in it) and ``latest`` (key columns, none: all tuples are of
-    use) are absent from documents of earlier releases.
+    none; queries' ``retention`` has it in it), ``latest`` (key columns, none: all tuples are of
+    use), ``ahead_of_clock`` and ``ahead_of_stream`` (microseconds, None: no bound on event times)
+    are absent from documents of earlier releases.
     """
 
     name: StreamName
@@ -241,6 +242,8 @@ class StreamSpec:
     keep_late: bool = False
     ttl: int | None = None
     latest: tuple[str, ...] = ()
+    ahead_of_clock: int | None = None
+    ahead_of_stream: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +402,8 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
                 "keep_late": s.keep_late,
                 "ttl": s.ttl,
                 "latest": list(s.latest),
+                "ahead_of_clock": s.ahead_of_clock,
+                "ahead_of_stream": s.ahead_of_stream,
             }
             for s in ruleset.streams
         ],
@@ -544,6 +549,8 @@ def _decode(doc: dict[str, Any]) -> Ruleset:
                 s.get("keep_late", False),
                 s.get("ttl"),
                 tuple(s.get("latest", ())),
+                s.get("ahead_of_clock"),
+                s.get("ahead_of_stream"),
             )
             for s in doc["streams"]
         ),

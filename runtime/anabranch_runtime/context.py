@@ -39,6 +39,7 @@ class BatchContext:
         attempt: distinguishes the files of repeated attempts at the same batch.
         root: the state directory. ``staging``: where result files wait for the commit.
         watermarks: stream -> microseconds, for streams where something can be late.
+        newest_allowed: stream -> microseconds, for streams where something can be ahead.
         segments: store -> live segments of earlier batches.
         access: edge -> how its probe is answered.
         visible: query -> label -> (batch, event time or None), for labels whose visibility is
@@ -65,6 +66,7 @@ class BatchContext:
     redis_url: str
     namespace: str
     watermarks: dict[str, int] = field(default_factory=dict)
+    newest_allowed: dict[str, int] = field(default_factory=dict)
     segments: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
     access: dict[str, Access] = field(default_factory=dict)
     visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)

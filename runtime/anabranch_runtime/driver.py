@@ -42,7 +42,8 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.valve import Valve
 from anabranch_runtime.state import backfill
 from anabranch_runtime.state.access import accesses, latest_since, latest_tiles
-from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform
+from anabranch_runtime.state.ahead import newest_allowed
+from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform, planned_at
 from anabranch_runtime.state.choices import Choice, Choices
 from anabranch_runtime.state.claim import identify, lost
 from anabranch_runtime.state.durable import attach
@@ -560,6 +561,7 @@ class Driver:
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
             watermarks=watermarks(state),
+            newest_allowed=newest_allowed(state.streams, self._planned()),
             clock=self._running(),
             failed=failed(state),
             segments={name: s.segments for name, s in state.stores.items() if s.segments},
@@ -573,6 +575,10 @@ class Driver:
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
         )
+
+    def _planned(self) -> int | None:
+        """When the batch that runs was planned; None in step mode, as with :meth:`_running`."""
+        return None if self.settings.mode is Mode.STEP else planned_at(self._offsets)
 
     def _running(self) -> int | None:
         """Microseconds that the pipeline has been running, interruptions left out; None in step

@@ -110,9 +110,9 @@ def _edge_statistics(state: State) -> dict[str, EdgeStatistics]:
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
-    """Stream -> tuples read, late and invalid so far."""
+    """Stream -> tuples read, late, invalid and ahead so far."""
     return {
-        name: {"input": s.input, "late": s.late, "invalid": s.invalid}
+        name: {"input": s.input, "late": s.late, "invalid": s.invalid, "ahead": s.ahead}
         for name, s in state.streams.items()
     }
 
@@ -131,6 +131,7 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
                 input=known.input + meter["input"],
                 late=known.late + meter["late"],
                 invalid=known.invalid + meter["invalid"],
+                ahead=known.ahead + meter["ahead"],
             )
     return streams
 

@@ -79,13 +79,15 @@ def _meters(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamMete
             delays = known.delays
             if one["max_tau"] is not None:
                 behind = report.delays.get(name, ())
-                in_order = max(one["input"] - one["invalid"] - sum(behind), 0)
+                told = one["input"] - one["invalid"] - one["ahead"]
+                in_order = max(told - sum(behind), 0)
                 delays = add_counts(add_counts(delays, behind), (in_order,))
             meters[name] = replace(
                 known,
                 input=known.input + one["input"],
                 late=known.late + one["late"],
                 invalid=known.invalid + one["invalid"],
+                ahead=known.ahead + one["ahead"],
                 min_tau=min(_known(known.min_tau, one["min_tau"]), default=None),
                 max_tau=max(_known(known.max_tau, one["max_tau"]), default=None),
                 delays=delays,
@@ -125,7 +127,13 @@ def stream_statistics(state: State) -> dict[str, StreamStatistics]:
         if known is not None and newest is not None and since is not None:
             event_seconds = max(newest - since, 0) / 1e6
         found[name] = StreamStatistics(
-            meter.input, meter.late, meter.invalid, seconds, event_seconds, meter.delays
+            meter.input,
+            meter.late,
+            meter.invalid,
+            seconds,
+            event_seconds,
+            meter.delays,
+            meter.ahead,
         )
     return found
 

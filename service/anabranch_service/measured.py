@@ -72,6 +72,7 @@ def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:
         tuples=one.input,
         late=one.late,
         invalid=one.invalid,
+        ahead=one.ahead,
         seconds=one.seconds,
         event_seconds=one.event_seconds,
         tuples_per_second=one.arrival_rate,

@@ -45,10 +45,13 @@ class StreamRecord(Record):
     Attributes:
         idle_timeout: microseconds of silence after which the watermark moves with the others';
             None: never.
-        keep_late: whether late and invalid tuples are kept aside.
+        keep_late: whether late, invalid and ahead tuples are kept aside.
         ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
         latest: key columns: only the latest of the tuples that agree in them are of use; none: all
             are. Absent from records of earlier releases.
+        ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
+            (live) and the stream's event times; None: any number. Absent from records of earlier
+            releases, whose streams go on without.
         registration: tells a stream from one of the same name and definition that was deleted
             before; empty in records of earlier releases.
     """
@@ -61,12 +64,19 @@ class StreamRecord(Record):
     keep_late: bool = False
     ttl: int | None = None
     latest: tuple[str, ...] = ()
+    ahead_of_clock: int | None = None
+    ahead_of_stream: int | None = None
     source: SourceRecord = SourceRecord()
     registration: str = ""
 
     def same_definition(self, other: StreamRecord) -> bool:
-        """Whether both say the same of the stream, whenever they were registered."""
-        return self.model_copy(update={"registration": other.registration}) == other
+        """Whether both say the same of the stream, whenever they were registered.
+
+        What a record of an earlier release does not know is no difference.
+        """
+        unknown = {"ahead_of_clock", "ahead_of_stream"} - other.model_fields_set
+        same = {name: getattr(other, name) for name in ("registration", *unknown)}
+        return self.model_copy(update=same) == other
 
     def to_stream(self) -> Stream:
         """The planner's view of the stream.
@@ -83,6 +93,8 @@ class StreamRecord(Record):
             self.keep_late,
             self.ttl,
             self.latest,
+            self.ahead_of_clock,
+            self.ahead_of_stream,
         )
 
 

@@ -35,6 +35,10 @@ def _retention_out(record: StreamRecord) -> RetentionOut | None:
     return RetentionOut(ttl=ttl, latest=list(record.latest) or None)
 
 
+def _bound(micros: int | None) -> str:
+    return "unbounded" if micros is None else format_duration(micros)
+
+
 def stream_out(
     record: StreamRecord, progress: Progress | None, last: Snapshot | None = None
 ) -> StreamOut:
@@ -46,9 +50,11 @@ def stream_out(
         name=record.name,
         columns=[ColumnOut(name=c.name, type=c.type) for c in record.columns],
         event_time=record.event_time,
-        lateness="unbounded" if record.lateness is None else format_duration(record.lateness),
+        lateness=_bound(record.lateness),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
         keep_late=record.keep_late,
+        ahead_of_clock=_bound(record.ahead_of_clock),
+        ahead_of_stream=_bound(record.ahead_of_stream),
         retention=_retention_out(record),
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
         source=SourceOut(**record.source.model_dump()),
@@ -59,6 +65,7 @@ def stream_out(
         input_tuples=counts.get("input"),
         late_tuples=counts.get("late"),
         invalid_tuples=counts.get("invalid"),
+        ahead_tuples=counts.get("ahead"),
         statistics=None if measured is None else stream_statistics_out(measured),
     )
 
@@ -158,6 +165,7 @@ def runtime_out(progress: Progress | None, heartbeat: Heartbeat | None) -> Runti
         state_bytes=progress.state_bytes,
         input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
         late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
+        ahead_tuples=sum(c.get("ahead", 0) for c in progress.streams.values()),
         exhausted=progress.exhausted,
         error=progress.error,
         backfill=progress.backfill,

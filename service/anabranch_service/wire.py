@@ -117,7 +117,18 @@ class StreamIn(Body):
         description="After so long a silence the watermark moves with the other streams'.",
     )
     keep_late: bool = Field(
-        default=False, description="Whether late and invalid tuples are kept aside, in files."
+        default=False,
+        description="Whether late, invalid and ahead tuples are kept aside, in files.",
+    )
+    ahead_of_clock: Duration | None = Field(
+        default=None,
+        description="Live, a tuple whose event time exceeds the clock by more is set aside. A "
+        "duration, or `unbounded`; 1 day where the lateness is bounded.",
+    )
+    ahead_of_stream: Duration | None = Field(
+        default=None,
+        description="A tuple whose event time exceeds all earlier ones of the stream by more is "
+        "set aside. A duration, or `unbounded`; 366 days where the lateness is bounded.",
     )
     retention: RetentionIn | None = None
     source: SourceIn = SourceIn()
@@ -144,6 +155,8 @@ class StreamPatch(Body):
 
     idle_timeout: Duration | None = None
     keep_late: bool | None = None
+    ahead_of_clock: Duration | None = None
+    ahead_of_stream: Duration | None = None
     retention: RetentionIn | None = None
     on_loss: OnLoss | None = Field(
         default=None,
@@ -338,6 +351,7 @@ class StreamStatisticsOut(BaseModel):
     tuples: int
     late: int
     invalid: int
+    ahead: int
     seconds: float
     event_seconds: float | None
     tuples_per_second: float | None
@@ -347,7 +361,9 @@ class StreamStatisticsOut(BaseModel):
 
 
 class StreamOut(BaseModel):
-    """A registered stream. ``lateness`` is a duration or ``unbounded``."""
+    """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
+    or ``unbounded``.
+    """
 
     name: str
     columns: list[ColumnOut]
@@ -355,6 +371,8 @@ class StreamOut(BaseModel):
     lateness: str
     idle_timeout: str | None
     keep_late: bool
+    ahead_of_clock: str
+    ahead_of_stream: str
     retention: RetentionOut | None
     latest_since: int | None = Field(
         description="Of a stream that keeps the latest, the first batch whose tuples supersede "
@@ -368,6 +386,7 @@ class StreamOut(BaseModel):
     input_tuples: int | None
     late_tuples: int | None
     invalid_tuples: int | None
+    ahead_tuples: int | None
     statistics: StreamStatisticsOut | None = Field(
         default=None, description="What it did in the last epoch that ended."
     )
@@ -750,6 +769,7 @@ class RuntimeOut(BaseModel):
     state_bytes: int
     input_tuples: int
     late_tuples: int
+    ahead_tuples: int
     exhausted: bool
     error: str | None
     backfill: dict[str, float]

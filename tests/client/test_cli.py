@@ -76,6 +76,18 @@ def test_silence_and_late_tuples_of_a_stream(url: str, client: Client) -> None:
     assert client.update_stream("a", keep_late=True).keep_late
 
 
+def test_how_far_event_times_of_a_stream_may_be_ahead(url: str, client: Client) -> None:
+    bounds = ("--ahead-of-clock", "PT1H", "--ahead-of-stream", "unbounded")
+    declared = ("--column", "t:timestamp", "--event-time", "t")
+    made = answer("stream", "add", "a", *declared, *bounds, url=url)
+    assert (made["ahead_of_clock"], made["ahead_of_stream"]) == ("1 hour", "unbounded")
+    changed = answer("stream", "set", "a", "--ahead-of-stream", "7 days", url=url)
+    assert (changed["ahead_of_clock"], changed["ahead_of_stream"]) == ("1 hour", "1 week")
+    text = run("stream", "show", "a", url=url).stdout
+    assert "ahead of the clock" in text
+    assert client.update_stream("a", ahead_of_clock="2 hours").ahead_of_clock == "2 hours"
+
+
 def test_the_ttl_of_a_stream(url: str, client: Client) -> None:
     made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
                   "--ttl", "P2D", url=url)  # fmt: skip

@@ -93,7 +93,8 @@ def test_the_report_has_exactly_what_it_promises(scenario: Scenario, played: Pla
     report = make_report(scenario, played, {"always": 3, "gone": 1, "late": 0})
     assert list(report) == [
         "batches", "input_tuples", "seconds", "cpu_seconds", "input_tuples_per_s",
-        "peak_rss_bytes", "state_bytes", "late_tuples", "invalid_tuples", "queries", "epochs",
+        "peak_rss_bytes", "state_bytes", "late_tuples", "ahead_tuples", "invalid_tuples",
+        "queries", "epochs",
     ]  # fmt: skip
     assert (report["batches"], report["input_tuples"], report["state_bytes"]) == (5, 18, 77)
     assert report["input_tuples_per_s"] == 9.0

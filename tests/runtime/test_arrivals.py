@@ -43,7 +43,7 @@ def test_late_and_invalid_tuples_are_counted_and_set_aside() -> None:
 
     assert column(found, "R", "a") == [4, 5]
     assert column(found, "R", "#tau") == [12, 11]
-    counts = {"input": 5, "late": 2, "invalid": 1, "max_tau": 12, "min_tau": 11}
+    counts = {"input": 5, "late": 2, "invalid": 1, "max_tau": 12, "min_tau": 11, "ahead": 0}
     assert asdict(found.meters["R"]) == counts
 
 
@@ -100,11 +100,11 @@ def test_a_filter_that_fails_takes_its_relation_and_no_other() -> None:
 
 def test_late_tuples_move_the_maximum_but_invalid_ones_do_not() -> None:
     found = read(block("R", [None, -5], a=[1, 2]), marks={"R": 0})
-    counts = {"input": 2, "late": 1, "invalid": 1, "max_tau": -5, "min_tau": None}
+    counts = {"input": 2, "late": 1, "invalid": 1, "max_tau": -5, "min_tau": None, "ahead": 0}
     assert asdict(found.meters["R"]) == counts
     assert found.tables == {}
     none = read(block("R", [None], a=[1]))
-    counts = {"input": 1, "late": 0, "invalid": 1, "max_tau": None, "min_tau": None}
+    counts = {"input": 1, "late": 0, "invalid": 1, "max_tau": None, "min_tau": None, "ahead": 0}
     assert asdict(none.meters["R"]) == counts
 
 
@@ -152,6 +152,7 @@ def test_a_stream_that_no_ruleset_names_is_counted_and_passed_over() -> None:
         "invalid": 0,
         "max_tau": None,
         "min_tau": None,
+        "ahead": 0,
     }
     assert found.tables == {}
 

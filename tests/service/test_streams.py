@@ -72,6 +72,53 @@ def test_the_ruleset_tells_workers_of_time_outs_and_kept_tuples(service: Service
     assert (spec["idle_timeout"], spec["keep_late"]) == (90_000_000, True)
 
 
+def test_event_times_are_bounded_where_a_watermark_can_be_poisoned(service: Service) -> None:
+    def bounds(answer: dict[str, Any]) -> tuple[str, str]:
+        return answer["ahead_of_clock"], answer["ahead_of_stream"]
+
+    def post(name: str, **body: Any) -> dict[str, Any]:
+        return service.post("/v1/streams", {**PLAIN, "name": name, **body})
+
+    assert bounds(post("plain")) == ("unbounded", "unbounded")
+    assert bounds(post("never", event_time="at", lateness="unbounded")) == (
+        "unbounded",
+        "unbounded",
+    )
+    asked = {"lateness": "unbounded", "ahead_of_stream": "PT2H"}
+    assert bounds(post("asked", event_time="at", **asked)) == ("unbounded", "2 hours")
+    off = {"ahead_of_stream": "unbounded"}
+    assert bounds(post("off", event_time="at", **off)) == ("1 day", "unbounded")
+    made = post("events", event_time="at")
+    assert made["ahead_of_clock"] == "1 day"
+    path = "/v1/streams/events"
+    service.plan(-1)
+    (spec,) = (
+        s
+        for s in json.loads(str(service.redis.get(service.keys.ruleset(0))))["streams"]
+        if s["name"] == "events"
+    )
+    day = 86_400_000_000
+    assert (spec["ahead_of_clock"], spec["ahead_of_stream"]) == (day, 366 * day)
+    change = {"ahead_of_stream": "unbounded", "ahead_of_clock": "1 hour"}
+    assert bounds(service.call("PATCH", path, 200, change)) == ("1 hour", "unbounded")
+    assert bounds(service.call("PATCH", path, 200, {"ahead_of_clock": None})) == (
+        "1 hour",
+        "unbounded",
+    )
+    problem = service.call("PATCH", "/v1/streams/plain", 422, {"ahead_of_stream": "1 day"})
+    assert problem["errors"][0]["field"] == "ahead_of_stream"
+
+
+def test_a_stream_of_an_earlier_release_goes_on_without_bounds(service: Service) -> None:
+    body = {**PLAIN, "event_time": "at"}
+    service.post("/v1/streams", body)
+    record = json.loads(str(service.redis.hget(service.keys.streams, "events")))
+    old = {k: v for k, v in record.items() if not k.startswith("ahead")}
+    service.redis.hset(service.keys.streams, "events", json.dumps(old))
+    assert service.get("/v1/streams/events")["ahead_of_stream"] == "unbounded"
+    assert service.post("/v1/streams", body, 200)["ahead_of_stream"] == "unbounded"
+
+
 def test_the_same_definition_again_changes_nothing(service: Service) -> None:
     first = service.post("/v1/streams", {**PLAIN, "event_time": "at"})
     spelled = {
@@ -118,6 +165,10 @@ def test_names_that_differ_by_case_only_are_refused(service: Service) -> None:
         ({"event_time": "at", "idle_timeout": "0 seconds"}, "idle_timeout"),
         ({"event_time": "at", "idle_timeout": "a while"}, "idle_timeout"),
         ({"keep_late": True}, "keep_late"),
+        ({"ahead_of_clock": "1 day"}, "ahead_of_clock"),
+        ({"ahead_of_stream": "1 day"}, "ahead_of_stream"),
+        ({"event_time": "at", "ahead_of_stream": "0 seconds"}, "ahead_of_stream"),
+        ({"event_time": "at", "ahead_of_clock": "a while"}, "ahead_of_clock"),
         ({"retention": {"ttl": "7 days"}}, "retention.ttl"),
         ({"event_time": "at", "retention": {"ttl": "-7 days"}}, "retention.ttl"),
         ({"event_time": "at", "retention": {"ttl": "a week"}}, "retention.ttl"),

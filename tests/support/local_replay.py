@@ -263,6 +263,7 @@ class _Run:
             "input_tuples": sum(s.input for s in streams.values()),
             "late_tuples": {n: s.late for n, s in streams.items()},
             "invalid_tuples": {n: s.invalid for n, s in streams.items()},
+            "ahead_tuples": {n: s.ahead for n, s in streams.items()},
             "activations": state.queries,
         }
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Columns of the oracle's own, beside the stream's.
 ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__invalid"
+AHEAD = "__ahead"
 #: With the batch from which on a stream keeps the latest: the first batch that brings a later one.
 GONE = "__gone_"
 
@@ -63,6 +64,7 @@ class StreamCounts:
     rows: int
     late: int
     invalid: int
+    ahead: int = 0
 
 
 def from_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> OracleQuery:
@@ -124,15 +126,29 @@ class Oracle:
         #: Stream -> the spans of batches, end excluded, in which it keeps the latest of a key.
         self.latest: dict[str, list[tuple[int, int]]] = {}
         self.watermarks: dict[str, dict[int, int | None]] = {}
-        if any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values()):
+        asked = any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values())
+        if asked or any(map(self._leaps, scenario.streams)):
             self._let_idle()
 
+    def _leaps(self, name: str) -> bool:
+        """Whether something of a stream may be ahead."""
+        bound = self.scenario.streams[name].ahead_of_stream
+        span = self.one(f'SELECT max({TAU}) - min({TAU}) FROM "{name}"')
+        return bound is not None and span is not None and bool(span > bound)
+
     def _let_idle(self) -> None:
-        """Judge lateness again, by watermarks that move while a stream is idle."""
-        seen: dict[str, dict[int, int | None]] = {}
-        for name in self.scenario.streams:
-            rows = self.db.execute(f'SELECT {BATCH}, max({TAU}) FROM "{name}" GROUP BY 1')
-            seen[name] = {int(batch): newest for batch, newest in rows.fetchall()}
+        """Judge lateness again, by watermarks that move while a stream is idle and that tuples
+        which are ahead do not move.
+        """
+        seen = {name: self._seen(name) for name in self.scenario.streams}
+        leaping = [name for name in self.scenario.streams if self._leaps(name)]
+        for batch in range(self.batches()) if leaping else ():
+            # Batch by batch: where streams time out, their watermarks depend on each other.
+            before = {n: {b: t for b, t in s.items() if b < batch} for n, s in seen.items()}
+            reached = watermarks(self.scenario.streams, before, batch + 1)
+            for stream in leaping:
+                self._judge_ahead(stream, batch, reached[stream][batch], before[stream])
+                seen[stream] = self._seen(stream)
         self.watermarks = watermarks(self.scenario.streams, seen, self.batches())
         for name, marks in self.watermarks.items():
             known = [(b, m) for b, m in marks.items() if m is not None]
@@ -141,6 +157,29 @@ class Oracle:
                 self.db.execute(
                     f'UPDATE "{name}" SET {LATE} = true WHERE {BATCH} = {batch} AND {TAU} < {mark}'
                 )
+
+    def _seen(self, name: str) -> dict[int, int | None]:
+        """The batches that have a tuple of a stream -> the greatest event time in it that is not
+        ahead.
+        """
+        rows = self.db.execute(
+            f'SELECT {BATCH}, max({TAU}) FILTER (NOT {AHEAD}) FROM "{name}" GROUP BY 1'
+        )
+        return {int(batch): newest for batch, newest in rows.fetchall()}
+
+    def _judge_ahead(
+        self, name: str, batch: int, mark: int | None, before: Mapping[int, int | None]
+    ) -> None:
+        """Note which tuples of a batch are ahead, by the stream's event times ``before`` it and its
+        watermark.
+        """
+        reached = [t for t in (*before.values(), mark) if t is not None]
+        bound = self.scenario.streams[name].ahead_of_stream
+        if reached and bound is not None:
+            self.db.execute(
+                f'UPDATE "{name}" SET {AHEAD} = true'
+                f" WHERE {BATCH} = {batch} AND {TAU} > {max(reached) + bound}"
+            )
 
     def observe(
         self, queries: Mapping[str, OracleQuery], activations: Mapping[str, Activation | None]
@@ -180,7 +219,7 @@ class Oracle:
                 SELECT old.{ROW} AS row, min(new.{BATCH}) AS batch
                 FROM "{stream}" old JOIN "{stream}" new ON {same}
                 WHERE new.{TAU} > old.{TAU} AND new.{BATCH} >= {first}
-                    AND NOT new.{LATE} AND NOT new.{INVALID}
+                    AND NOT new.{LATE} AND NOT new.{INVALID} AND NOT new.{AHEAD}
                 GROUP BY old.{ROW}) later
             WHERE "{stream}".{ROW} = later.row""")
 
@@ -198,7 +237,8 @@ class Oracle:
     def counts(self, stream: str) -> StreamCounts:
         """How many rows a stream has, and how many of them are late or invalid."""
         row = self.db.execute(
-            f"SELECT count(*), count(*) FILTER ({LATE}), count(*) FILTER ({INVALID})"
+            f"SELECT count(*), count(*) FILTER ({LATE}), count(*) FILTER ({INVALID}),"
+            f" count(*) FILTER ({AHEAD})"
             f' FROM "{stream}"'
         ).fetchone()
         assert row is not None
@@ -227,7 +267,7 @@ class Oracle:
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
         where = [f"({c})" for c in query.where]
         for alias, stream in query.members:
-            where += [f"NOT {alias}.{LATE}", f"NOT {alias}.{INVALID}"]
+            where += [f"NOT {alias}.{c}" for c in (LATE, INVALID, AHEAD)]
             where += _visible(alias, activation)
             for width in (entry.window_of(alias), ttls.get(stream)):
                 if width is None:
@@ -336,7 +376,7 @@ def _placed(stream: StreamEntry) -> str:
                 ORDER BY {BATCH} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS seen
             FROM rows GROUP BY {BATCH}
         )
-        SELECT rows.*, coalesce({late}, false) AS {LATE}
+        SELECT rows.*, coalesce({late}, false) AS {LATE}, false AS {AHEAD}
         FROM rows JOIN marks USING ({BATCH}) ORDER BY {ROW}"""
 
 

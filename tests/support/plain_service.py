@@ -209,6 +209,7 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
         entry.lateness,
         entry.idle_timeout,
         entry.keep_late,
+        ahead_of_stream=entry.ahead_of_stream,
     )
 
 

@@ -140,6 +140,7 @@ def _totals(oracle: Oracle, scenario: Scenario, report: Mapping[str, Any]) -> li
         "input_tuples": sum(c.rows for c in counts.values()),
         "late_tuples": {n: c.late for n, c in counts.items()},
         "invalid_tuples": {n: c.invalid for n, c in counts.items()},
+        "ahead_tuples": {n: c.ahead for n, c in counts.items()},
     }
     return [
         f"{field} is {report.get(field)}, not {value}"

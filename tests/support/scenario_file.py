@@ -38,7 +38,8 @@ class StreamEntry:
     ``cuts`` has, per batch, the row after its last, where batches are not of one length
     (``anabranch replay`` has no such streams; the local engine does). ``ttls`` are the ttls that it
     is given, in microseconds (None: none from then on), each before a batch, in order; ``latest``
-    likewise the keys of which it keeps the latest.
+    likewise the keys of which it keeps the latest. ``ahead_of_stream`` is in
+    microseconds, None: any number.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class StreamEntry:
     keep_late: bool = False
     ttls: tuple[tuple[int, int | None], ...] = ()
     latest: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    ahead_of_stream: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,15 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         doc.get("keep_late", False),
         tuple((b, micros(r["ttl"]) if "ttl" in r else None) for b, r in retention),
         tuple((b, tuple(r.get("latest", ()))) for b, r in retention),
+        _ahead(doc),
     )
+
+
+def _ahead(doc: Mapping[str, Any]) -> int | None:
+    """How far event times may be ahead: what the service takes where nothing is said."""
+    bounded = "event_time" in doc and doc.get("lateness", "unbounded") != "unbounded"
+    text = doc.get("ahead_of_stream", "366 days" if bounded else "unbounded")
+    return None if text == "unbounded" else micros(text)
 
 
 def _retention(doc: Mapping[Any, Any] | None) -> list[tuple[int, Mapping[str, Any]]]:

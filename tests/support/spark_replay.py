@@ -146,6 +146,7 @@ class SparkReplay:
             "input_tuples": sum(s.input for s in streams.values()),
             "late_tuples": {n: s.late for n, s in streams.items()},
             "invalid_tuples": {n: s.invalid for n, s in streams.items()},
+            "ahead_tuples": {n: s.ahead for n, s in streams.items()},
         }
         return state.queries
 

@@ -27,6 +27,7 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Generated:
         "input_tuples": sum(c.rows for c in counts.values()),
         "late_tuples": {n: c.late for n, c in counts.items()},
         "invalid_tuples": {n: c.invalid for n, c in counts.items()},
+        "ahead_tuples": {n: c.ahead for n, c in counts.items()},
         "queries": {},
     }
     for name, query in generated.queries.items():

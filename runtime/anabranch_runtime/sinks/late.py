@@ -1,11 +1,12 @@
-"""Tuples that are set aside: files of late and invalid ones, per stream, for streams that ask.
+"""Tuples that are set aside: files of late, ahead and invalid ones, per stream that asks.
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
-four more: ``_reason`` (``late``: below the watermark; ``invalid``: without event time, or not what
-the stream declares), ``_batch``, ``_watermark``, the stream's at the start of that batch (null
-where it had none), and ``_raw``: the text of a row with values that the stream's columns can't hold
-(``sources.invalid``), which are null there. It is null for all other rows. Underscores are put
-before these names until they differ from the stream's own, case aside. The
+four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far after the clock or the
+stream; ``invalid``: without event time, or not what the stream declares), ``_batch``,
+``_watermark``, the stream's at the start of that batch (null where it had none), and ``_raw``: the
+text of a row with values that the stream's columns can't hold (``sources.invalid``), which are null
+there. It is null for all other rows. Underscores are put before these names until they differ from
+the stream's own, case aside. The
 files go by the protocol of results (:mod:`anabranch_runtime.sinks.parquet`): staged by the
 attempt, moved before the batch commits, replaced where a batch is applied again.
 """

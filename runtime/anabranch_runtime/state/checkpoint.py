@@ -109,6 +109,17 @@ def source_offsets(text: str | None) -> dict[str, Any]:
         ) from None
 
 
+def planned_at(text: str | None) -> int | None:
+    """Microseconds since 1970 at which Spark planned the batch whose text of offsets this is; None
+    where it does not say so.
+    """
+    try:
+        metadata = json.loads((text or "").split("\n")[1])
+        return int(metadata["batchTimestampMs"]) * 1000
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
 def decide(
     seen: Seen,
     next_batch: int,

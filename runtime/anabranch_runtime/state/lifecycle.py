@@ -171,12 +171,10 @@ def _streams(state: State, specs: dict[str, dict[str, Any]], forgotten: frozense
 
 
 def _definition(spec: dict[str, Any]) -> dict[str, Any]:
-    """What makes a stream another one if it changes: not how its silence and its late tuples are
-    dealt with, nor which of its tuples are of use for how long.
+    """What makes a stream another one if it changes: not how its silence and its late and ahead
+    tuples are dealt with, nor which of its tuples are of use for how long.
     """
-    return {
-        k: v for k, v in spec.items() if k not in ("idle_timeout", "keep_late", "ttl", "latest")
-    }
+    return {k: spec.get(k) for k in ("name", "columns", "event_time", "lateness")}
 
 
 def _stores(

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from anabranch_planner.reads import ReadCounts
 
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
-#: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key.
-KIND = Kind("manifest", "state", 5, sealed=3)
+#: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
+#: to version 5 no tuple was ahead.
+KIND = Kind("manifest", "state", 6, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 
@@ -91,7 +92,8 @@ class StreamState:
 
     Attributes:
         spec: the ``StreamSpec`` wire document.
-        max_tau: greatest event time seen (microseconds), late tuples included.
+        max_tau: greatest event time seen (microseconds), late tuples included, those that were
+            ahead not.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last: of several
             with one maximum the newest.
@@ -99,8 +101,9 @@ class StreamState:
         floor: what the watermark has been raised to while the stream was idle.
         latest_since: the first of the batches, without a gap up to now, in which queries read the
             stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
+        ahead: tuples whose event times were too far ahead (``state.ahead``).
 
-    The last three are absent from manifests of earlier releases.
+    The last four are absent from manifests of earlier releases.
     """
 
     spec: dict[str, Any]
@@ -113,6 +116,7 @@ class StreamState:
     active_at: int | None = None
     floor: int | None = None
     latest_since: int | None = None
+    ahead: int = 0
 
     def watermark(self) -> int | None:
         """Greatest event time seen less the lateness, or what idleness has raised it to; None

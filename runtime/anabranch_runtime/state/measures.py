@@ -46,7 +46,7 @@ class StreamMeter:
     """One stream during one epoch.
 
     Attributes:
-        input, late, invalid: tuples.
+        input, late, invalid, ahead: tuples; of none ahead in manifests of earlier releases.
         min_tau, max_tau: least and greatest event time that was not late, or at all.
         since: greatest event time before the epoch; None: nothing had been seen.
         delays: tuples by :func:`delay_class`; shorter than the classes where the rest are 0.
@@ -59,6 +59,7 @@ class StreamMeter:
     max_tau: int | None = None
     since: int | None = None
     delays: tuple[int, ...] = ()
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """A batch's arrivals: from blocks of a stream to the tables of its relations.
 
 Blocks are Arrow record batches of one stream. A tuple whose event time is NULL
-is invalid, one whose event time lies below its stream's watermark at the start of the batch is
-late: both are counted and set aside (and kept, where the stream asks for it), neither is stored
+is invalid, one whose event time is greater than its stream's may be in this batch is ahead, one
+whose event time lies below its stream's watermark at the start of the batch is
+late: all are counted and set aside (and kept, where the stream asks for it), neither is stored
 nor probed (``semantics.md``, promise 5). Of a stream that keeps the latest per key, what a block
 has superseded itself goes no further. The rest gets its sigma and goes to every relation whose
 filter it passes. A filter that fails concerns its relation, which gets no table then.
@@ -11,11 +12,12 @@ filter it passes. A filter that fails concerns its relation, which gets no table
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sinks.late import aside
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StreamMeter:
-    """What arrived on one stream: tuples read, late, invalid; greatest event time, and least of
-    those that are not late.
+    """What arrived on one stream: tuples read, late, invalid, ahead; greatest event time of those
+    that are not ahead, and least of those that are not late either.
     """
 
     input: int = 0
@@ -49,6 +51,7 @@ class StreamMeter:
     invalid: int = 0
     max_tau: int | None = None
     min_tau: int | None = None
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ def take_in(
     blocks: Iterable[Block],
     collector: Collector | None = None,
     failed: Callable[[RelationId, AnabranchRuntimeError], None] = _raise,
+    newest_allowed: Mapping[str, int] | None = None,
 ) -> Arrivals:
     """Sort the blocks that ``task`` reads into relations.
 
@@ -94,6 +98,9 @@ def take_in(
     broken: set[RelationId] = set()
     sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
     for block in blocks:
+        newest = (newest_allowed or {}).get(block.stream)
+        if newest is not None:
+            block = _without_ahead(layout, batch, watermarks, newest, block, arrivals)
         if collector is not None:
             collector.block(block, sigma, layout)
         rows = _admit(layout, batch, sigma, watermarks, block, arrivals)
@@ -123,6 +130,35 @@ def take_in(
         table = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
         arrivals.tables[relation_id] = BatchTable(table)
     return arrivals
+
+
+def _without_ahead(
+    layout: Layout,
+    batch: int,
+    watermarks: Mapping[str, int],
+    newest: int,
+    block: Block,
+    arrivals: Arrivals,
+) -> Block:
+    """``block`` without the tuples whose event times are greater than ``newest``: they are counted
+    and set aside, and nothing else is to see them.
+    """
+    spec = layout.streams.get(block.stream)
+    if spec is None or spec.event_time is None or block.rows.num_rows == 0:
+        return block
+    times = block.rows.column(spec.event_time).view(pa.int64())
+    greatest = pc.max(times).as_py()
+    if greatest is None or greatest <= newest:
+        return block
+    ahead = pc.greater(times, newest).fill_null(False)
+    rows = block.rows.filter(ahead)
+    meter = arrivals.meters[block.stream]
+    meter.input += rows.num_rows
+    meter.ahead += rows.num_rows
+    if spec.keep_late:
+        found = aside(rows, "ahead", batch, watermarks.get(block.stream))
+        arrivals.aside[block.stream].append(found)
+    return replace(block, rows=block.rows.filter(pc.invert(ahead)))
 
 
 def _admit(

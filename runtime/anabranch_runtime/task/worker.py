@@ -189,6 +189,7 @@ class _Task:
                 blocks,
                 self.collector,
                 self._filter_failed,
+                context.newest_allowed,
             )
         self.memory.look()
         with self._phase("store"):

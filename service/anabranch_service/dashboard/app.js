@@ -83,6 +83,7 @@ function showRuntime(current) {
     ["last batch", rate],
     ["input tuples", runtime.input_tuples.toLocaleString("en")],
     ["late", runtime.late_tuples.toLocaleString("en")],
+    ...(runtime.ahead_tuples ? [["ahead", runtime.ahead_tuples.toLocaleString("en")]] : []),
     ["state", bytes(runtime.state_bytes)],
     [
       "private memory",

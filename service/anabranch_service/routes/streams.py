@@ -42,6 +42,8 @@ from anabranch_service.wire import (
 router = guarded_router("/v1/streams", tag="streams")
 
 DEFAULT_LATENESS = "10 minutes"
+#: How far event times may be ahead, where a stream with a bounded lateness does not say.
+AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
 #: Bad rows, or queries, that an answer names, at most.
 REPORTED = 20
 
@@ -69,7 +71,7 @@ async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
                 field="name",
                 remedy="choose another name, or delete the stream first",
             )
-        response.status_code = 200
+        record, response.status_code = known, 200
     response.headers["Location"] = f"/v1/streams/{record.name}"
     return stream_out(record, await ctx.store.progress())
 
@@ -106,6 +108,9 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
     if body.keep_late is not None:
         changes["keep_late"] = body.keep_late
+    for field in AHEAD:
+        if getattr(body, field) is not None:
+            changes[field] = _ahead(getattr(body, field), field)
     if "retention" in body.model_fields_set:
         changes |= _retention(body.retention)
 
@@ -218,6 +223,7 @@ def read_stream(body: StreamIn) -> StreamRecord:
         lateness=_lateness(body),
         idle_timeout=_idle_timeout(body.idle_timeout),
         keep_late=body.keep_late,
+        **_bounds_ahead(body),
         **_retention(body.retention),
         source=SourceRecord(**body.source.model_dump()),
     )
@@ -246,6 +252,33 @@ def _lateness(body: StreamIn) -> int | None:
             remedy="declare event_time, or leave lateness out",
         )
     return read_duration(DEFAULT_LATENESS if text is None else text, "lateness")
+
+
+def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
+    """What a new stream is given where it does not say: a bound if it has a watermark, which a
+    tuple that is far ahead would move past all others.
+    """
+    bounded = body.event_time is not None and _lateness(body) is not None
+    given = {field: getattr(body, field) for field in AHEAD}
+    return {
+        field: _ahead(default if given[field] is None else given[field], field)
+        for field, default in AHEAD.items()
+        if bounded or given[field] is not None
+    }
+
+
+def _ahead(text: str, field: str) -> int | None:
+    if text.strip().lower() == "unbounded":
+        return None
+    micros = read_duration(text, field)
+    if micros == 0:
+        raise InvalidInput(
+            "bad-bound",
+            "no event time could ever be greater than the last",
+            field=field,
+            remedy="give a positive duration, or unbounded",
+        )
+    return micros
 
 
 def _idle_timeout(text: str | None) -> int | None:
@@ -313,6 +346,14 @@ def _check_lateness(record: StreamRecord) -> None:
             field="idle_timeout",
             remedy="declare event_time with a bounded lateness, or leave idle_timeout out",
         )
+    for field in AHEAD:
+        if getattr(record, field) is not None and record.event_time is None:
+            raise InvalidInput(
+                "ahead-without-event-time",
+                f"stream {record.name!r} has no event time to be ahead by",
+                field=field,
+                remedy=f"declare event_time, or leave {field} out",
+            )
     if record.keep_late and record.event_time is None:
         raise InvalidInput(
             "keep-late-without-event-time",

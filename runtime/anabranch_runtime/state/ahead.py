@@ -1,0 +1,38 @@
+"""Event times that are too far ahead, and so would move a watermark past all that is to come.
+
+How great an event time may be is fixed for a whole batch before it starts, by what the state has
+and by when Spark planned the batch, which is part of its offsets: so a repeated batch judges alike,
+and no tuple's verdict depends on which others its batch or its task brings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_runtime.state.manifest import StreamState
+
+
+def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dict[str, int]:
+    """Stream -> the greatest event time that a tuple of the next batch may have, in microseconds,
+    for streams that have a bound.
+
+    Args:
+        streams: as the batch finds them.
+        clock: microseconds since 1970 when the batch was planned; None: no clock is looked at.
+    """
+    found = {}
+    for name, stream in streams.items():
+        limits = []
+        by_clock, by_stream = (stream.spec.get(k) for k in ("ahead_of_clock", "ahead_of_stream"))
+        if by_clock is not None and clock is not None:
+            limits.append(clock + by_clock)
+        # A stream that was idle is as far as its watermark.
+        reached = [t for t in (stream.max_tau, stream.floor) if t is not None]
+        if by_stream is not None and reached:
+            limits.append(max(reached) + by_stream)
+        if limits:
+            found[name] = min(limits)
+    return found
