@@ -1,6 +1,7 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
-import { bytes, facts, make, read, say } from "./dom.js";
+import { read } from "./access.js";
+import { bytes, facts, make, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { edges, retentionOf, span, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state.js";

@@ -1,4 +1,4 @@
-// What every page needs: elements, figures for people, and asking the service.
+// What every page needs: elements, figures for people, and how the service is.
 
 /** A new element: properties, attributes where their name says so, children. */
 export function make(name, { text = "", ...properties } = {}, ...children) {
@@ -46,21 +46,16 @@ export function percent(share) {
   return share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`;
 }
 
-/** The JSON that the service answers with; null where there is none. */
-export async function read(path) {
-  const response = await fetch(path, { headers: { accept: "application/json" } });
-  if (response.status === 404) return null;
-  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
-  return response.json();
-}
-
-/** Whether the service answers, where a page says so. */
+/** Whether the service answers, and lets us in, where a page says so. */
 export function say(error) {
   const at = (id) => document.getElementById(id);
-  at("pulse").textContent = error ? "disconnected" : "live";
+  const refused = error?.status === 401 ? "signed out" : "not allowed";
+  at("pulse").textContent = error ? (error.status ? refused : "disconnected") : "live";
   at("pulse").className = error ? "pulse lost" : "pulse ok";
   at("banner").hidden = !error;
-  if (error) {
+  if (error?.status) {
+    at("banner").textContent = error.status === 401 ? "This service requires a token: sign in above." : `Not allowed: ${error.message}.`;
+  } else if (error) {
     at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said.`;
   }
 }

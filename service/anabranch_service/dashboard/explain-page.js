@@ -1,5 +1,6 @@
 // The page that explains a statement: asks when it is told to, and shows pictures of the answer.
 
+import { ask } from "./access.js";
 import { facts, make, say } from "./dom.js";
 import { drawTree, forest, short } from "./graph.js";
 import { drawPlan } from "./plan-tree.js";
@@ -7,10 +8,10 @@ import { drawPlan } from "./plan-tree.js";
 const at = (id) => document.getElementById(id);
 
 /** The service's answer, or what it refuses as an error that has `problem`. */
-async function ask(body) {
-  const response = await fetch("/v1/queries:explain", {
+async function explained(body) {
+  const response = await ask("/v1/queries:explain", {
     method: "POST",
-    headers: { "content-type": "application/json", accept: "application/json" },
+    headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
   });
   const answer = await response.json();
@@ -93,7 +94,7 @@ async function explain() {
   if (limit) body.window = limit;
   at("pulse").textContent = "planning";
   try {
-    const answer = await ask(body);
+    const answer = await explained(body);
     refuse("");
     show(answer);
     say(null);

@@ -1,6 +1,7 @@
 // The page of stored state: polls the REST API; which store is picked is in the page's address.
 
-import { bytes, element, facts, make, percent, read, say } from "./dom.js";
+import { read } from "./access.js";
+import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { short } from "./graph.js";
 import { described, range, totals } from "./state.js";
 import { LEVELS, MOST_ROWS, asked, line, list, moment, picture, told } from "./state-view.js";

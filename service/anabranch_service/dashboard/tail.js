@@ -1,9 +1,32 @@
 // The last results of one query, live: server-sent events into a short table. Of a view its rows, which
 // change: they are asked for again and again.
 
+import { ask } from "./access.js";
+
 const ROWS = 20;
+const RETRY_MS = 2000;
 const ASK_MS = 1000;
 const REDRAW_MS = 250;
+
+/** The server-sent events in a body. EventSource can't carry a token. */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const field = (name) => block.match(new RegExp(`^${name}: (.*)$`, "m"))?.[1] ?? "";
+        yield { kind: field("event"), id: field("id"), data: field("data") };
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
 
 /** Follows one query at a time; nothing is asked for before a query is chosen. */
 export class Tail {
@@ -20,7 +43,7 @@ export class Tail {
   /** Shows the results of `name`, or the rows of its view; of nothing where it is null. */
   follow(name, isView = false) {
     if (name === this.name) return;
-    this.source?.close();
+    this.source?.abort();
     clearInterval(this.asking);
     this.name = name;
     this.rows = [];
@@ -33,28 +56,53 @@ export class Tail {
       this.ask(name);
       return;
     }
-    const source = new EventSource(`/v1/queries/${encodeURIComponent(name)}/results?from=start`);
-    source.addEventListener("row", (event) => {
-      this.rows.push(JSON.parse(event.data));
-      if (this.rows.length > ROWS) this.rows.splice(0, this.rows.length - ROWS);
-      this.say(`result ${Number(event.lastEventId.split(":")[1]) + 1}`);
-      this.timer ??= setTimeout(() => this.draw(), REDRAW_MS);
-    });
-    source.addEventListener("end", (event) => {
-      source.close();
-      this.say(`the query is ${JSON.parse(event.data).reason}`);
-    });
-    // EventSource connects again by itself, but for refusals.
-    source.onerror = () => {
-      if (source.readyState === EventSource.CLOSED) this.say("this query's results can't be followed");
-    };
-    this.source = source;
+    this.source = new AbortController();
+    this.listen(name, this.source.signal);
+  }
+
+  /** Follow the results of `name` until they end; a lost connection is made anew. */
+  async listen(name, signal) {
+    let last = "";
+    while (!signal.aborted) {
+      try {
+        const path = `/v1/queries/${encodeURIComponent(name)}/results?from=start`;
+        const headers = { accept: "text/event-stream", ...(last && { "last-event-id": last }) };
+        const response = await ask(path, { headers, signal });
+        if (!response.ok) {
+          this.say("this query's results can't be followed");
+          return;
+        }
+        for await (const { kind, id, data } of events(response.body)) {
+          last = id || last;
+          if (kind === "row") this.take(id, JSON.parse(data));
+          if (kind === "end") {
+            const { reason } = JSON.parse(data);
+            this.say(reason === "unauthorized" ? "the token is not accepted any more" : `the query is ${reason}`);
+            return;
+          }
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error.status) {
+          this.say(error.message);
+          return;
+        }
+      }
+      await new Promise((go) => setTimeout(go, RETRY_MS));
+    }
+  }
+
+  take(id, row) {
+    this.rows.push(row);
+    if (this.rows.length > ROWS) this.rows.splice(0, this.rows.length - ROWS);
+    this.say(`result ${Number(id.split(":")[1]) + 1}`);
+    this.timer ??= setTimeout(() => this.draw(), REDRAW_MS);
   }
 
   /** The rows of the view `name` as they are. */
   async ask(name) {
-    const response = await fetch(`/v1/queries/${encodeURIComponent(name)}/rows?limit=${ROWS}`);
-    if (!response.ok || name !== this.name) return;
+    const response = await ask(`/v1/queries/${encodeURIComponent(name)}/rows?limit=${ROWS}`).catch(() => null);
+    if (!response?.ok || name !== this.name) return;
     const { version, total, rows } = await response.json();
     // Drawn last row first, as results are.
     this.rows = rows.reverse();

@@ -1,0 +1,109 @@
+// Who looks at the page: every request carries their token, which is kept for this tab only.
+
+import { make } from "./dom.js";
+
+const KEY = "anabranch.token";
+
+/** An answer 401 or 403. */
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+let who = null;
+/** Whether the service has refused what there is: nothing more is asked before somebody signs in. */
+let locked = false;
+
+function send(path, { headers, ...options } = {}) {
+  const token = sessionStorage.getItem(KEY);
+  return fetch(path, {
+    ...options,
+    headers: { accept: "application/json", ...headers, ...(token && { authorization: `Bearer ${token}` }) },
+  });
+}
+
+async function problemOf(response) {
+  const problem = await response.json().catch(() => ({}));
+  return problem.detail ?? `the service answered ${response.status}`;
+}
+
+/** The service's answer to a request; what it refuses is an error. */
+export async function ask(path, options) {
+  await started;
+  if (locked) throw new Refused(401, "this service requires a token");
+  const response = await send(path, options);
+  if (response.status === 401) {
+    lock(await problemOf(response));
+    throw new Refused(401, "this service requires a token");
+  }
+  if (response.status === 403) throw new Refused(403, await problemOf(response));
+  return response;
+}
+
+/** The JSON that the service answers with; null where there is none. */
+export async function read(path) {
+  const response = await ask(path);
+  if (response.status === 404) return null;
+  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+  return response.json();
+}
+
+/** Ask who we are; tell the page what that allows. */
+async function identify() {
+  const response = await send("/v1/whoami").catch(() => null);
+  if (response === null) return;
+  if (response.ok) {
+    who = await response.json();
+    locked = false;
+    show();
+  } else {
+    lock(sessionStorage.getItem(KEY) ? await problemOf(response) : "");
+  }
+}
+
+function lock(message) {
+  sessionStorage.removeItem(KEY);
+  who = null;
+  locked = true;
+  show(message);
+}
+
+/** Show what is for the caller's role only. */
+function offer() {
+  for (const part of document.querySelectorAll("[data-roles]")) {
+    part.hidden = !who || !part.dataset.roles.split(" ").includes(who.role);
+  }
+}
+
+const place = make("div", { className: "who", id: "who", hidden: true });
+
+function show(message = "") {
+  offer();
+  place.hidden = !locked && !who?.token;
+  if (who?.token) {
+    const leave = make("button", { type: "button", className: "quiet", text: "Sign out" });
+    leave.addEventListener("click", () => {
+      sessionStorage.removeItem(KEY);
+      location.reload();
+    });
+    place.replaceChildren(make("span", { className: "muted", text: `${who.name} · ${who.role}` }), leave);
+    return;
+  }
+  if (!locked) return;
+  const field = make("input", { type: "password", placeholder: "anb_…", autocomplete: "off", required: true, "aria-label": "Token" });
+  const form = make("form", {}, field, make("button", { type: "submit", className: "chip", text: "Sign in" }));
+  if (message) form.append(make("span", { className: "refusal", role: "alert", text: message }));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(KEY, field.value.trim());
+    await identify();
+    if (!locked) location.reload();
+  });
+  place.replaceChildren(form);
+}
+
+document.querySelector("header.top").append(place);
+/** Other requests wait for this one: a page without a token is one failure, not one for each request. */
+const started = identify();
