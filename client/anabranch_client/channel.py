@@ -13,13 +13,24 @@ from contextlib import contextmanager
 import redis
 from pydantic import BaseModel, ConfigDict, Field
 
+from anabranch_client.addresses import masked
 from anabranch_client.errors import ProcessError
+
+#: A server that hangs is as good as none after this many seconds.
+_TIMEOUT = 20.0
 
 
 class Document(BaseModel):
     """Base of what is read from Redis: fields that the client has no use for are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Heartbeat(Document):
+    """A sign of life of the runtime, which expires."""
+
+    run: str
+    state: str = "working"
 
 
 class Progress(Document):
@@ -82,7 +93,9 @@ class Channel:
     def __init__(self, url: str, namespace: str) -> None:
         self.url = url
         self.namespace = namespace
-        self._redis = redis.Redis.from_url(url, decode_responses=True)
+        self._redis = redis.Redis.from_url(
+            url, decode_responses=True, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
+        )
 
     def close(self) -> None:
         """Give the connections back."""
@@ -147,6 +160,6 @@ class Channel:
             yield
         except redis.RedisError as cause:
             raise ProcessError(
-                f"Redis at {self.url} does not answer: {cause}",
+                f"Redis at {masked(self.url)} does not answer: {masked(str(cause))}",
                 remedy="see its log, or whether the address is right",
             ) from cause

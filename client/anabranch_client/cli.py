@@ -14,14 +14,14 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client import cli_access, cli_remote, cli_results, cli_state, render
-from anabranch_client.cli_context import TOKEN_FILE, Guarded, Json, interruptible, stderr
+from anabranch_client import cli_access, cli_remote, cli_results, cli_state, cli_up, render
+from anabranch_client.cli_context import TOKEN_FILE, Guarded, Json, Master, interruptible, stderr
 from anabranch_client.demo import MIN_BATCHES, check, demo_scenario, demo_summary
 from anabranch_client.errors import ClientError
-from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url, running
+from anabranch_client.pipeline import Pipeline, running
 from anabranch_client.progress import LiveView
 from anabranch_client.replay import prepare_folder, remove_working_data, run_to_report, step_spec
-from anabranch_client.scenario import OptimizerName, load_scenario
+from anabranch_client.scenario import load_scenario
 from anabranch_client.tpch import generate
 
 REFUSED = 3
@@ -32,6 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Continuous multi-way joins over shared streams, planned together, run on Spark.",
 )
+app.command("up")(cli_up.up)
+app.command("down")(cli_up.down)
 app.add_typer(cli_remote.streams, name="stream")
 cli_remote.queries.command("tail")(cli_results.query_tail)
 cli_remote.queries.command("rows")(cli_results.query_rows)
@@ -53,60 +55,6 @@ def common(
 ) -> None:
     """Continuous multi-way joins over shared streams, planned together, run on Spark."""
     TOKEN_FILE.set(token_file)
-
-
-Master = Annotated[
-    str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)
-]
-
-
-@app.command()
-def up(
-    folder: Annotated[
-        Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
-    ] = Path(".anabranch"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
-    optimizer: Annotated[OptimizerName, typer.Option(help="How queries are planned.")] = (
-        OptimizerName.CLASH
-    ),
-    parallelism: Annotated[
-        int,
-        typer.Option(min=1, help="Partitions per store; on one host more than 1 only costs time."),
-    ] = 1,
-    epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
-    namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
-    master: Master = None,
-) -> None:
-    """Start Redis (or use ANABRANCH_REDIS_URL), service and runtime; Ctrl-C ends them."""
-    folder = folder.resolve()
-    spec = PipelineSpec(
-        home=folder,
-        results=folder / "results",
-        mode="live",
-        namespace=namespace,
-        optimizer=optimizer,
-        parallelism=parallelism,
-        epoch_batches=epoch_batches,
-        redis_url=given_redis_url(),
-        durable=True,
-        port=port,
-        master=master,
-    )
-    console = stderr()
-    with interruptible(), running(spec) as pipeline:
-        try:
-            with console.status("starting"), pipeline.start_service():
-                pipeline.start_runtime()
-            typer.echo(f"service and dashboard: {pipeline.url}")
-            typer.echo(f"redis:                 {pipeline.redis_url}")
-            typer.echo(f"results:               {spec.results}")
-            typer.echo(f"logs:                  {spec.logs}")
-            typer.echo("Ctrl-C stops everything")
-            _watch_over(pipeline)
-        except KeyboardInterrupt:
-            with console.status("stopping"):
-                pipeline.finish_runtime()
-            console.print("stopped")
 
 
 @app.command()

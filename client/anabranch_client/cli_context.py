@@ -19,6 +19,9 @@ from anabranch_client.api import DEFAULT_URL, Client
 from anabranch_client.errors import ClientError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)
+]
 Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
 
 #: The file that ``--token-file`` names, for the command that runs.

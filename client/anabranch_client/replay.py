@@ -13,6 +13,7 @@ from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url
 from anabranch_client.player import Watcher, play
 from anabranch_client.report import finish_results, make_report
 from anabranch_client.scenario import Scenario
+from anabranch_client.supervise.home import refuse_held
 
 #: What a replay keeps below its folder and replaces when it is run again.
 _OWN = ("results", "logs", "redis", "state")
@@ -23,7 +24,9 @@ def prepare_folder(out: Path) -> Path:
 
     Raises:
         UsageError: it can't be written.
+        HeldError: `anabranch up` runs in it.
     """
+    refuse_held(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in _OWN:

@@ -63,8 +63,16 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Seconds between two trials to open the sources of streams that were left out.
 TRIAL = 10.0
-#: How often Spark may fail to start a source before the pipeline does.
+#: How often the query is started again for a source's process before the pipeline fails.
 TRIES = 5
+#: What Spark says where the process that plans a source is gone, or where the machine was too busy
+#: to start it within Spark's ten seconds.
+_PLANNER_LOST = (
+    "Python worker failed to connect back",
+    "Broken pipe",
+    "Connection reset",
+    "java.io.EOFException",
+)
 #: Seconds between two looks at the query and the stop key.
 WATCH = 0.05
 #: Seconds between two looks at the registry.
@@ -358,11 +366,10 @@ class Pipeline:
                     return
                 if driver.failure is not None:
                     raise driver.failure
-                cause = query.exception()
-                if "Python worker failed to connect back" in str(cause) and self._tries < TRIES:
-                    # A machine too busy to start a process within Spark's ten seconds.
+                cause = str(query.exception()).split("\n=== Streaming Query ===")[0]
+                if any(sign in cause for sign in _PLANNER_LOST) and self._tries < TRIES:
                     self._tries += 1
-                    _LOG.warning("a source could not be started", tries=self._tries)
+                    _LOG.warning("a source's process has ended", tries=self._tries, error=cause)
                     return
                 raise PipelineError("query-failed", f"the Spark query has ended: {cause}")
             heart.well()

@@ -13,7 +13,9 @@ from redis import Redis
 
 from anabranch_client.errors import ProcessError
 from anabranch_client.meter import ProcessMeter
-from anabranch_client.processes import last_line, session, spawn, start_redis, wait_for
+from anabranch_client.processes import last_line, session, spawn, wait_for
+from anabranch_client.supervise.redis_server import start_redis
+from tests.support.up import gone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +71,7 @@ def test_stop_ends_descendants_in_groups_of_their_own(tmp_path: Path) -> None:
     assert len({os.getpgid(p.pid) for p in family}) == 2
     child.stop(grace=1)
     assert session(child.pid) == []
-    assert not any(p.is_running() for p in family)
+    assert gone(family, 1) == []
 
 
 def test_stop_is_not_put_off_by_a_process_that_ignores_the_signal(tmp_path: Path) -> None:

@@ -1,55 +1,163 @@
-"""``anabranch up`` in a process of its own: it comes up, serves, and goes without a trace."""
+"""``anabranch up`` as a person meets it: real processes, started by the command line."""
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import stat
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from anabranch_client.api import Client
+from anabranch_client.supervise.home import holder_of
+from tests.support.processes import wait_until
+from tests.support.up import Target, Up, gone, upped
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
-    home = tmp_path / "home"
-    argv = [sys.executable, "-m", "anabranch_client", "up", "--dir", str(home), "--port", "0"]
-    with (tmp_path / "out").open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT)
-    try:
-        url = _address(tmp_path / "out", process)
-        with Client(url) as client:
+def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    with upped(tmp_path) as up:
+        with up.client() as client:
             assert client.streams() == []
             assert client.settings().mode == "live"
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) == 3
-        process.send_signal(number)
-        assert process.wait(60) == 0
-        gone, alive = psutil.wait_procs(family, timeout=1)
-        assert (len(gone), alive) == (3, [])
-    finally:
-        process.kill()
-        process.wait()
-    assert sorted(p.name for p in (home / "logs").iterdir()) == [
+        family = up.family()
+        assert len(up.find(Target.REDIS)) == len(up.find(Target.SERVICE)) == 1
+        assert up.stop() == 0
+        assert gone(family, 1) == []
+        assert up.text().endswith("stopped\n")
+    assert sorted(p.name for p in (up.home / "logs").iterdir()) == [
         "redis.log",
         "runtime.log",
         "service.log",
     ]
+    assert not (up.home / "up.json").exists()
 
 
-def _address(out: Path, process: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, out.read_text()
-        text = out.read_text()
-        if "Ctrl-C" in text:
-            return next(line for line in text.splitlines() if "dashboard" in line).split()[-1]
-        time.sleep(0.1)
-    raise AssertionError(f"it never came up: {out.read_text()}")
+def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -> None:
+    with upped(tmp_path) as up:
+        assert up.process is not None
+        # Nobody else may read what is in Redis, and the password is in no command line.
+        password = (up.home / "redis" / "password").read_text().strip()
+        for path in (up.home / "redis").rglob("*"):
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+        family = up.family()
+        assert not [p for p in family if any(password in part for part in p.cmdline())]
+        assert password not in up.text()
+
+        # A second one touches nothing and says who is there.
+        with up.redis() as server:
+            for number in range(1000):
+                server.set(f"written:{number}", number)
+        before = _files(up.home)
+        second = _run(up, "up", "--port", "0")
+        assert second.returncode == 1
+        holder = holder_of(up.home)
+        assert holder is not None
+        assert f"is in use by `anabranch up`, process {up.process.pid} (since" in second.stderr
+        assert holder.url in second.stderr
+        assert _run(up, "up", "--port", "0", "--wait").stderr == second.stderr
+        assert _files(up.home) == before
+        with up.redis() as server:
+            for number in range(1000, 2000):
+                server.set(f"written:{number}", number)
+
+        # What dies comes back: with everything that had been acknowledged, where it was.
+        up.kill(Target.REDIS)
+        up.kill(Target.SERVICE)
+        up.wait("Redis works again")
+        up.wait("the service works again")
+        with up.redis() as server:
+            assert len(list(server.scan_iter("written:*", count=1000))) == 2000
+        with up.client() as client:
+            assert client.streams() == []
+
+        # Killed itself, it leaves nothing behind.
+        family = up.family()
+        up.process.kill()
+        up.process.wait()
+        assert gone(family) == []
+        done = _run(up, "down")
+        assert (done.returncode, done.stdout) == (0, f"nothing runs in {up.home}\n")
+
+
+def test_up_in_the_background_until_down(tmp_path: Path) -> None:
+    up = Up(tmp_path / "home", tmp_path / "out")
+    started = _run(up, "up", *up.arguments, "--wait")
+    try:
+        assert started.returncode == 0, started.stderr
+        assert started.stdout.endswith("\nready\n")
+        with up.client() as client:
+            assert client.streams() == []
+        holder, family = holder_of(up.home), up.family()
+        assert holder is not None
+        assert len(family) >= 3
+    finally:
+        stopped = _run(up, "down")
+    assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
+    assert gone([*family, *_process(holder.pid)], 1) == []
+    assert _run(up, "down").stdout == f"nothing runs in {up.home}\n"
+
+
+def test_up_that_cannot_become_ready_says_why(tmp_path: Path) -> None:
+    up = Up(tmp_path / "home", tmp_path / "out")
+    state = up.home / "state"
+    (state / "manifest").mkdir(parents=True)
+    document = {"version": 1000, "crc": 0, "state": {}}
+    (state / "manifest" / "0.json").write_text(json.dumps(document))
+    started = _run(up, "up", *up.arguments, "--wait")
+    assert started.returncode == 1
+    assert "error: the runtime ended: " in started.stderr
+    assert "[unknown-version]" in started.stderr
+    # Said once more, and by what is true now: the state is in order.
+    (state / "manifest" / "0.json").unlink()
+    with upped(tmp_path):
+        pass
+
+
+def test_up_takes_no_longer_than_it_may(tmp_path: Path) -> None:
+    up = Up(tmp_path / "home", tmp_path / "out")
+    started = _run(up, "up", *up.arguments, "--wait", "--timeout", "1")
+    assert started.returncode == 1
+    assert "was not ready within 1 s and has been stopped" in started.stderr
+    assert _run(up, "down").stdout == f"nothing runs in {up.home}\n"
+
+
+@pytest.mark.slow
+def test_what_a_killed_up_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
+    with upped(tmp_path) as up:
+        assert up.process is not None
+        # One that the kernel does not end with its parent, and that ignores a polite signal.
+        up.kill(Target.JVM, signal.SIGSTOP)
+        (jvm,) = up.find(Target.JVM)
+        up.process.kill()
+        up.process.wait()
+        wait_until("the service to end", lambda: not up.find(Target.SERVICE), 20)
+        assert gone([jvm], 1) == [jvm]
+        up.ready()
+        assert gone([jvm], 1) == []
+
+
+def _run(up: Up, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "anabranch_client", command, "--dir", str(up.home), *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
+
+
+def _files(home: Path) -> dict[str, int]:
+    """What there is; the state and the logs of those who run may grow."""
+    found = {}
+    for folder, _, names in os.walk(home):
+        for name in names:
+            path = f"{folder}/{name}"
+            if "appendonlydir" not in path and "/state/" not in path and "/logs/" not in path:
+                found[path] = os.stat(path).st_mtime_ns
+    return found
+
+
+def _process(pid: int) -> list[psutil.Process]:
+    return [psutil.Process(pid)] if psutil.pid_exists(pid) else []

@@ -1,0 +1,16 @@
+"""Addresses of servers, as they may be shown."""
+
+from __future__ import annotations
+
+import re
+
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """``text`` with the passwords of the URLs in it replaced by ``***``.
+
+    >>> masked("redis://:secret@127.0.0.1:6379/0 does not answer")
+    'redis://:***@127.0.0.1:6379/0 does not answer'
+    """
+    return _CREDENTIALS.sub(r"\1\2:***@", text)

@@ -1,0 +1,249 @@
+"""``anabranch up`` and ``anabranch down``: a pipeline on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from anabranch_client.addresses import masked
+from anabranch_client.cli_context import Master
+from anabranch_client.errors import ClientError, ProcessError
+from anabranch_client.pipeline import PipelineSpec, given_redis_url
+from anabranch_client.scenario import OptimizerName
+from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
+from anabranch_client.supervise.supervisor import Supervisor
+
+Folder = Annotated[
+    Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
+]
+_HOME = Path(".anabranch")
+
+
+def up(
+    folder: Folder = _HOME,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
+    optimizer: Annotated[OptimizerName, typer.Option(help="How queries are planned.")] = (
+        OptimizerName.CLASH
+    ),
+    parallelism: Annotated[
+        int,
+        typer.Option(min=1, help="Partitions per store; on one host more than 1 only costs time."),
+    ] = 1,
+    epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
+    namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
+    master: Master = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Start it in the background; return when it is ready.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds that --wait waits.", show_default=True)
+    ] = 300.0,
+) -> None:
+    """Start Redis (or use ANABRANCH_REDIS_URL), service and runtime, and keep them running.
+
+    What dies is started again. Ctrl-C, or `anabranch down`, ends all of it.
+    """
+    folder = folder.resolve()
+    spec = PipelineSpec(
+        home=folder,
+        results=folder / "results",
+        mode="live",
+        namespace=namespace,
+        optimizer=optimizer,
+        parallelism=parallelism,
+        epoch_batches=epoch_batches,
+        redis_url=given_redis_url(),
+        durable=True,
+        port=port,
+        master=master,
+    )
+    if wait:
+        _in_background(spec, timeout)
+    else:
+        _supervise(spec, None)
+
+
+def down(
+    folder: Folder = _HOME,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for its end.")] = 120.0,
+) -> None:
+    """Stop the pipeline that `anabranch up` runs in a folder, in order, and wait until it has."""
+    folder = folder.resolve()
+    try:
+        refuse_held(folder)
+    except HeldError:
+        _stop(folder, timeout)
+    else:
+        left = 0
+        if holder_of(folder) is not None:
+            # It was killed. Held meanwhile, so that nobody starts while it is cleared.
+            with held(folder):
+                left = len(reap(folder))
+        typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))
+
+
+def _stop(folder: Path, timeout: float) -> None:
+    holder = holder_of(folder)
+    process = None if holder is None else holder.process()
+    if process is None:
+        raise ProcessError(f"whoever holds {folder} is just starting", remedy="try again")
+    process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        with contextlib.suppress(HeldError):
+            refuse_held(folder)
+            typer.echo("stopped")
+            return
+        time.sleep(0.1)
+    raise ProcessError(
+        f"{holder} has not stopped within {timeout:.0f} s", remedy=f"see {folder / 'logs'}"
+    )
+
+
+def _supervise(spec: PipelineSpec, pipe: int | None) -> None:
+    """Run a pipeline until a signal ends it; tell ``pipe`` when it is ready, or why it is not."""
+    stop = threading.Event()
+    with _stopping(stop):
+        try:
+            with held(spec.home) as home:
+                spec.logs.mkdir(parents=True, exist_ok=True)
+
+                def ready() -> None:
+                    for line in _facts(supervisor, pid=os.getpid() if pipe is not None else None):
+                        _say(line)
+                    _say("ready")
+                    if pipe is not None:
+                        _tell(pipe, ready=_facts(supervisor, pid=os.getpid()))
+
+                supervisor = Supervisor(spec, home, _say, ready, stop)
+                _say(f"starting in {spec.home}")
+                supervisor.run()
+        except ClientError as error:
+            if pipe is not None:
+                _tell(pipe, error=str(error))
+            raise
+    _say("stopped")
+
+
+def _facts(supervisor: Supervisor, pid: int | None) -> list[str]:
+    """Where everything is."""
+    spec = supervisor.spec
+    secret = f" (password: {spec.home / 'redis' / 'password'})" if spec.redis_url is None else ""
+    end = "Ctrl-C" if pid is None else f"anabranch down --dir {spec.home}"
+    return [
+        f"service and dashboard: {supervisor.url}",
+        f"redis:                 {masked(supervisor.redis_url)}{secret}",
+        f"results:               {spec.results}",
+        f"logs:                  {spec.logs}",
+        f"{end} stops everything",
+    ]
+
+
+def _in_background(spec: PipelineSpec, timeout: float) -> None:
+    """Run :func:`_supervise` in a process of its own, and return when it is ready.
+
+    Raises:
+        ProcessError: it ended, or was not ready in time; then it has been stopped.
+    """
+    refuse_held(spec.home)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _detach()
+        code = 0
+        try:
+            _supervise(spec, writing)
+        except ClientError as error:
+            code = error.exit_code
+        finally:
+            os._exit(code)
+    os.close(writing)
+    try:
+        found = _read(reading, timeout)
+        if found is None:
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+            raise ProcessError(
+                f"it was not ready within {timeout:.0f} s and has been stopped",
+                remedy=f"see {spec.logs}, or allow more by --timeout",
+            )
+        if "ready" not in found:
+            os.waitpid(child, 0)
+            said = str(found.get("error") or "it ended without a word")
+            raise ProcessError(said, remedy="" if "error" in found else f"see {spec.logs}")
+        for line in found["ready"]:
+            typer.echo(line)
+        typer.echo("ready")
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGTERM)
+        raise
+    finally:
+        os.close(reading)
+
+
+def _read(pipe: int, timeout: float) -> dict[str, list[str]] | None:
+    """The document that is written to ``pipe``; empty if it was closed before; None: too late."""
+    deadline = time.monotonic() + timeout
+    text = b""
+    while not text.endswith(b"\n"):
+        if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+            return None
+        part = os.read(pipe, 65536)
+        if not part:
+            return {}
+        text += part
+    found = json.loads(text)
+    assert isinstance(found, dict)
+    return found
+
+
+def _tell(pipe: int, **document: object) -> None:
+    with contextlib.suppress(OSError):
+        os.write(pipe, json.dumps(document).encode() + b"\n")
+
+
+def _detach() -> None:
+    """Leave the terminal."""
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+def _say(line: str) -> None:
+    """Print a line; a terminal that has been closed must not end a pipeline."""
+    with contextlib.suppress(OSError):
+        typer.echo(line)
+
+
+@contextlib.contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Set ``stop`` when a signal asks for an end, as often as it likes.
+
+    SIGINT is set as well: a shell starts background jobs with it ignored.
+    """
+
+    def wanted(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, wanted) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Supervision of a pipeline's processes: what ``anabranch up`` does while it runs."""

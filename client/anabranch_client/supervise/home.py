@@ -1,0 +1,164 @@
+"""The folder of an ``up``: held by one at a time, and cleared of what a killed one has left.
+
+``up.lock`` is locked for as long as the holder lives, however it ends. ``up.json`` says who that
+is; it is removed at an orderly end. Every process that an ``up`` starts has the token of that
+document in its environment, and passes it on to its own children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from anabranch_client.errors import ProcessError
+from anabranch_client.processes import kill_all
+
+#: The variable that the token is in.
+TOKEN_VARIABLE = "ANABRANCH_UP"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The ``up`` that holds a folder.
+
+    Attributes:
+        pid, created: its process, and when that was created (seconds since 1970).
+        since: the same moment for people.
+        token: what its processes have in their environment.
+        url: of its service; empty before that listens.
+    """
+
+    pid: int
+    created: float
+    since: str
+    token: str
+    url: str = ""
+
+    def __str__(self) -> str:
+        address = f", {self.url}" if self.url else ""
+        return f"process {self.pid} (since {self.since}{address})"
+
+    def process(self) -> psutil.Process | None:
+        """Its process; None if it has ended, whoever has its number now."""
+        try:
+            found = psutil.Process(self.pid)
+            return found if found.create_time() == self.created else None
+        except psutil.NoSuchProcess:
+            return None
+
+
+class HeldError(ProcessError):
+    """A folder that another ``up`` holds."""
+
+
+@dataclass(slots=True)
+class Home:
+    """A folder that this process holds."""
+
+    folder: Path
+    holder: Holder
+
+    def listens(self, url: str) -> None:
+        """Write down where the service is."""
+        self.holder = replace(self.holder, url=url)
+        self.write()
+
+    def write(self) -> None:
+        """Say who holds the folder; a disk that is full must not end a holder that runs."""
+        path = self.folder / "up.json"
+        draft = path.with_suffix(".tmp")
+        with contextlib.suppress(OSError):
+            draft.touch(0o600)
+            draft.write_text(json.dumps(asdict(self.holder)))
+            draft.replace(path)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[Home]:
+    """Hold ``folder``, which is made if needed; what a killed holder has left is ended.
+
+    Raises:
+        HeldError: another process holds it. Nothing has been touched.
+        ProcessError: it can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "up.lock").open("a")
+    except OSError as cause:
+        raise ProcessError(
+            f"cannot write {cause.filename or folder}: {cause.strerror or cause}",
+            field="--dir",
+            remedy="name a folder that can be written",
+        ) from cause
+    with lock:
+        _lock(lock.fileno(), folder)
+        reap(folder)
+        me = psutil.Process()
+        since = datetime.now(UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+        home = Home(folder, Holder(me.pid, me.create_time(), since, secrets.token_hex(16)))
+        home.write()
+        try:
+            yield home
+        finally:
+            (folder / "up.json").unlink(missing_ok=True)
+
+
+def refuse_held(folder: Path) -> None:
+    """Raise if an ``up`` holds ``folder``.
+
+    Raises:
+        HeldError: naming the holder.
+    """
+    try:
+        lock = (folder / "up.lock").open("r")
+    except OSError:
+        return
+    with lock:
+        _lock(lock.fileno(), folder)
+
+
+def holder_of(folder: Path) -> Holder | None:
+    """Whoever is written down as the holder of ``folder``, alive or not."""
+    try:
+        return Holder(**json.loads((folder / "up.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def reap(folder: Path) -> list[psutil.Process]:
+    """End what an ``up`` that was killed has left running; only for whoever holds ``folder``."""
+    last = holder_of(folder)
+    left = [] if last is None else [p for p in psutil.process_iter() if _token(p) == last.token]
+    kill_all(left)
+    return left
+
+
+def _token(process: psutil.Process) -> str | None:
+    if process.pid == os.getpid():
+        return None
+    try:
+        return process.environ().get(TOKEN_VARIABLE)
+    except (psutil.Error, OSError):
+        # Gone, a zombie, or somebody else's.
+        return None
+
+
+def _lock(file: int, folder: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as cause:
+        holder = holder_of(folder)
+        raise HeldError(
+            f"{folder} is in use by `anabranch up`, {holder or 'which is just starting'}",
+            field="--dir",
+            remedy=f"use that one, stop it (anabranch down --dir {folder}), or name another folder",
+        ) from cause

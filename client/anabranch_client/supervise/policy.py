@@ -1,0 +1,299 @@
+"""What a supervisor does, as a pure function: events in, actions out.
+
+A member that ends is started again at once, then after growing pauses. A row of failures is over
+when the pipeline makes progress or the member has been well for a while; too long a row ends
+everything, naming what began it. Some causes end everything at once, since the next start would
+only meet them again; others are waited out for as long as it takes.
+
+Service and runtime are started when Redis answers. A member that gives no sign of life for long is
+killed and counts as ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class Member(StrEnum):
+    """A process that is supervised; the runtime stands for the JVM and the workers too."""
+
+    REDIS = "Redis"
+    SERVICE = "service"
+    RUNTIME = "runtime"
+
+    def __str__(self) -> str:
+        return self.value if self is Member.REDIS else f"the {self.value}"
+
+
+class Phase(StrEnum):
+    """Where a member is."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    UP = "up"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a member has ended."""
+
+    code: str
+    message: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+
+#: A restart meets these again: somebody has to do something first.
+FATAL = frozenset(
+    (
+        *("bad-options", "foreign-state", "foreign-ruleset", "foreign-store", "unknown-version"),
+        *("state-lost", "state-behind", "store-lost", "store-missing", "store-refused"),
+        *("store-taken", "checkpoint-lost", "checkpoint-behind", "damaged-journal"),
+        *("damaged-log", "damaged-identity", "redis-lost", "redis-refused", "not-writable"),
+    )
+)
+#: These pass, sooner or later, and no number of failed starts says that they will not.
+PATIENT = frozenset(("disk-full", "redis-away", "store-unreachable", "store-in-use"))
+#: Pauses in seconds before the first, second, ... start of a row.
+PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
+#: Starts in a row without progress.
+MOST = 8
+#: Seconds of health that end a row of failures.
+STABLE = 60.0
+#: Seconds that a member may take to start. The runtime's heartbeat has its own limit in it.
+STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 700.0}
+#: Seconds without a sign of life after which a member hangs. (The runtime's heartbeat lasts for ten
+#: more.) A pause of a few seconds, or a machine that is busy, must not cost a restart.
+SILENCE = {Member.REDIS: 30.0, Member.SERVICE: 30.0, Member.RUNTIME: 20.0}
+#: Seconds between two turns after which it is the supervisor that was paused.
+LAPSE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a member stands.
+
+    Attributes:
+        since: when the phase began. ``due``: when a waiting member is to be started.
+        heard: the last sign of life.
+        failures: how often in a row it has ended; ``first`` is why, the first time.
+        ended: when it last did.
+        proven: whether it has ever been up.
+    """
+
+    phase: Phase = Phase.WAITING
+    since: float = 0.0
+    due: float = 0.0
+    heard: float = 0.0
+    failures: int = 0
+    first: Cause | None = None
+    ended: float = 0.0
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How all members stand.
+
+    Attributes:
+        at: the time of the last turn. ``ready``: whether all have been up at one time.
+        external: whether Redis is somebody else's, who will start it again.
+    """
+
+    members: dict[Member, Standing] = field(
+        default_factory=lambda: {member: Standing() for member in Member}
+    )
+    at: float | None = None
+    ready: bool = False
+    external: bool = False
+
+    def put(self, member: Member, standing: Standing) -> Situation:
+        """The situation with one member changed."""
+        return replace(self, members={**self.members, member: standing})
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Time has passed."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A member's process has ended."""
+
+    at: float
+    member: Member
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A member has given a sign of life; ``up``: it does its work."""
+
+    at: float
+    member: Member
+    up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A batch has been committed."""
+
+    at: float
+
+
+Event = Turn | Ended | Heard | Progressed
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a member."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End what there is of a member's session, at once."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Write a line to the log, and for people unless they have been told already."""
+
+    text: str
+    aloud: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All members are up, for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End everything: ``cause`` is what a person has to see to."""
+
+    member: Member
+    cause: Cause
+
+
+Action = Start | Kill | Say | Ready | GiveUp
+
+
+def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
+    """What follows from ``event``."""
+    match event:
+        case Turn(at):
+            return _turn(now, at)
+        case Ended(at, member, cause):
+            return _ended(now, at, member, cause)
+        case Heard(at, member, up):
+            return _heard(now, at, member, up)
+        case Progressed():
+            runtime = now.members[Member.RUNTIME]
+            return now.put(Member.RUNTIME, replace(runtime, failures=0, first=None)), []
+
+
+def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
+    lapse = now.at is not None and at - now.at > LAPSE
+    now = replace(now, at=at)
+    redis = now.members[Member.REDIS]
+    reachable = redis.phase is Phase.UP and at - redis.heard < LAPSE
+    actions: list[Action] = []
+    for member, standing in now.members.items():
+        if lapse or (member is Member.RUNTIME and not reachable):
+            # Nobody could be heard: that says nothing about who can't be.
+            starting = standing.phase is Phase.STARTING
+            standing = replace(standing, heard=at, since=at if starting else standing.since)
+            now = now.put(member, standing)
+        if standing.phase is Phase.WAITING:
+            if at >= standing.due and (member is Member.REDIS or reachable):
+                actions.append(Start(member))
+                now = now.put(member, replace(standing, phase=Phase.STARTING, since=at, heard=at))
+            continue
+        hung = _hung(member, standing, at)
+        if hung is not None and now.external and member is Member.REDIS:
+            hung = Cause("redis-away", "it does not answer")
+        if hung is not None:
+            now, more = _ended(now, at, member, hung)
+            actions += more
+        elif standing.failures and standing.phase is Phase.UP and at - standing.since > STABLE:
+            now = now.put(member, replace(standing, failures=0, first=None))
+    return now, actions
+
+
+def _hung(member: Member, standing: Standing, at: float) -> Cause | None:
+    if standing.phase is Phase.UP and at - standing.heard > SILENCE[member]:
+        seconds = at - standing.heard
+        return Cause("no-answer", f"it has given no sign of life for {seconds:.0f} s")
+    # A server that reads its file says so; that may take any time.
+    began = standing.heard if member is Member.REDIS else standing.since
+    if standing.phase is Phase.STARTING and at - began > STARTS[member]:
+        return Cause("no-start", f"it has not started within {STARTS[member]:.0f} s")
+    return None
+
+
+def _ended(
+    now: Situation, at: float, member: Member, cause: Cause
+) -> tuple[Situation, list[Action]]:
+    before = now.members[member]
+    if cause.code in FATAL or (cause.code == "ended" and not before.proven):
+        return now, [Kill(member), GiveUp(member, cause)]
+    failures, first = before.failures + 1, before.first or cause
+    if failures > MOST and cause.code not in PATIENT:
+        return now, [Kill(member), GiveUp(member, _row(failures, first))]
+    pause = PAUSES[min(failures, len(PAUSES)) - 1]
+    standing = replace(
+        before,
+        phase=Phase.WAITING,
+        since=at,
+        due=at + pause,
+        failures=failures,
+        first=first,
+        ended=at if before.failures == 0 else before.ended,
+    )
+    return now.put(member, standing), [Kill(member), _announcement(member, cause, before, pause)]
+
+
+def _announcement(member: Member, cause: Cause, before: Standing, pause: float) -> Say:
+    when = "at once" if pause == 0 else f"in {pause:.0f} s"
+    text = f"{member} ended: {cause}; it is started again {when}"
+    if cause.code not in PATIENT:
+        return Say(text)
+    known = before.first is not None and before.first.code == cause.code
+    waiting = f"{member} ended: {cause}; it is tried again until that is over"
+    return Say(text if known else waiting, aloud=not known)
+
+
+def _row(failures: int, first: Cause) -> Cause:
+    return Cause(
+        first.code,
+        f"it has ended {failures} times in a row without progress, the first time because: "
+        f"{first.message}",
+        first.remedy,
+    )
+
+
+def _heard(now: Situation, at: float, member: Member, up: bool) -> tuple[Situation, list[Action]]:
+    before = now.members[member]
+    if before.phase is Phase.WAITING:
+        return now, []
+    if before.phase is Phase.UP or not up:
+        return now.put(member, replace(before, heard=at)), []
+    standing = replace(before, phase=Phase.UP, since=at, heard=at, proven=True)
+    now = now.put(member, standing)
+    actions: list[Action] = []
+    if before.failures:
+        actions.append(Say(f"{member} works again after {at - before.ended:.1f} s"))
+    if not now.ready and all(s.phase is Phase.UP for s in now.members.values()):
+        now = replace(now, ready=True)
+        actions.append(Ready())
+    return now, actions

@@ -1,0 +1,89 @@
+"""Signs of life of a pipeline's members, looked for in threads: a member that hangs must not make
+whoever watches it hang too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import redis
+from pydantic import ValidationError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from anabranch_client.channel import Heartbeat, Progress
+from anabranch_client.pipeline import answers
+
+#: Seconds between two looks.
+_REDIS_EVERY, _SERVICE_EVERY = 0.1, 0.5
+#: Seconds that an answer may take; less than what counts as silence.
+_PATIENCE = 5.0
+
+
+@dataclass(slots=True)
+class Signs:
+    """What was heard last; each attribute is written by one thread and read by another.
+
+    Attributes:
+        redis_at: when Redis last answered (``time.monotonic``).
+        loading_at: when it last said that it still reads its file.
+        service_at: when the service last answered.
+        beat: the last heartbeat seen, and when.
+        committed: the run that has committed most lately, and how many batches.
+    """
+
+    redis_at: float = 0.0
+    loading_at: float = 0.0
+    service_at: float = 0.0
+    beat: tuple[float, Heartbeat] | None = None
+    committed: tuple[str, int] = ("", 0)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self, redis_url: str, namespace: str, service_url: Callable[[], str]) -> None:
+        """Begin to look; ``service_url`` is empty as long as that is not known."""
+        retry = Retry(NoBackoff(), 0)
+        server = redis.Redis.from_url(
+            redis_url,
+            decode_responses=True,
+            socket_timeout=_PATIENCE,
+            socket_connect_timeout=_PATIENCE,
+            retry=retry,
+        )
+        heartbeat, progress = f"{namespace}:heartbeat", f"{namespace}:runtime"
+        self._repeat(lambda: self._ask_redis(server, heartbeat, progress), _REDIS_EVERY)
+        self._repeat(lambda: self._ask_service(service_url()), _SERVICE_EVERY)
+
+    def close(self) -> None:
+        """Stop looking; a thread that waits for an answer ends with the process at the latest."""
+        self._over.set()
+
+    def _repeat(self, look: Callable[[], None], every: float) -> None:
+        def work() -> None:
+            while not self._over.wait(every):
+                look()
+
+        threading.Thread(target=work, name="signs", daemon=True).start()
+
+    def _ask_redis(self, server: redis.Redis, heartbeat: str, progress: str) -> None:
+        try:
+            beat, done = server.mget(heartbeat, progress)
+        except redis.BusyLoadingError:
+            self.loading_at = time.monotonic()
+            return
+        except redis.RedisError:
+            return
+        self.redis_at = now = time.monotonic()
+        with contextlib.suppress(ValidationError):
+            if beat is not None:
+                self.beat = (now, Heartbeat.model_validate_json(str(beat)))
+            if done is not None:
+                found = Progress.model_validate_json(str(done))
+                self.committed = (found.run, found.committed)
+
+    def _ask_service(self, url: str) -> None:
+        if url and answers(url, _PATIENCE):
+            self.service_at = time.monotonic()

@@ -1,0 +1,262 @@
+"""Runs a pipeline for as long as it is wanted: the shell around :mod:`.policy`.
+
+One thread does everything that starts and ends processes: the kernel ties a child to the thread
+that started it. What has to be waited for is looked at in others (:mod:`.signs`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from anabranch_client.channel import Channel
+from anabranch_client.errors import ClientError, ProcessError
+from anabranch_client.pipeline import PipelineSpec, service_url, spawn_runtime, spawn_service
+from anabranch_client.processes import Child, ending, last_line
+from anabranch_client.supervise.home import TOKEN_VARIABLE, Home
+from anabranch_client.supervise.policy import (
+    Action,
+    Cause,
+    Ended,
+    Event,
+    GiveUp,
+    Heard,
+    Kill,
+    Member,
+    Progressed,
+    Ready,
+    Say,
+    Situation,
+    Start,
+    Turn,
+    handle,
+)
+from anabranch_client.supervise.redis_server import RedisServer, prepare
+from anabranch_client.supervise.signs import Signs
+
+#: Seconds between two turns.
+_TURN = 0.05
+#: Seconds that the runtime may take to finish its batch and leave.
+_LEAVE_SECONDS = 60.0
+#: Characters of a message on the console; the logs have the rest.
+_SHORT = 400
+#: Bytes below which a disk counts as full.
+_FULL = 1 << 16
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """A pipeline and what is known of it.
+
+    Attributes:
+        spec: how it is started.
+        home: its folder, which is held.
+        say: called with each line for people.
+        ready: called once everything works.
+        stop: set by whoever wants it to end.
+        url: of the service; empty before that listens.
+    """
+
+    spec: PipelineSpec
+    home: Home
+    say: Callable[[str], None]
+    ready: Callable[[], None]
+    stop: threading.Event
+    url: str = ""
+    redis_url: str = ""
+    _server: RedisServer | None = None
+    _children: dict[Member, Child] = field(default_factory=dict)
+    _signs: Signs = field(default_factory=Signs)
+    _seen: dict[Member, float] = field(default_factory=dict)
+    _committed: tuple[str, int] = ("", 0)
+    _run: str = ""
+    _situation: Situation = field(default_factory=Situation)
+    _failure: ProcessError | None = None
+
+    def run(self) -> None:
+        """Keep the pipeline running until asked to stop; then stop it in order.
+
+        Raises:
+            ProcessError: something that a restart does not mend, or that did not mend.
+        """
+        spec = self.spec
+        if spec.redis_url is None:
+            log = spec.logs / "redis.log"
+            self._server = prepare(spec.home / "redis", log, durable=spec.durable)
+        self.redis_url = spec.redis_url or ("" if self._server is None else self._server.url)
+        self._situation = Situation(external=self._server is None)
+        self._signs.watch(self.redis_url, spec.namespace, self._listening)
+        try:
+            while not self.stop.wait(_TURN) and self._failure is None:
+                for event in self._look():
+                    self._situation, actions = handle(self._situation, event)
+                    for action in actions:
+                        self._perform(action)
+            if self._failure is None:
+                self._leave()
+        finally:
+            self._signs.close()
+            for member in (Member.RUNTIME, Member.SERVICE, Member.REDIS):
+                child = self._children.pop(member, None)
+                if child is not None:
+                    child.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _look(self) -> list[Event]:
+        """What has happened since the last turn."""
+        now = time.monotonic()
+        events: list[Event] = [
+            Ended(now, member, self._cause(member, child, code))
+            for member, child in self._children.items()
+            if (code := child.process.poll()) is not None
+        ]
+        signs, news = self._signs, events.append
+        if self._new(Member.REDIS, signs.redis_at):
+            news(Heard(now, Member.REDIS))
+        elif now - signs.loading_at < 1.0:
+            news(Heard(now, Member.REDIS, up=False))
+        if self._new(Member.SERVICE, signs.service_at):
+            news(Heard(now, Member.SERVICE))
+        beat = signs.beat
+        if beat is not None and beat[1].run == self._run and self._new(Member.RUNTIME, beat[0]):
+            news(Heard(now, Member.RUNTIME, up=beat[1].state != "starting"))
+        committed = signs.committed
+        if committed[0] == self._run and committed != self._committed:
+            if self._committed[0] == self._run and committed[1] > self._committed[1]:
+                news(Progressed(now))
+            self._committed = committed
+        news(Turn(now))
+        return events
+
+    def _new(self, member: Member, at: float) -> bool:
+        """Whether a sign of life is of the process that runs now, and has not been seen."""
+        if at <= self._seen.get(member, 0.0):
+            return False
+        self._seen[member] = at
+        return True
+
+    def _listening(self) -> str:
+        """The service's address, as soon as it has one. Afterwards it keeps it."""
+        if not self.url and self.spec.port_file.is_file():
+            text = self.spec.port_file.read_text().strip()
+            if text:
+                self.url = service_url(self.spec)
+                self.home.listens(self.url)
+        return self.url
+
+    def _cause(self, member: Member, child: Child, code: int) -> Cause:
+        """Why a process has ended: what it said, what the kernel says, or what it wrote last."""
+        told = child.told()
+        if told.get("code"):
+            message = textwrap.shorten(told.get("message", ""), _SHORT, placeholder=" ...")
+            return Cause(told["code"], message, told.get("remedy", ""))
+        if code < 0:
+            return Cause("killed", f"it was killed ({ending(code)})", f"its log is {child.log}")
+        free = shutil.disk_usage(self.spec.home).free
+        if free < _FULL:
+            message = f"there is no space left for {self.spec.home} ({free:,} bytes are free)"
+            return Cause("disk-full", message, "make room")
+        said = f"{ending(code)}: {last_line(child.log)}"
+        kind = "bad-options" if code == 2 and member is not Member.REDIS else "ended"
+        return Cause(kind, said, f"its log is {child.log}")
+
+    # --- doing ---------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Say(text, aloud):
+                self._tell(text, aloud=aloud)
+            case Kill(member):
+                child = self._children.pop(member, None)
+                if child is not None:
+                    child.kill()
+            case Start(member):
+                self._start(member)
+            case Ready():
+                self.ready()
+            case GiveUp(member, cause):
+                self._tell(f"{member} ended: {cause}; everything is stopped")
+                remedy = cause.remedy or f"see the logs in {self.spec.logs}"
+                self._failure = ProcessError(f"{member} ended: {cause}", remedy=remedy)
+
+    def _start(self, member: Member) -> None:
+        try:
+            child = self._spawn(member)
+        except (ClientError, OSError) as error:
+            # The disk is full, or Redis has just gone.
+            event = Ended(time.monotonic(), member, self._refusal(error))
+            self._situation, actions = handle(self._situation, event)
+            for action in actions:
+                self._perform(action)
+        else:
+            if child is not None:
+                self._children[member] = child
+            # What was heard before is not of this process.
+            self._seen[member] = time.monotonic()
+
+    def _refusal(self, error: Exception) -> Cause:
+        if shutil.disk_usage(self.spec.home).free < _FULL:
+            return Cause("disk-full", f"there is no space left for {self.spec.home}", "make room")
+        return Cause("no-start", str(error))
+
+    def _spawn(self, member: Member) -> Child | None:
+        extra = {TOKEN_VARIABLE: self.home.holder.token}
+        if member is Member.REDIS:
+            return None if self._server is None else self._server.start(extra)
+        if member is Member.SERVICE:
+            port = int(self.url.rpartition(":")[2]) if self.url else self.spec.port
+            return spawn_service(self.spec, self.redis_url, port, extra)
+        channel = Channel(self.redis_url, self.spec.namespace)
+        try:
+            channel.clear_stop()
+        finally:
+            channel.close()
+        self._run = uuid.uuid4().hex
+        return spawn_runtime(self.spec, self.redis_url, self._run, extra=extra)
+
+    def _leave(self) -> None:
+        """Let the runtime finish its batch; the others have nothing to lose.
+
+        Raises:
+            ProcessError: it left with an error, or not at all.
+        """
+        child = self._children.get(Member.RUNTIME)
+        if child is None:
+            return
+        channel = Channel(self.redis_url, self.spec.namespace)
+        try:
+            channel.stop()
+            code = child.wait(_LEAVE_SECONDS)
+        except ClientError:
+            return
+        finally:
+            channel.close()
+        if code is None:
+            raise ProcessError(
+                f"the runtime did not leave within {_LEAVE_SECONDS:.0f} s",
+                remedy=f"its log is {child.log}; nothing is lost",
+            )
+        if code:
+            cause = self._cause(Member.RUNTIME, child, code)
+            raise ProcessError(f"the runtime ended: {cause}", remedy=cause.remedy)
+
+    def _tell(self, text: str, *, aloud: bool = True) -> None:
+        """Write a line to the log and the console. Neither must end the pipeline."""
+        moment = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        try:
+            with (self.spec.logs / "up.log").open("a") as log:
+                log.write(f"{moment} {text}\n")
+        except OSError:
+            # A disk that is full: the console has it.
+            pass
+        if aloud:
+            self.say(f"{moment[11:19]} {text}")

@@ -1,0 +1,236 @@
+"""The supervisor's policy: events in, actions out, no process and no clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_client.supervise.policy import (
+    FATAL,
+    MOST,
+    PATIENT,
+    PAUSES,
+    SILENCE,
+    STABLE,
+    STARTS,
+    Action,
+    Cause,
+    Ended,
+    Event,
+    GiveUp,
+    Heard,
+    Kill,
+    Member,
+    Phase,
+    Progressed,
+    Ready,
+    Say,
+    Situation,
+    Start,
+    Turn,
+    handle,
+)
+
+KILLED = Cause("killed", "it was killed (signal 9)")
+
+
+class World:
+    """A pipeline in which time passes when it is told to, and those answer who shall."""
+
+    def __init__(self, *, external: bool = False) -> None:
+        self.now = Situation(external=external)
+        self.at = 100.0
+        self.done: list[Action] = []
+
+    def send(self, event: Event) -> list[Action]:
+        """What follows."""
+        self.now, actions = handle(self.now, event)
+        self.done += actions
+        return actions
+
+    def turns(self, seconds: float, *well: Member) -> list[Action]:
+        """Let time pass in which ``well`` give signs of life."""
+        actions: list[Action] = []
+        for _ in range(round(seconds)):
+            self.at += 1.0
+            for member in well:
+                actions += self.send(Heard(self.at, member))
+            actions += self.send(Turn(self.at))
+        return actions
+
+    def end(self, member: Member, cause: Cause = KILLED) -> list[Action]:
+        """One ends."""
+        return self.send(Ended(self.at, member, cause))
+
+    def phase(self, member: Member) -> Phase:
+        """Where one is."""
+        return self.now.members[member].phase
+
+
+@pytest.fixture
+def world() -> World:
+    """All are up."""
+    world = World()
+    world.turns(4, *Member)
+    assert all(s.phase is Phase.UP for s in world.now.members.values())
+    return world
+
+
+def kinds(actions: list[Action]) -> list[str]:
+    return [type(action).__name__ for action in actions]
+
+
+def test_redis_comes_first_and_ready_is_said_once() -> None:
+    world = World()
+    assert world.turns(1) == [Start(Member.REDIS)]
+    assert world.turns(3) == []
+    assert world.turns(1, Member.REDIS) == [Start(Member.SERVICE), Start(Member.RUNTIME)]
+    assert world.turns(2, Member.REDIS, Member.SERVICE) == []
+    assert world.turns(1, *Member) == [Ready()]
+    assert world.turns(5, *Member) == []
+
+
+@pytest.mark.parametrize("member", list(Member))
+def test_one_that_dies_is_started_again_at_once(world: World, member: Member) -> None:
+    kill, say = world.end(member)
+    assert kill == Kill(member)
+    assert isinstance(say, Say)
+    assert "it was killed (signal 9) [killed]; it is started again at once" in say.text
+    assert Start(member) in world.turns(1, *(m for m in Member if m is not member))
+    (again,) = world.turns(1, *Member)
+    assert isinstance(again, Say)
+    assert again.text == f"{member} works again after 2.0 s"
+
+
+def test_pauses_grow_and_a_row_ends_with_what_began_it(world: World) -> None:
+    first = Cause("query-failed", "the Spark query has ended: no such column", "correct it")
+    waited = []
+    for turn in range(MOST):
+        actions = world.end(Member.RUNTIME, first if turn == 0 else KILLED)
+        assert kinds(actions) == ["Kill", "Say"]
+        began = world.at
+        while Start(Member.RUNTIME) not in world.turns(1, Member.REDIS, Member.SERVICE):
+            assert world.at < began + 60
+        waited.append(world.at - began)
+    expected = [max(p, 1.0) for p in PAUSES]
+    assert waited == expected + [PAUSES[-1]] * (MOST - len(PAUSES))
+    kill, give_up = world.end(Member.RUNTIME)
+    assert kill == Kill(Member.RUNTIME)
+    assert isinstance(give_up, GiveUp)
+    assert (give_up.cause.code, give_up.cause.remedy) == ("query-failed", "correct it")
+    assert f"{MOST + 1} times in a row" in give_up.cause.message
+    assert "no such column" in give_up.cause.message
+
+
+@pytest.mark.parametrize("way", ["progress", "health"])
+def test_a_row_is_over_with_progress_or_health(world: World, way: str) -> None:
+    for _ in range(3 * MOST):
+        assert "GiveUp" not in kinds(world.end(Member.RUNTIME))
+        world.turns(3, Member.REDIS, Member.SERVICE)
+        if way == "progress":
+            world.turns(1, *Member)
+            world.send(Progressed(world.at))
+        else:
+            world.turns(STABLE + 2, *Member)
+        assert world.now.members[Member.RUNTIME].failures == 0
+
+
+@pytest.mark.parametrize("code", sorted(FATAL))
+def test_what_a_restart_does_not_mend_ends_all_at_once(world: World, code: str) -> None:
+    cause = Cause(code, "no", "restore it")
+    assert world.end(Member.RUNTIME, cause) == [
+        Kill(Member.RUNTIME),
+        GiveUp(Member.RUNTIME, cause),
+    ]
+
+
+@pytest.mark.parametrize("code", sorted(PATIENT))
+def test_what_passes_is_waited_for_and_said_once(world: World, code: str) -> None:
+    cause = Cause(code, "there is no space left", "make room")
+    said = []
+    for _ in range(5 * MOST):
+        actions = world.end(Member.RUNTIME, cause)
+        assert "GiveUp" not in kinds(actions)
+        said += [a for a in actions if isinstance(a, Say) and a.aloud]
+        actions = world.turns(PAUSES[-1] + 1, Member.REDIS, Member.SERVICE)
+        assert Start(Member.RUNTIME) in actions
+    assert len(said) == 1
+    assert "it is tried again until that is over" in said[0].text
+    (over,) = world.turns(1, *Member)
+    assert isinstance(over, Say)
+    assert "works again after" in over.text
+
+
+def test_a_service_that_never_came_up_is_not_tried_for_ever() -> None:
+    world = World()
+    world.turns(2, Member.REDIS)
+    cause = Cause("ended", "exit code 1: address already in use")
+    assert world.end(Member.SERVICE, cause) == [
+        Kill(Member.SERVICE),
+        GiveUp(Member.SERVICE, cause),
+    ]
+
+
+def test_one_that_is_killed_while_it_starts_is_started_again() -> None:
+    world = World()
+    world.turns(2, Member.REDIS)
+    assert kinds(world.end(Member.SERVICE)) == ["Kill", "Say"]
+
+
+@pytest.mark.parametrize("member", list(Member))
+def test_a_pause_is_forgiven_and_a_hang_is_not(world: World, member: Member) -> None:
+    others = [m for m in Member if m is not member]
+    assert world.turns(SILENCE[member] - 1, *others) == []
+    assert world.turns(1, *Member) == []
+    actions = world.turns(SILENCE[member] + 2, *others)
+    assert Kill(member) in actions
+    (say,) = [a for a in actions if isinstance(a, Say)]
+    assert "no sign of life" in say.text
+    assert Start(member) in actions
+
+
+def test_nobody_is_blamed_for_what_could_not_be_heard(world: World) -> None:
+    # The supervisor itself stood still, with everybody else.
+    world.at += 3600
+    assert world.send(Turn(world.at)) == []
+    # The runtime's heartbeat goes through Redis.
+    actions = world.turns(SILENCE[Member.REDIS] - 1, Member.SERVICE)
+    assert actions == []
+    assert world.turns(3, Member.REDIS, Member.SERVICE) == []
+
+
+def test_service_and_runtime_wait_for_redis(world: World) -> None:
+    for member in Member:
+        world.end(member)
+    assert world.turns(2) == [Start(Member.REDIS)]
+    (say, *starts) = world.turns(1, Member.REDIS)
+    assert isinstance(say, Say)
+    assert starts == [Start(Member.SERVICE), Start(Member.RUNTIME)]
+
+
+def test_a_start_takes_as_long_as_it_takes_but_not_for_ever(world: World) -> None:
+    world.end(Member.RUNTIME)
+    well = (Member.REDIS, Member.SERVICE)
+    assert world.turns(STARTS[Member.RUNTIME], *well) == [Start(Member.RUNTIME)]
+    actions = world.turns(2, *well)
+    assert Kill(Member.RUNTIME) in actions
+
+
+def test_a_redis_that_reads_its_file_is_starting(world: World) -> None:
+    world.end(Member.REDIS)
+    world.turns(1)
+    for _ in range(int(3 * STARTS[Member.REDIS])):
+        world.at += 1
+        assert world.send(Heard(world.at, Member.REDIS, up=False)) == []
+        assert Kill(Member.REDIS) not in world.send(Turn(world.at))
+
+
+def test_somebody_elses_redis_is_waited_for() -> None:
+    world = World(external=True)
+    world.turns(4, *Member)
+    actions: list[Action] = []
+    for _ in range(50):
+        actions += world.turns(SILENCE[Member.REDIS], Member.SERVICE)
+    assert "GiveUp" not in kinds(actions)
+    said = [a.text for a in actions if isinstance(a, Say) and a.aloud]
+    assert len(said) == 1
+    assert "[redis-away]" in said[0]
