@@ -134,6 +134,12 @@ class Metrics:
             ("stream",),
             registry=self.registry,
         )
+        self.aside = Gauge(
+            "anabranch_stream_aside_tuples",
+            "Tuples that were set aside so far: late, ahead or invalid.",
+            ("stream", "reason"),
+            registry=self.registry,
+        )
         self.row_limit = Gauge(
             "anabranch_batch_row_limit",
             "Rows that the next batch may bring; 0: any number.",
@@ -186,8 +192,8 @@ class Metrics:
             self.probe_seconds.inc(max(edge.seconds, 0.0))
 
     def show(self, progress: Progress | None) -> None:
-        """Take over what the runtime says of its sources."""
-        for gauge in (self.waiting, self.waiting_seconds, self.unreadable):
+        """Take over what the runtime says of its sources and their tuples."""
+        for gauge in (self.waiting, self.waiting_seconds, self.unreadable, self.aside):
             gauge.clear()
         if progress is None:
             return
@@ -195,6 +201,9 @@ class Metrics:
             self.waiting.labels(stream).set(intake.waiting)
             self.waiting_seconds.labels(stream).set(intake.seconds)
             self.unreadable.labels(stream).set(intake.error is not None)
+        for stream, counts in progress.streams.items():
+            for reason in ("late", "ahead", "invalid"):
+                self.aside.labels(stream, reason).set(counts.get(reason, 0))
         self.row_limit.set(progress.row_limit or 0)
         self.private.set(progress.private_bytes)
         self.memory_limit.set(progress.memory_limit or 0)

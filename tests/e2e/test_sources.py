@@ -156,7 +156,12 @@ def test_redis_streams_and_files_through_kills_are_exact(
         assert heartbeat["row_limit"] > 0
         assert set(heartbeat["intake"]) == {"r", "s", "t", "u"}
         for name, rows in streams.sent.items():
-            assert live.progress().streams[name] == {"input": len(rows), "late": 0, "invalid": 0}
+            assert live.progress().streams[name] == {
+                "input": len(rows),
+                "late": 0,
+                "invalid": 0,
+                "ahead": 0,
+            }
         live.pipeline.finish_runtime()
         assert streams.check("rst", RST) > 50
         assert streams.check("rsu", rsu) > 50
