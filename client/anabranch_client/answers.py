@@ -33,6 +33,27 @@ class Retention(Answer):
     latest: list[str] | None = None
 
 
+class UnreadPiece(Answer):
+    """A part of a stream's input that could not be read; see ``docs/rest.md``."""
+
+    source: str
+    unit: str
+    first: int | str
+    last: int | str | None = None
+    rows: int | None = None
+    entries: int | None = None
+    code: str
+    reason: str
+    batch: int
+
+
+class Unread(Answer):
+    """How many parts of a stream's input could not be read, and the newest of them."""
+
+    pieces: int = 0
+    last: list[UnreadPiece] = Field(default_factory=list)
+
+
 class StreamInfo(Answer):
     """A registered stream; ``lateness`` is a duration or ``unbounded``.
 
@@ -56,6 +77,7 @@ class StreamInfo(Answer):
     waiting_seconds: float | None = None
     lost_entries: int | None = None
     source_error: str | None = None
+    unread: Unread | None = None
     input_tuples: int | None = None
     late_tuples: int | None = None
     invalid_tuples: int | None = None

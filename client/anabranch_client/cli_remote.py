@@ -103,12 +103,24 @@ def stream_add(
         list[str] | None,
         typer.Option(help="A key column: only the latest tuple of a key counts (repeat)."),
     ] = None,
+    on_bad_file: Annotated[
+        str | None,
+        typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Register a stream; columns come from --column, or from the file in --path."""
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
+    if on_bad_file is not None and format != "files":
+        raise UsageError(
+            "only a source of files has bad files",
+            field="--on-bad-file",
+            remedy="give --format files",
+        )
+    if on_bad_file is not None:
+        option = [*(option or ()), f"on_bad_file={on_bad_file}"]
     if format is not None:
         where = None if path is None else str(path.resolve())
         source = {"format": format, "path": where, "options": _options(option or [])}
@@ -192,6 +204,10 @@ def stream_set(
         str | None,
         typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
     ] = None,
+    on_bad_file: Annotated[
+        str | None,
+        typer.Option(help="stop, or skip files that can't be read and record them as unread."),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -212,12 +228,14 @@ def stream_set(
         changes["retention"] = {**changes.get("retention", {}), "latest": key}
     if on_loss is not None:
         changes["on_loss"] = on_loss
+    if on_bad_file is not None:
+        changes["on_bad_file"] = on_bad_file
     if not changes:
         raise UsageError(
             "nothing to change",
             field="stream set",
             remedy="give --idle-timeout, --keep-late, --ahead-of-clock, --ahead-of-stream, --ttl,"
-            " --latest or --on-loss",
+            " --latest, --on-loss or --on-bad-file",
         )
     with connect(url) as client:
         stream = client.update_stream(name, **changes)

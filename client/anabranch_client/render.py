@@ -99,7 +99,8 @@ def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
     """All streams, a line each."""
     table = table_of(
         "stream", "columns", "event time", "lateness", "input", "late", "invalid", "ahead",
-        right=("columns", "input", "late", "invalid", "ahead"),
+        "unread", "not read because",
+        right=("columns", "input", "late", "invalid", "ahead", "unread"),
     )  # fmt: skip
     for s in streams:
         table.add_row(
@@ -111,6 +112,8 @@ def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
             number(s.late_tuples),
             number(s.invalid_tuples),
             number(s.ahead_tuples),
+            number(s.unread.pieces if s.unread is not None else None),
+            escape(s.source_error or ""),
         )
     return table
 
@@ -142,7 +145,23 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
         **({"not read": stream.source_error} if stream.source_error else {}),
     }
-    return Group(facts_table(facts), columns)
+    if stream.unread is None or not stream.unread.pieces:
+        return Group(facts_table(facts), columns)
+    facts["unread"] = f"{number(stream.unread.pieces)} parts of its input; the newest:"
+    unread = table_of("source", "from", "to", "rows", "entries", "batch", "reason")
+    for piece in stream.unread.last:
+        last = "end" if piece.last is None else str(piece.last)
+        rows, entries = ("?" if n is None else number(n) for n in (piece.rows, piece.entries))
+        unread.add_row(
+            escape(piece.source),
+            f"{piece.unit} {piece.first}",
+            last,
+            rows,
+            entries if piece.unit == "entries" else "",
+            str(piece.batch),
+            escape(piece.reason),
+        )
+    return Group(facts_table(facts), unread, columns)
 
 
 def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:

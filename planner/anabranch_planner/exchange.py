@@ -184,6 +184,14 @@ class Keys:
         """Hash: stream -> JSON :class:`SourceStatus` (runtime)."""
         return self._key("sources")
 
+    @property
+    def held(self) -> str:
+        """String: JSON object, id of a feed whose input can't be read for now -> how often that has
+        been tried, and the offset up to which the feed has been read (runtime: the driver writes,
+        its sources read).
+        """
+        return self._key("held")
+
     def stream(self, name: str) -> str:
         """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
         return self._key("stream", name)
@@ -575,20 +583,87 @@ class SourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadPiece:
+    """A part of a stream's input that could not be read.
+
+    Attributes:
+        source: path of the file, or key of the Redis Stream.
+        unit: what ``first`` and ``last`` count: ``rows`` or ``bytes`` of a file (``[first, last)``;
+            ``last`` None: to its end), or ``entries`` by their ids (after ``first``, up to
+            ``last``).
+        rows: how many rows that was; None where nobody can tell.
+        entries: of a Redis Stream, how many entries were gone; None where nobody can tell.
+        code, reason: why it could not be read.
+        batch: the batch that should have read it.
+    """
+
+    source: str
+    unit: str
+    first: int | str
+    last: int | str | None
+    rows: int | None
+    entries: int | None
+    code: str
+    reason: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What of a stream's input was not read and never will be.
+
+    Attributes:
+        pieces: how many parts of files or ranges of entries.
+        lost: how many entries were gone as far as anybody can tell, or how many parts of files.
+        last: the newest :data:`RECORDED` of the pieces, oldest first.
+    """
+
+    pieces: int = 0
+    lost: int = 0
+    last: tuple[UnreadPiece, ...] = ()
+
+    def and_also(self, more: Sequence[UnreadPiece]) -> Unread:
+        """With ``more`` pieces recorded."""
+        return Unread(
+            self.pieces + len(more),
+            self.lost + sum(p.entries or 0 if p.unit == "entries" else 1 for p in more),
+            (*self.last, *more)[-RECORDED:],
+        )
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> Unread:
+        """What a JSON document says."""
+        return Unread(**{**doc, "last": tuple(UnreadPiece(**p) for p in doc["last"])})
+
+
+#: How many records of pieces that could not be read are kept per stream.
+RECORDED = 20
+
+
+@dataclass(frozen=True, slots=True)
 class StreamIntake:
     """How the input of one stream stands.
 
     Attributes:
         waiting: rows that have arrived and were not read yet (an estimate).
         seconds: how long the oldest of them has been waiting.
-        lost: entries that were removed before they were read, where the stream allows that.
+        lost: as in ``unread``.
         error: why the stream is not read at present; None: it is.
+        unread: what could not be read and was recorded; none in documents of the release before.
     """
 
     waiting: int = 0
     seconds: float = 0.0
     lost: int = 0
     error: str | None = None
+    unread: Unread = Unread()
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> StreamIntake:
+        """What a JSON document says."""
+        return StreamIntake(
+            **{**doc, "unread": Unread.from_json(doc["unread"]) if "unread" in doc else Unread()}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,7 +684,7 @@ class Intake:
     def loads(text: str | bytes) -> Intake:
         """What :meth:`dumps` wrote."""
         doc = json.loads(text)
-        streams = {name: StreamIntake(**s) for name, s in doc["streams"].items()}
+        streams = {name: StreamIntake.from_json(s) for name, s in doc["streams"].items()}
         return Intake(streams, doc["planned"])
 
 
@@ -700,5 +775,5 @@ class Progress:
     def loads(text: str | bytes) -> Progress:
         """The progress that :meth:`dumps` wrote."""
         doc = json.loads(text)
-        intake = {name: StreamIntake(**s) for name, s in doc.pop("intake", {}).items()}
+        intake = {name: StreamIntake.from_json(s) for name, s in doc.pop("intake", {}).items()}
         return Progress(intake=intake, **doc)

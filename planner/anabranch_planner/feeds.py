@@ -52,7 +52,9 @@ class Start(StrEnum):
 
 
 class OnLoss(StrEnum):
-    """What happens where entries were removed unread: the stream stops, or goes on after them."""
+    """What happens where input can't be read any more (entries that were removed, a bad file): the
+    stream stops before it, or goes on after it and the input is recorded as unread.
+    """
 
     STOP = "stop"
     SKIP = "skip"
@@ -87,10 +89,14 @@ class RedisStreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Which files of a directory are read: those that ``pattern`` (a shell's) fits."""
+    """Which files of a directory are read: those that ``pattern`` (a shell's) fits.
+
+    ``on_bad_file`` says what to do about one that can't be read.
+    """
 
     type: FileType = FileType.PARQUET
     pattern: str = "*"
+    on_bad_file: OnLoss = OnLoss.STOP
 
 
 def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
@@ -128,7 +134,7 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
         StreamError: no path, or an option that isn't known or has no such value.
 
     >>> file_options("/data/orders", {"type": "json"})
-    FileOptions(type=<FileType.JSON: 'json'>, pattern='*')
+    FileOptions(type=<FileType.JSON: 'json'>, pattern='*', on_bad_file=<OnLoss.STOP: 'stop'>)
     """
     if not path:
         raise StreamError(
@@ -137,9 +143,11 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
             field="source.path",
             remedy="give it, as the runtime sees it",
         )
-    _known(options, ("type", "pattern"), FILES)
+    _known(options, ("type", "pattern", "on_bad_file"), FILES)
     return FileOptions(
-        _choice(FileType, options, "type", FileType.PARQUET), options.get("pattern", "*") or "*"
+        _choice(FileType, options, "type", FileType.PARQUET),
+        options.get("pattern", "*") or "*",
+        _choice(OnLoss, options, "on_bad_file", OnLoss.STOP),
     )
 
 

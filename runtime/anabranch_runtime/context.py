@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from anabranch_runtime.state.measures import Bounds
 
 if TYPE_CHECKING:
+    from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.layout import StoreLayout
     from anabranch_runtime.state.segment import Segment
@@ -55,6 +56,9 @@ class BatchContext:
             keep the latest.
         memory_limit: bytes of private memory that the workers of a host may take together.
         objects: the object store behind the state directory, if there is one.
+        shares: per task, what it reads of the sources that the runtime reads itself.
+        redefined: streams that are registered with other columns than the ruleset means; what
+            arrives of them is counted and passed over.
     """
 
     batch: int
@@ -79,6 +83,8 @@ class BatchContext:
     latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
     memory_limit: int | None = None
     objects: str | None = None
+    shares: tuple[tuple[Piece, ...], ...] = ()
+    redefined: frozenset[str] = frozenset()
 
 
 def exchange_directory(context: BatchContext) -> Path:

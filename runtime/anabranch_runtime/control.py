@@ -9,7 +9,7 @@ import uuid
 import zlib
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import redis
 import redis.exceptions
@@ -234,6 +234,10 @@ class Control:
             self._redis.delete(self.keys.limit)
         else:
             self._redis.set(self.keys.limit, rows)
+
+    def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
+        """Say which feeds are held: id -> how often that was tried, and where they are held."""
+        self._redis.set(self.keys.held, json.dumps(held))
 
     def intake(self) -> Intake:
         """How these sources stand, as they last said."""

@@ -14,7 +14,7 @@ import time
 import uuid
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -39,6 +39,7 @@ from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.parquet import STAGING, clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.valve import Valve
 from anabranch_runtime.state import backfill
 from anabranch_runtime.state.access import accesses, latest_since, latest_tiles
@@ -70,9 +71,11 @@ if TYPE_CHECKING:
     from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
+    from anabranch_runtime.sources.batch_input import Sources
     from anabranch_runtime.state.checkpoint import Repair
     from anabranch_runtime.state.durable import Durable
     from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.unread import FeedState
     from anabranch_runtime.task.worker import TaskReport
     from anabranch_runtime.views.upkeep import Views
 
@@ -134,8 +137,10 @@ class Driver:
     settings: Settings
     control: Control
     total_batches: int | None = None
-    #: Stream -> why its source can't be opened.
+    #: Stream -> why its source is not read, where the job's sources don't say so themselves.
     left_out: dict[str, str] = field(default_factory=dict)
+    #: The sources that are read; None: the job knows by itself what a batch brings.
+    sources: Sources | None = None
     state: State = field(init=False)
     manifests: Manifests = field(init=False)
     choices: Choices = field(init=False)
@@ -148,6 +153,8 @@ class Driver:
     _identity: str = field(init=False, default="")
     #: Spark's text of the offsets of the batch that runs.
     _offsets: str | None = field(init=False, default=None)
+    #: What the batch that runs reads.
+    _input: BatchInput | None = field(init=False, default=None)
     #: The last epoch whose end has been reported.
     _reported: int = field(init=False, default=-1)
     #: Who may add writers that this module knows nothing of (``pipeline``).
@@ -161,6 +168,8 @@ class Driver:
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
     _told_problems: dict[str, str] = field(init=False, default_factory=dict)
+    #: What has been said of feeds that are held; None: an earlier run may have said something.
+    _told_held: dict[str, tuple[int, Any]] | None = field(init=False, default=None)
     #: Private memory of the last batch's tasks.
     _private: int = field(init=False, default=0)
     _valve: Valve = field(init=False)
@@ -249,6 +258,7 @@ class Driver:
         if repair.write or repair.remove:
             _LOG.info("checkpoint aligned", wrote=list(repair.write), removed=list(repair.remove))
         perform(self._checkpoint, repair)
+        self._tell_held()
 
     @property
     def _checkpoint(self) -> Path:
@@ -315,8 +325,28 @@ class Driver:
 
     def watch_sources(self) -> None:
         """Between batches: report a source that can't be read any more, or can again."""
-        if self._valve.intake(self.left_out) != self._valve.told:
+        if self._valve.intake(self.left_out, self._read_feeds) != self._valve.told:
             self.report("idle" if self.exhausted else "running")
+
+    @property
+    def _read_feeds(self) -> list[FeedState]:
+        """What the state says of the feeds that are registered."""
+        gone = frozenset() if self.sources is None else self.sources.gone(self.state.feeds)
+        return [feed for name, feed in self.state.feeds.items() if name not in gone]
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Stream -> why no more of it is read for now."""
+        feeds = self._read_feeds
+        return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
+
+    def _tell_held(self) -> None:
+        """Tell the sources which feeds are held, before they plan the next batch."""
+        feeds = self.state.feeds.items()
+        held = {name: (f.held.trials, f.held.start) for name, f in feeds if f.held is not None}
+        if held != self._told_held:
+            self.control.set_held(held)
+            self._told_held = held
 
     def report(self, state: str, error: str | None = None) -> None:
         """Write the progress."""
@@ -338,7 +368,7 @@ class Driver:
                 exhausted=self.exhausted,
                 error=error,
                 sinks=self._told_problems,
-                intake=self._valve.tell(self.left_out),
+                intake=self._valve.tell(self.left_out, self._read_feeds),
                 row_limit=self._valve.limit,
                 private_bytes=self._private,
                 memory_limit=self.settings.memory_limit,
@@ -403,7 +433,9 @@ class Driver:
             state = drop_unused(state, ruleset, access)
         context = self._context(state, ruleset, access)
         entered = time.perf_counter()
+        self._input = self._plan_input(batch)
         context, reports = self._attempt(context, job)
+        self._note_left_out(batch)
         done = time.perf_counter()
         failures = withdraw(reports, batch, ruleset)
         staged = [
@@ -427,9 +459,12 @@ class Driver:
             state = drop_unused(state, ruleset, accesses(state, ruleset))
         state = self.compactor.settle(expire(state, ruleset))
         state = replace(state, offsets=self._offsets)
+        if self._input is not None:
+            state = replace(state, feeds=self._input.feeds())
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self._tell_held()
         self.show_views(ruleset)
         self.compactor.settled(state)
         self._samples.add(reports)
@@ -469,27 +504,49 @@ class Driver:
             commit_ms=round(1e3 * (time.perf_counter() - done)),
         )
 
+    def _plan_input(self, batch: int) -> BatchInput | None:
+        """What the batch reads of the sources that the runtime reads itself."""
+        if self.sources is None or self._offsets is None:
+            return None
+        choice = self.choices.get(batch)
+        left_out = {} if choice is None else choice.left_out
+        before, feeds = self.state.offsets, self.state.feeds
+        return BatchInput(self.sources, feeds, batch, before, self._offsets, left_out)
+
     def _attempt(self, context: BatchContext, job: Job) -> tuple[BatchContext, list[TaskReport]]:
-        """Run the batch's job, again under a new name where an attempt fails."""
-        for left in reversed(range(self.settings.attempts)):
+        """Run the batch's job, again under a new name where an attempt fails, or has met input that
+        can't be read.
+        """
+        left = self.settings.attempts
+        while True:
             attempt = uuid.uuid4().hex[:12]
             staging = str(self.settings.results / STAGING / attempt)
-            context = replace(context, attempt=attempt, staging=staging)
+            shares = () if self._input is None else self._input.shares()
+            context = replace(context, attempt=attempt, staging=staging, shares=shares)
             try:
-                return context, job(context)
+                reports = job(context)
+                notes = [note for report in reports for note in report.unread]
+                if self._input is None or self._input.accept(notes):
+                    return context, reports
+                written = {str(d["path"]) for r in reports for d in (*r.segments, *r.backfilled)}
+                self._durable.discard(written)
             except Exception as error:
+                left -= 1
                 if not left or self.control.stop_requested():
                     raise
                 _LOG.warning("batch attempt failed", batch=context.batch, error=str(error)[:2000])
             finally:
                 shutil.rmtree(exchange_directory(context), ignore_errors=True)
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
-    @property
-    def span(self) -> tuple[str | None, str]:
-        """Spark's texts of the offsets before and after the batch that runs."""
-        assert self._offsets is not None
-        return self.state.offsets, self._offsets
+    def _note_left_out(self, batch: int) -> None:
+        """Before anything is published: what a repetition has to leave out as well."""
+        choice = self.choices.get(batch)
+        if self._input is None or choice is None:
+            return
+        left_out = self._input.left_out
+        if left_out != choice.left_out:
+            self.choices.record(batch, replace(choice, left_out=left_out))
+            reach(Point.LEFT_OUT)
 
     def _enter(self, batch: int) -> tuple[State, Ruleset, bool]:
         """The state in which the batch starts, its ruleset, and whether an epoch begins."""
@@ -574,6 +631,7 @@ class Driver:
             latest=latest_tiles(state, ruleset),
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
+            redefined=frozenset() if self.sources is None else self.sources.redefined(ruleset),
         )
 
     def _planned(self) -> int | None:

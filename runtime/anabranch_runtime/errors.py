@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anabranch_planner.errors import StructuredError
 
 
@@ -35,3 +37,15 @@ class SinkError(AnabranchRuntimeError):
 
 class SourceError(AnabranchRuntimeError):
     """A stream's source that can't be read, at all or for now; other streams are not concerned."""
+
+
+class EntriesLost(SourceError):
+    """Entries of a Redis Stream that are gone; those around them could be read.
+
+    Attributes:
+        count: how many.
+    """
+
+    def __init__(self, code: str, message: str, *, count: int = 0, **others: Any) -> None:
+        super().__init__(code, message, **others)
+        self.count = count

@@ -38,6 +38,8 @@ class Point(StrEnum):
     """A task: its result files are written but not closed."""
     UPLOADED = "uploaded"
     """A task: its packs are in the object store (where there is one), it has not reported."""
+    LEFT_OUT = "left-out"
+    """The journal says what the batch leaves out because it can't be read; nothing is published."""
     STAGED = "staged"
     """All tasks have reported; nothing is published."""
     PUBLISHED = "published"
@@ -68,6 +70,9 @@ class Point(StrEnum):
 
 #: The points that only a pipeline with an object store comes to.
 OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
+
+#: The point that only a batch comes to which has input that can't be read.
+OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
 
 #: Those that only a pipeline with views comes to.
 OF_VIEWS = frozenset((Point.RELEASING, Point.RELEASED, Point.VIEWED))

@@ -5,11 +5,12 @@ cluster a merge, which is a job of one task beside it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.plain import plain
 from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.sources.batch_input import note
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.task.compact import compact
@@ -17,20 +18,18 @@ from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import TaskReport, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from pyspark import RDD, SparkContext
 
     from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.sources.feed import Piece
+    from anabranch_runtime.sources.feed import Piece, Problem
     from anabranch_runtime.state.segment import Segment
     from anabranch_runtime.task.compact import Compaction
 
 
-def run_batch(
-    slots: RDD[int], context: BatchContext, shares: Sequence[Sequence[Piece]]
-) -> list[TaskReport]:
-    """Run the batch of ``context``, task ``i`` on ``shares[i]``; one report per task.
+def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
+    """Run the batch of ``context``, task ``i`` on its share ``i``; one report per task.
 
     The tasks of a barrier stage run at once, which is what the exchange of segments between levels
     needs. A failed task fails the job; what its attempt wrote no manifest names.
@@ -41,7 +40,7 @@ def run_batch(
     """
 
     def work(_: Iterable[int]) -> Iterable[str]:
-        yield _task(context, shares)
+        yield _task(context)
 
     return [_report(json.loads(text)) for text in slots.barrier().mapPartitions(work).collect()]
 
@@ -67,21 +66,27 @@ def _compacted(work: Compaction) -> Segment | StateError:
         return error
 
 
-def _task(context: BatchContext, shares: Sequence[Sequence[Piece]]) -> str:
+def _task(context: BatchContext) -> str:
     from pyspark import BarrierTaskContext
 
     here = BarrierTaskContext.get()
     hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
     task, tasks = here.partitionId(), len(hosts)
+    unread: list[dict[str, Any]] = []
+
+    def failed(piece: Piece, why: Problem) -> None:
+        unread.append(note(piece, why))
+
     report = run_task(
         context,
         task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
-        read_pieces(shares[task]),
+        read_pieces(context.shares[task] if context.shares else (), failed),
         task=task,
         tasks=tasks,
         exchange=Rendezvous(exchange_directory(context), task, tasks),
         sharing=hosts.count(hosts[task]),
     )
+    report.unread = unread
     return json.dumps(report, default=plain)
 
 

@@ -35,7 +35,7 @@ from anabranch_runtime.job import on_cluster, run_batch
 from anabranch_runtime.session import one_each, starting, warm_up
 from anabranch_runtime.source_watch import SourceWatch
 from anabranch_runtime.sources import feeds, recorded
-from anabranch_runtime.sources.planned import shares
+from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
@@ -90,13 +90,14 @@ class Opened:
 
     Attributes:
         frames: a streaming frame without rows per source.
-        planned: what tasks have to read of each.
+        planned: what tasks have to read of each. ``feeds``: the ids of the feeds in them.
         errors: stream -> why its source can't be read.
         total_batches: how many batches there will be, if that is known.
     """
 
     frames: list[DataFrame] = field(default_factory=list)
     planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
+    feeds: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
     total_batches: int | None = None
 
@@ -259,19 +260,21 @@ class Pipeline:
         watch.left_out = opened.errors
         watch.opened = frozenset(r.registration for r in records)
         driver.left_out = watch.unread()
+        tasks = session.sparkContext.defaultParallelism
+        driver.sources = Sources(
+            opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
+        )
         if not opened.frames:
             driver.report("idle")
             time.sleep(LOOK)
             return
         driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
-        tasks = session.sparkContext.defaultParallelism
         slots = one_each(session, tasks)
 
         def apply(_: DataFrame, batch: int) -> None:
             def job(context: BatchContext) -> list[TaskReport]:
-                pieces = shares(opened.planned, *driver.span, tasks)
-                return run_batch(slots, context, pieces)
+                return run_batch(slots, context)
 
             with busy:
                 if leaving.is_set():
@@ -328,7 +331,7 @@ class Pipeline:
                 if record.source.format == RECORDED:
                     recordings.append(convert(record, self.settings.state / "recordings"))
                 else:
-                    feeds.make_feed(record, url, Keys(namespace), state)
+                    opened.feeds.add(feeds.make_feed(record, url, Keys(namespace), state).id)
                     fed.append(record)
             except StructuredError as error:
                 if self.settings.mode is Mode.STEP:
@@ -383,6 +386,7 @@ class Pipeline:
                     registered = self.control.streams()
                 else:
                     watch.ingest.check()
+                watch.held = driver.held
                 watch.look(registered)
                 if registered != records:
                     return

@@ -44,12 +44,14 @@ class SourceWatch:
     Attributes:
         left_out: stream -> why the main query is without it.
         opened: registrations of the streams that the main query reads.
+        held: stream -> why the main query goes no further in it for now.
     """
 
     control: Control
     ingest: Ingest
     left_out: Mapping[str, str] = field(default_factory=dict)
     opened: frozenset[str] = frozenset()
+    held: Mapping[str, str] = field(default_factory=dict)
     _tried: dict[str, str | None] = field(default_factory=dict)
     _told: dict[str, SourceStatus] | None = None
 
@@ -66,7 +68,7 @@ class SourceWatch:
             if name in self.left_out:
                 error: str | None = self.left_out[name]
             elif key in self.opened and name in intake:
-                error = intake[name].error
+                error = intake[name].error or self.held.get(name)
             else:
                 if key not in self._tried:
                     self._tried[key] = _tried(record, self.control.url)

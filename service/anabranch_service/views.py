@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 
-from anabranch_planner.exchange import Activation, Heartbeat, Progress, Snapshot
+from anabranch_planner.exchange import Activation, Heartbeat, Progress, Snapshot, Unread
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import results_of, status_of
@@ -24,6 +24,8 @@ from anabranch_service.wire import (
     RuntimeOut,
     SourceOut,
     StreamOut,
+    UnreadOut,
+    UnreadPieceOut,
     VisibleFrom,
 )
 
@@ -62,12 +64,17 @@ def stream_out(
         waiting_seconds=None if intake is None else intake.seconds,
         lost_entries=None if intake is None else intake.lost,
         source_error=None if intake is None else intake.error,
+        unread=None if intake is None else _unread_out(intake.unread),
         input_tuples=counts.get("input"),
         late_tuples=counts.get("late"),
         invalid_tuples=counts.get("invalid"),
         ahead_tuples=counts.get("ahead"),
         statistics=None if measured is None else stream_statistics_out(measured),
     )
+
+
+def _unread_out(unread: Unread) -> UnreadOut:
+    return UnreadOut(pieces=unread.pieces, last=[UnreadPieceOut(**asdict(p)) for p in unread.last])
 
 
 def query_out(
@@ -173,5 +180,8 @@ def runtime_out(progress: Progress | None, heartbeat: Heartbeat | None) -> Runti
         row_limit=progress.row_limit,
         private_bytes=progress.private_bytes,
         memory_limit=progress.memory_limit,
+        unread_pieces={
+            n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
+        },
         source_errors={n: i.error for n, i in sorted(progress.intake.items()) if i.error},
     )

@@ -163,6 +163,11 @@ class StreamPatch(Body):
         description="Of a stream of Redis Streams: whether it stops where entries were removed "
         "before they were read, or goes on after them.",
     )
+    on_bad_file: OnLoss | None = Field(
+        default=None,
+        description="Of a stream of files: whether it stops before a file that can't be read, or "
+        "goes on after it and records it as unread.",
+    )
 
 
 class RowsIn(Body):
@@ -360,6 +365,33 @@ class StreamStatisticsOut(BaseModel):
     delay_us: dict[str, int]
 
 
+class UnreadPieceOut(BaseModel):
+    """A part of a stream's input that could not be read and was left out in ``batch``.
+
+    ``source`` is the path of a file or the key of a Redis Stream. Of ``rows`` or ``bytes`` it is
+    from ``first`` on, and up to but without ``last`` (null: to the end); of ``entries``, those
+    after the id ``first`` and up to ``last``. ``rows`` and ``entries`` (how many were gone) are
+    null where nobody can tell.
+    """
+
+    source: str
+    unit: str
+    first: int | str
+    last: int | str | None
+    rows: int | None
+    entries: int | None
+    code: str
+    reason: str
+    batch: int
+
+
+class UnreadOut(BaseModel):
+    """How many parts of a stream's input could not be read, and the newest of them."""
+
+    pieces: int
+    last: list[UnreadPieceOut]
+
+
 class StreamOut(BaseModel):
     """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
     or ``unbounded``.
@@ -383,6 +415,10 @@ class StreamOut(BaseModel):
     waiting_seconds: float | None
     lost_entries: int | None
     source_error: str | None
+    unread: UnreadOut | None = Field(
+        description="What of its input could not be read and was left out; null before the runtime "
+        "has said anything of the stream."
+    )
     input_tuples: int | None
     late_tuples: int | None
     invalid_tuples: int | None
@@ -756,7 +792,8 @@ class RuntimeOut(BaseModel):
     ``waiting_tuples`` (about) have arrived and were not read yet, of streams that the runtime reads
     itself; of these the next batch brings ``row_limit`` (null: any number). ``private_bytes`` is
     what the last batch's tasks took of memory for themselves, ``memory_limit`` what that should
-    stay below (null: any number). ``source_errors`` maps streams that can't be read at present to
+    stay below (null: any number). ``unread_pieces`` maps streams to how many parts of their input
+    could not be read, ``source_errors`` maps streams that can't be read at present to
     the reason.
     """
 
@@ -778,6 +815,7 @@ class RuntimeOut(BaseModel):
     private_bytes: int
     memory_limit: int | None
     source_errors: dict[str, str]
+    unread_pieces: dict[str, int]
 
 
 class CurrentEpoch(BaseModel):

@@ -16,9 +16,13 @@ from anabranch_planner.exchange import (
     Activation,
     EdgeStatistics,
     Failure,
+    Progress,
     Snapshot,
     StoreStatistics,
+    StreamIntake,
     StreamStatistics,
+    Unread,
+    UnreadPiece,
 )
 from anabranch_planner.reads import Reads
 from anabranch_planner.sampling import StreamSample
@@ -120,6 +124,23 @@ def test_the_key_of_which_a_stream_keeps_the_latest(url: str, client: Client) ->
     )
     assert stream.retention is not None
     assert stream.retention.latest == ["k"]
+
+
+def test_what_happens_to_bad_files_and_what_could_not_be_read(url: str, service: Service) -> None:
+    source = ("--format", "files", "--path", "/in", "--on-bad-file", "skip")
+    made = answer("stream", "add", "f", "--column", "k:int", *source, url=url)
+    assert made["source"]["options"] == {"on_bad_file": "skip"}
+    changed = answer("stream", "set", "f", "--on-bad-file", "stop", url=url)
+    assert changed["source"]["options"] == {"on_bad_file": "stop"}
+    refused = run("stream", "add", "g", "--column", "k:int", "--on-bad-file", "skip", url=url)
+    one_line(refused, 2, "--format files")
+    piece = UnreadPiece("/in/a", "rows", 5, None, None, None, "missing-file", "it is gone", 7)
+    intake = {"f": StreamIntake(error="held for a reason", unread=Unread().and_also([piece]))}
+    service.progress(Progress("running", intake=intake))
+    shown = run("stream", "show", "f", url=url).stdout
+    for part in ("held for a reason", "/in/a", "rows 5", "it is gone"):
+        assert part in shown
+    assert "held" in run("stream", "list", url=url).stdout
 
 
 def test_a_statement_is_explained(url: str, shop: Client) -> None:

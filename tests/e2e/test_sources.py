@@ -7,6 +7,7 @@ their results must be what DuckDB computes over everything that was sent.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ import pytest
 import redis
 
 from anabranch_planner.exchange import Keys
+from anabranch_runtime.faults import Point
 from tests.support.arrow_ipc import ipc_stream
-from tests.support.processes import LivePipeline, kill, live_pipeline
+from tests.support.processes import LivePipeline, kill, live_pipeline, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,3 +255,91 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
         assert streams.check("xs", "SELECT x.k, x.v FROM x") == 100
         for name, rows in streams.sent.items():
             assert live.progress().streams[name]["input"] == len(rows), name
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_bad_files_stop_or_pass_their_own_streams_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage while batches run and while the pipeline is down, under both policies; a stream and
+    its query deleted while it is down, and registered anew with other columns.
+    """
+    chance = random.Random(7)
+    faults = tmp_path / "faults"
+    faults.mkdir()
+    monkeypatch.setenv("ANABRANCH_FAULTS", str(faults))
+    with live_pipeline(tmp_path) as live:
+        server = redis.Redis.from_url(live.pipeline.redis_url)
+        for name in "stv":
+            (tmp_path / name).mkdir()
+        streams = Streams(live, tmp_path, server)
+        streams.add("r", "redis-stream")
+        streams.add("s", "files", str(tmp_path / "s"))
+        streams.add("t", "files", str(tmp_path / "t"), on_bad_file="skip")
+        streams.add("v", "files", str(tmp_path / "v"))
+        streams.activate("rst", RST)
+        streams.activate("vr", "SELECT v.v AS vv, r.v AS rv FROM v JOIN r ON v.k = r.k")
+
+        def feed(*names: str) -> None:
+            streams.entries("r", some(chance, 50, 60), "json")
+            for name in names:
+                streams.file(name, some(chance, 50, 60), "parquet")
+
+        feed("s", "t", "v")
+        streams.wait_for_input()
+
+        # Files that go bad once they have been found, planned or not: the runtime stands still
+        # where a batch has been begun.
+        held = faults / f"{Point.CHOSEN}.held"
+
+        def planned() -> bool:
+            logs = {p.name[0]: p.read_text() for p in (tmp_path / "state" / "files").iterdir()}
+            return all(max((tmp_path / n).iterdir()).name in logs[n] for n in "stv")
+
+        for _ in range(20):
+            (faults / Point.CHOSEN).touch()
+            feed("s", "t", "v")
+            wait_until("a batch to be begun", held.exists)
+            if planned():
+                break
+            held.unlink()
+            streams.wait_for_input()
+        assert planned()
+        kill(live.pipeline, "runtime")
+        held.unlink()
+        newest = {name: max((tmp_path / name).iterdir()) for name in "stv"}
+        kept = newest["s"].read_bytes(), newest["s"].stat()
+        newest["s"].unlink()
+        newest["t"].write_bytes(b"no file of ours")
+        newest["v"].write_bytes(b"no file of ours")
+        streams.sent["t"] = streams.sent["t"][:-50]
+
+        # The stream "v" and its query go while nobody is there to end the query.
+        live.client.delete_query("vr")
+        wait_until("the heartbeat to end", lambda: not server.exists(Keys("test").heartbeat), 30)
+        live.client.delete_stream("v")
+        streams.sent.pop("v")
+        live.client.create_stream(
+            "v",
+            (("k", "string"), ("w", "double")),
+            source={"format": "redis-stream", "options": {"keys": "another"}},
+        )
+        server.xadd("another", {"data": '{"k": "1", "w": 0.5}'})
+        live.start_runtime()
+        live.wait("s to be held", lambda: bool(live.client.stream("s").source_error))
+        assert str(newest["s"]) in (live.client.stream("s").source_error or "")
+        feed("t")
+        of_s = streams.sent.pop("s")
+        streams.wait_for_input()
+        unread = live.client.stream("t").unread
+        assert unread is not None
+        assert [p.source for p in unread.last] == [str(newest["t"])]
+        # Put back, it is read.
+        newest["s"].write_bytes(kept[0])
+        os.utime(newest["s"], ns=(kept[1].st_atime_ns, kept[1].st_mtime_ns))
+        streams.sent["s"] = of_s
+        streams.wait_for_input()
+        live.wait("s to be read", lambda: live.client.stream("s").source_error is None)
+        live.pipeline.finish_runtime()
+        assert streams.check("rst", RST) > 50

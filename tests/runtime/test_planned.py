@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.sources.recorded import RecordedReader, source_options
 from anabranch_runtime.sources.recording import convert
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -85,7 +85,7 @@ def test_the_shares_of_all_batches_are_every_row_once(
     planned = {"recorded": lambda: RecordedReader(options)}
     read: dict[str, list[int]] = {}
     for before, upto in zip([None, *texts], texts, strict=False):
-        found = shares(planned, before, upto, tasks)
+        found = BatchInput(Sources(planned, tasks), {}, 0, before, upto).shares()
         assert len(found) == tasks
         sizes: dict[str, list[int]] = {}
         for share in found:
@@ -106,5 +106,5 @@ def test_streams_with_a_row_each_are_not_one_task_s(
     options = source_options(recordings, tasks, "redis://nowhere", "test")
     planned = {"recorded": lambda: RecordedReader(options)}
     upto = text(recorded=dict(zip(keys, (1, 1, 0), strict=True)))
-    found = shares(planned, None, upto, tasks)
+    found = BatchInput(Sources(planned, tasks), {}, 0, None, upto).shares()
     assert sorted(sum(p.rows for p in share) for share in found) == loads

@@ -18,9 +18,9 @@ from anabranch_runtime.ingest.queries import Ingest
 from anabranch_runtime.pipeline import Pipeline
 from anabranch_runtime.session import spark_session
 from anabranch_runtime.source_watch import SourceWatch
+from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.invalid import raw_text
-from anabranch_runtime.sources.planned import shares
 from anabranch_runtime.state.checkpoint import source_offsets
 from tests.support.redis import redis_url
 
@@ -80,7 +80,8 @@ class World:
                 raise RuntimeError("scripted")
             log = self.home / "state" / "checkpoint" / "offsets"
             before = (log / f"{batch - 1}").read_text() if batch else None
-            for share in shares(opened.planned, before, (log / f"{batch}").read_text(), 2):
+            upto = (log / f"{batch}").read_text()
+            for share in BatchInput(Sources(opened.planned, 2), {}, batch, before, upto).shares():
                 found.extend(read_pieces(share))
 
         self.watch.look(records)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.faults import OF_VIEWS, Point
+from anabranch_runtime.faults import OF_BAD_INPUT, OF_VIEWS, Point
 from tests.support.driven import expected, publish, results
 from tests.support.store_kills import TOTAL, log
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: All but the one at which a ruleset is waited for, which is there in this pipeline.
-POINTS = tuple(p for p in Point if p is not Point.WAITING and p not in OF_VIEWS)
+POINTS = tuple(p for p in Point if p is not Point.WAITING and p not in OF_VIEWS | OF_BAD_INPUT)
 #: Seconds that a step may take to be reached.
 PATIENCE = 120.0
 

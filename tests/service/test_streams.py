@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.exchange import Progress
+from anabranch_planner.exchange import RECORDED, Progress, StreamIntake, Unread, UnreadPiece
 from tests.service.conftest import PAIR, STREAMS
 
 if TYPE_CHECKING:
@@ -224,3 +224,52 @@ def test_a_stream_that_a_live_query_reads_stays_until_it_has_expired(shop: Servi
     shop.progress(Progress("running", committed=8, epoch=1))
     shop.call("DELETE", "/v1/streams/orders", 204)
     assert shop.get("/v1/queries/pair")["status"] == "expired"
+
+
+def test_a_stream_of_a_withdrawn_query_can_be_deleted_where_no_runtime_could_end_it(
+    shop: Service,
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    shop.progress(Progress("failed", committed=3, epoch=0))
+    assert shop.call("DELETE", "/v1/streams/orders", 409)["code"] == "stream-in-use"
+    shop.call("DELETE", "/v1/queries/pair", 202)
+    assert shop.call("DELETE", "/v1/streams/orders", 409)["code"] == "stream-in-use"
+    shop.redis.delete(shop.keys.heartbeat)
+    shop.call("DELETE", "/v1/streams/orders", 204)
+    assert shop.get("/v1/queries/pair")["status"] == "expiring"
+    # Planning goes on without both.
+    shop.plan(0)
+    assert shop.get("/v1/epochs/1")["queries"] == []
+
+
+def test_what_happens_to_bad_files_is_said_of_files_only(shop: Service) -> None:
+    source = {"format": "files", "path": "/in", "options": {"on_bad_file": "skip"}}
+    columns = [{"name": "k", "type": "int"}]
+    made = shop.post("/v1/streams", {"name": "f", "columns": columns, "source": source})
+    assert made["source"]["options"] == {"on_bad_file": "skip"}
+    changed = shop.http.patch("/v1/streams/f", json={"on_bad_file": "stop"})
+    assert changed.json()["source"]["options"] == {"on_bad_file": "stop"}
+    for body in ({"on_loss": "skip"}, {"on_bad_file": "sometimes"}):
+        assert shop.http.patch("/v1/streams/f", json=body).status_code == 422
+    problem = shop.http.patch("/v1/streams/orders", json={"on_bad_file": "skip"})
+    assert problem.status_code == 422
+    assert problem.json()["code"] == "no-such-policy"
+
+
+def test_what_could_not_be_read_is_shown(shop: Service) -> None:
+    piece = UnreadPiece("/in/a", "rows", 5, None, None, None, "missing-file", "it is gone", 7)
+    entries = UnreadPiece("k", "entries", "1-0", "9-0", None, 3, "entries-lost", "3 are gone", 8)
+    unread = Unread().and_also([piece, entries])
+    assert (unread.pieces, unread.lost) == (2, 4)
+    intake = {"orders": StreamIntake(error="held", lost=unread.lost, unread=unread)}
+    progress = Progress("running", committed=9, epoch=0, intake=intake)
+    assert Progress.loads(progress.dumps()) == progress
+    shop.progress(progress)
+    found = shop.get("/v1/streams/orders")
+    assert (found["source_error"], found["lost_entries"]) == ("held", 4)
+    assert found["unread"]["pieces"] == 2
+    assert [p["reason"] for p in found["unread"]["last"]] == ["it is gone", "3 are gone"]
+    assert shop.get("/v1/streams/items")["unread"] is None
+    more = unread.and_also([piece] * 100)
+    assert (more.pieces, len(more.last)) == (102, RECORDED)

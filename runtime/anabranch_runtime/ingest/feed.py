@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from anabranch_planner.feeds import OnLoss
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.ingest.landing import Landed, folder_of, home_of, read_landed
 from anabranch_runtime.sources.feed import Piece, Waiting
@@ -23,7 +24,7 @@ from anabranch_runtime.sources.spark_stream import source_name
 from anabranch_runtime.state.checkpoint import LANDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
@@ -40,9 +41,12 @@ class LandedFeed:
     _known: dict[int, Landed] = field(default_factory=dict)
 
     @property
-    def lost(self) -> int:
-        """Nothing is left out: what Spark's source has lost it reports as an error."""
-        return 0
+    def on_loss(self) -> OnLoss:
+        """Nothing is left out: landed batches are the pipeline's own."""
+        return OnLoss.STOP
+
+    def look(self, offset: Any) -> None:
+        """It is never held: what can't be read ends the batch."""
 
     def begin(self) -> Any:
         """Always with the first landed batch."""
@@ -101,6 +105,10 @@ class LandedFeed:
             cuts = [a + (b - a) * i // count for i in range(count + 1)]
             found += [self._piece(path, length, low, high) for low, high in pairwise(cuts)]
         return found
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """All of it: its pieces never fail alone."""
+        return end
 
     def _piece(self, path: Path, size: int, first: int, last: int) -> Piece:
         columns = tuple((c.name, c.type) for c in self.record.columns)

@@ -7,10 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+import pyarrow as pa
+from redis.exceptions import RedisError
 
-    import pyarrow as pa
+from anabranch_runtime.errors import EntriesLost, SourceError
+from anabranch_runtime.sources.feed import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.sources.invalid import Decoded
@@ -28,22 +32,42 @@ class Block:
     invalid: pa.RecordBatch | None = None
 
 
-def read_pieces(pieces: Iterable[Piece]) -> Iterator[Block]:
+def read_pieces(
+    pieces: Iterable[Piece], failed: Callable[[Piece, Problem], None] | None = None
+) -> Iterator[Block]:
     """The tuples that a task's share of a batch consists of.
 
+    ``failed`` is told of pieces of feeds that can't be read, of which some tuples may have been
+    given; None: the first such piece is an error.
+
     Raises:
-        SourceError: they are not there (any more).
+        SourceError: a recording is not there (any more).
     """
     for piece in pieces:
-        for rows, invalid in read_piece(piece):
-            yield Block(piece.stream, rows, invalid)
+        try:
+            for rows, invalid in read_piece(piece):
+                yield Block(piece.stream, rows, invalid)
+        except MemoryError:
+            raise
+        except (SourceError, OSError, pa.ArrowException, RedisError) as error:
+            if failed is None or not piece.feed:
+                raise
+            failed(piece, _problem(error))
+
+
+def _problem(error: Exception) -> Problem:
+    if isinstance(error, SourceError):
+        missing = error.count if isinstance(error, EntriesLost) else None
+        return Problem(error.code, error.message, error.remedy, missing)
+    return Problem("unreadable", str(error) or repr(error))
 
 
 def read_piece(piece: Piece) -> Iterator[Decoded]:
     """The rows of ``piece``, those that are invalid apart.
 
     Raises:
-        SourceError: they are not there (any more).
+        SourceError: they are not there (any more); or, as ``EntriesLost``, what is there has been
+            given, and there should have been more.
     """
     # Imported when needed: most tasks read pieces of one kind.
     if piece.kind == "recording":

@@ -1,16 +1,21 @@
 """A feed: one stream's input as the multiplexed source reads it, with exact offsets.
 
 Offsets are JSON values that a feed alone understands. They are exact: what lies between two of
-them is fixed once it has been planned, and reading it again gives the same rows or an error.
+them is fixed once it has been planned, and reading it again gives the same rows or an error. An
+error concerns one piece of one feed; what follows from it is decided in ``batch_input``.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.feeds import OnLoss
     from anabranch_runtime.control import StreamRecord
 
 
@@ -22,6 +27,26 @@ class Waiting:
     seconds: float = 0.0
 
 
+#: Codes of what may pass -> after how many trials input is given up for it all the same, where its
+#: stream skips what can't be read; what other codes stand for is given up at once.
+PATIENT = {"unreadable-file": 3.0, "unreadable": 3.0, "no-server": inf, "bad-stream": inf}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a piece could not be read.
+
+    Attributes:
+        missing: how many entries were gone, of a piece that has been read but for them; None: the
+            piece has not been read.
+    """
+
+    code: str
+    message: str
+    remedy: str = ""
+    missing: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a batch that one task reads: whose, about how many rows, and what exactly.
@@ -29,6 +54,12 @@ class Piece:
     Attributes:
         kind: who reads it (``blocks``). ``where``: for them to understand.
         columns: names and SQL types, where they are not known otherwise.
+        feed: the id of its feed; empty for a recording.
+        source: the file or key that it is a part of; ``unit``, ``first``, ``last``: which part
+            (``UnreadPiece``).
+        before: the offset within ``source`` at which it begins, as its feed has it.
+        gone: why it can't be read and never will be, where planning knows that already.
+        number: tells it from the other pieces of its batch.
     """
 
     kind: str
@@ -36,6 +67,14 @@ class Piece:
     columns: tuple[tuple[str, str], ...]
     rows: int
     where: dict[str, Any]
+    feed: str = ""
+    source: str = ""
+    unit: str = "rows"
+    first: int | str = 0
+    last: int | str | None = None
+    before: Any = None
+    gone: Problem | None = None
+    number: int = -1
 
 
 class Feed(Protocol):
@@ -50,8 +89,15 @@ class Feed(Protocol):
         """The stream."""
 
     @property
-    def lost(self) -> int:
-        """Entries that were removed before they were read, where that is allowed."""
+    def on_loss(self) -> OnLoss:
+        """What to do about input that can't be read any more."""
+
+    def look(self, offset: Any) -> None:
+        """Look whether what follows ``offset``, which has been planned before, may be readable.
+
+        Raises:
+            SourceError: it can't be.
+        """
 
     def begin(self) -> Any:
         """The offset to start from, where that must be fixed before anything is read; or None.
@@ -77,9 +123,12 @@ class Feed(Protocol):
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
         """What lies between two offsets, in pieces of about equal size, ``parts`` or more of them.
 
-        Raises:
-            SourceError: it is not there any more.
+        Where something of it is not there any more, or can't be looked at, the pieces are such
+        that reading them tells.
         """
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """The greatest offset up to ``end`` before which none of ``pieces`` lies."""
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:

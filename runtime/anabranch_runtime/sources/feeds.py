@@ -10,13 +10,18 @@ Planning happens in one Python process of Spark's beside the driver. It decides 
 as many rows as the driver allows (``Keys.limit``; see ``pressure``), shared out by what waits. It
 also says how the feeds stand (``Keys.intake``). A feed that can't be read is left where it is, and
 reported; the others go on. Tasks read their pieces themselves (``planned``).
+
+A feed that the driver holds (``Keys.held``: something of it that was planned could not be read) is
+not planned further. Now and then a trial to read it is planned, which the offset counts: so there
+is a batch for it though nothing else has arrived, and a repeated batch tries the same.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -29,21 +34,24 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.ingest.feed import landed_feed
 from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.files import file_feed
-from anabranch_runtime.sources.planned import PlannedReader
+from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.checkpoint import LANDED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from anabranch_runtime.sources.feed import Feed, Piece, Waiting
+    from anabranch_runtime.sources.feed import Feed, Waiting
 
 FORMAT = "anabranch-feeds"
 #: Seconds between two reports of how feeds stand while nothing is read.
 REPORT = 0.5
-#: Seconds for which a feed that can't be read is left alone.
-REST = 1.0
+#: Seconds for which a feed that can't be read is left alone, and how many times as long as finding
+#: that out has taken: meanwhile nothing is planned for the others.
+REST, REST_FACTOR = 1.0, 10.0
+#: Seconds between two trials of a feed that is held: at first, and at most.
+TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
 
 
 class FeedsReader(PlannedReader):
@@ -60,6 +68,9 @@ class FeedsReader(PlannedReader):
             )
         }
         self._errors: dict[str, tuple[float, str]] = {}
+        self._held: dict[str, tuple[int, Any]] = {}
+        #: Feed that is held -> after how many trials, and when the next is due; None: nobody asked.
+        self._due: dict[str, tuple[int, float]] | None = None
         self._intake = Intake()
         self._reported = 0.0
 
@@ -67,19 +78,27 @@ class FeedsReader(PlannedReader):
         """A formality: the limit that counts is the driver's, which changes."""
         return ReadMaxRows(MOST_ROWS)
 
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """All of them."""
+        return self._feeds
+
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """As far on as the driver allows, in every feed that can be read."""
         # What was landed of a stream that is no more is deleted; its id never comes again.
         end = {k: v for k, v in start.items() if k in self._feeds or not k.startswith(LANDED)}
+        limited = self._ask()
         waiting = self._waiting(end)
-        allowed = shares(self._limit(), {k: w.rows for k, w in waiting.items()})
+        allowed = shares(limited, {k: w.rows for k, w in waiting.items()})
         for feed_id, rows in allowed.items():
             feed = self._feeds[feed_id]
             most = feed.record.source.rows_per_batch
-            try:
+            with self._noted(feed_id):
                 end[feed_id] = feed.advance(end.get(feed_id), min(rows, most or rows))
-            except SourceError as error:
-                self._failed(feed_id, error)
+        due = self._trials()
+        if due:
+            tried = end.get(TRIALS, {})
+            end[TRIALS] = {**tried, **{name: tried.get(name, 0) + 1 for name in due}}
         self._report(waiting, advanced=end != start)
         return end
 
@@ -87,29 +106,70 @@ class FeedsReader(PlannedReader):
         """What waits in the feeds that can be read; notes in ``offset`` where new ones begin."""
         found = {}
         for feed_id, feed in self._feeds.items():
-            if self._errors.get(feed_id, (0.0, ""))[0] > time.monotonic():
+            if feed_id in self._held or self._rests(feed_id):
                 continue
-            try:
+            with self._noted(feed_id):
                 if feed_id not in offset:
                     begin = feed.begin()
                     if begin is not None:
                         offset[feed_id] = begin
                 found[feed_id] = feed.waiting(offset.get(feed_id))
                 self._errors.pop(feed_id, None)
-            except SourceError as error:
-                self._failed(feed_id, error)
         return found
 
-    def _failed(self, feed_id: str, error: SourceError) -> None:
-        self._errors[feed_id] = (time.monotonic() + REST, str(error))
+    def _trials(self) -> list[str]:
+        """The feeds that are held and are to be tried with this batch.
 
-    def _limit(self) -> int | None:
-        """Rows that the driver allows; without its word (or a server to ask), no limit."""
+        Those that were held when this process began are tried at once: their streams may have
+        changed. One that can't even be looked at is not.
+        """
+        now, first = time.monotonic(), self._due is None
+        known, due = self._due or {}, {}
+        found = []
+        for feed_id, (trials, start) in self._held.items():
+            count, moment = known.get(feed_id, (-1, now))
+            if count != trials:
+                rest = min(TRIAL_REST * 2.0 ** (trials - 1), LONGEST_TRIAL_REST)
+                moment = now if first else now + rest
+            if moment <= now and not self._rests(feed_id):
+                with self._noted(feed_id):
+                    self._feeds[feed_id].look(start)
+                    self._errors.pop(feed_id, None)
+                    found.append(feed_id)
+                    moment = now + LONGEST_TRIAL_REST
+            due[feed_id] = (trials, moment)
+        self._due = due
+        return found
+
+    def _rests(self, feed_id: str) -> bool:
+        return self._errors.get(feed_id, (0.0, ""))[0] > time.monotonic()
+
+    @contextmanager
+    def _noted(self, feed_id: str) -> Iterator[None]:
+        """Let a feed that can't be read rest."""
+        began = time.monotonic()
         try:
-            value = connection(self._redis_url).get(self._keys.limit)
+            yield
+        except SourceError as error:
+            now = time.monotonic()
+            rest = max(REST, REST_FACTOR * (now - began))
+            self._errors[feed_id] = (now + rest, str(error))
+
+    def _ask(self) -> int | None:
+        """Rows that the driver allows, None: any number; notes which feeds it holds.
+
+        Without a server to ask there is no limit, and what was known last holds.
+        """
+        try:
+            limit, held = cast(
+                "list[bytes | None]",
+                connection(self._redis_url).mget(self._keys.limit, self._keys.held),
+            )
         except RedisError:
             return None
-        return None if value is None else int(value)
+        known = json.loads(held or b"{}")
+        self._held = {i: (trials, at) for i, (trials, at) in known.items() if i in self._feeds}
+        return None if limit is None else int(limit)
 
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
         """Say how the feeds stand, where a batch was planned or it is time to."""
@@ -119,8 +179,7 @@ class FeedsReader(PlannedReader):
         if not advanced and errors == known and now - self._reported < REPORT:
             return
         streams = {
-            self._feeds[k].record.name: StreamIntake(w.rows, w.seconds, self._feeds[k].lost)
-            for k, w in waiting.items()
+            self._feeds[k].record.name: StreamIntake(w.rows, w.seconds) for k, w in waiting.items()
         }
         for name, text in errors.items():
             streams[name] = StreamIntake(error=text)
@@ -131,24 +190,6 @@ class FeedsReader(PlannedReader):
         except RedisError:
             # A report; the next one will tell.
             return
-
-    def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        """The batch's pieces, the largest first, each to the task that has least."""
-        pieces = []
-        for feed_id, upto in end.items():
-            after = start.get(feed_id)
-            if after == upto:
-                continue
-            feed = self._feeds.get(feed_id)
-            if feed is not None:
-                pieces += feed.pieces(after, upto, self._tasks)
-        loads = [(0, number) for number in range(self._tasks)]
-        found: list[list[Piece]] = [[] for _ in loads]
-        for piece in sorted(pieces, key=lambda p: p.rows, reverse=True):
-            load, number = min(loads)
-            loads[number] = (load + piece.rows, number)
-            found[number].append(piece)
-        return found
 
 
 class FeedsSource(DataSource):

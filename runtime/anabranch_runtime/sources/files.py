@@ -7,8 +7,10 @@ the directory looks when it is repeated. Within a batch of new files, the order 
 modification and name.
 
 A file must not change once it is there: write it under a name that begins with ``.`` or ``_``, or
-ends in ``.tmp`` or ``.partial``, and rename it. One that has changed since it was found is an
-error; one that has gone before anything of it was read is left out, which is counted.
+ends in ``.tmp`` or ``.partial``, and rename it. One that has changed since it was found, or that is
+not what it should be, can't be read: the stream stops before it, or (``on_bad_file``) goes on after
+it. One that has gone before anything of it was read is left out. The log says of what is left out
+by planning; pieces that stand for it (``Piece.gone``) make the batch record it.
 
 A directory is listed only when its time of modification says that something has changed in it.
 """
@@ -19,7 +21,7 @@ import fnmatch
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.feeds import FileType, file_options
+from anabranch_planner.feeds import FileType, OnLoss, file_options
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import from_json, schema_of, typed
-from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from anabranch_planner.feeds import FileOptions
     from anabranch_runtime.control import StreamRecord
@@ -46,6 +48,9 @@ SETTLED = 2_100_000_000
 LISTING = 0.05
 #: Bytes of JSON lines that are decoded at once, and that are looked at to tell a line's length.
 CHUNK, SAMPLE = 1 << 23, 1 << 16
+#: What reading a file that is damaged, or no such file, may raise; a lack of memory is none of it.
+BROKEN = (OSError, pa.ArrowException, ValueError, KeyError)
+_GONE = Problem("missing-file", "it had gone before anything of it was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,16 @@ class Found:
 
 @dataclass(slots=True)
 class FileLog:
-    """The log of one directory: what has been found, and which of it had gone unread."""
+    """The log of one directory.
+
+    Attributes:
+        files: what has been found.
+        left_out: number of a file -> why planning has left out what had not been read of it.
+    """
 
     path: Path
     files: list[Found] = field(default_factory=list)
-    gone: set[int] = field(default_factory=set)
+    left_out: dict[int, Problem] = field(default_factory=dict)
 
     @staticmethod
     def load(path: Path) -> FileLog:
@@ -81,22 +91,32 @@ class FileLog:
         for line in whole.splitlines():
             document = json.loads(line)
             if isinstance(document, int):
-                log.gone.add(document)
+                log.left_out[document] = _GONE
+            elif isinstance(document, dict):
+                number, code, message = (document[k] for k in ("bad", "code", "message"))
+                log.left_out[number] = Problem(code, message)
             else:
                 log.files.append(Found(*document))
         return log
 
-    def add(self, files: list[Found], gone: list[int]) -> None:
-        """Append durably."""
-        if not files and not gone:
+    def add(self, files: list[Found]) -> None:
+        """Append files durably."""
+        self._append([json.dumps([f.name, f.size, f.mtime]) for f in files])
+        self.files += files
+
+    def leave_out(self, number: int, why: Problem) -> None:
+        """Note durably that what has not been read of a file never will be."""
+        bad = {"bad": number, "code": why.code, "message": why.message}
+        self._append([str(number) if why is _GONE else json.dumps(bad)])
+        self.left_out[number] = why
+
+    def _append(self, lines: list[str]) -> None:
+        if not lines:
             return
-        lines = [json.dumps([f.name, f.size, f.mtime]) for f in files] + [str(n) for n in gone]
         with self.path.open("a") as file:
             file.write("".join(line + "\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
-        self.files += files
-        self.gone |= set(gone)
 
 
 @dataclass(slots=True)
@@ -117,11 +137,18 @@ class FileFeed:
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of file, as last seen.
     _density: float | None = None
+    #: Number in the log -> how often the operating system has refused to read the file.
+    _refused: dict[int, int] = field(default_factory=dict)
 
     @property
-    def lost(self) -> int:
-        """Files that had gone before they were read."""
-        return 0 if self._log is None else len(self._log.gone)
+    def on_loss(self) -> OnLoss:
+        """What to do about a file that can't be read."""
+        return self.options.on_bad_file
+
+    def look(self, offset: Any) -> None:
+        """Look whether the file is there in which a feed is held."""
+        number, _ = offset or (0, 0)
+        self._length(number, begun=True)
 
     def begin(self) -> Any:
         """Always with what is there."""
@@ -134,8 +161,9 @@ class FileFeed:
         if number >= len(log.files):
             return Waiting(0)
         if self._density is None:
-            self._length(number)
-        rest = sum(f.size for n, f in enumerate(log.files[number:], number) if n not in log.gone)
+            self._length(number, begun=position > 0)
+        unread = enumerate(log.files[number:], number)
+        rest = sum(f.size for n, f in unread if n not in log.left_out)
         rows = rest * (self._density or 0.0) - self._rows(position)
         age = time.time() - log.files[number].mtime / 1e9
         return Waiting(max(round(rows), 1), max(age, 0.0))
@@ -145,8 +173,8 @@ class FileFeed:
         number, position = offset or (0, 0)
         log, left = self._loaded(), float(max(rows, 1))
         while number < len(log.files) and left > 0:
-            length = self._length(number)
-            step = min(length - position, self._units(left))
+            length = self._length(number, begun=position > 0)
+            step = max(min(length - position, self._units(left)), 0)
             left -= self._rows(step)
             position += step
             if position >= length:
@@ -154,35 +182,63 @@ class FileFeed:
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Ranges of rows or bytes of files."""
+        """Ranges of rows or bytes of files; to the end where a file's length is not known."""
         first, begin = start or (0, 0)
         last, stop = end
-        spans = []
-        for number in range(first, min(last + 1, len(self._loaded().files))):
+        log, spans = self._loaded(), []
+        for number in range(first, min(last + 1, len(log.files))):
             low = begin if number == first else 0
-            high = stop if number == last else self._length(number, planned=True)
-            if low < high:
+            high = stop if number == last else self._end(number)
+            if high is None or low < high:
                 spans.append((number, low, high))
-        size = max(sum(high - low for _, low, high in spans) // parts, self._units(1.0))
+        rest = sum(high - low for _, low, high in spans if high is not None)
+        size = max(rest // parts, self._units(1.0))
         found = []
         for number, low, high in spans:
+            if high is None:
+                # The task that reads it finds out what is wrong, where planning has not yet.
+                gone = log.left_out.get(number) if number != last else None
+                found.append(replace(self._piece(number, low, None), gone=gone))
+                continue
             count = max(round((high - low) / size), 1)
             cuts = [low + (high - low) * i // count for i in range(count + 1)]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
 
-    def _piece(self, number: int, low: int, high: int) -> Piece:
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Where the first of ``pieces`` begins."""
+        return min((p.before for p in pieces), default=end)
+
+    def _end(self, number: int) -> int | None:
+        """The length of a file that a batch has read to its end; None if it can't be found out."""
+        log = self._loaded()
+        if number in log.left_out:
+            return None
+        if self.options.type is FileType.JSON and self._density is not None:
+            return log.files[number].size
+        try:
+            return self._length(number, planned=True)
+        except SourceError:
+            return None
+
+    def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
-        where = {
-            "path": str(self.directory / file.name),
-            "size": file.size,
-            "mtime": file.mtime,
-            "type": self.options.type,
-            "first": low,
-            "last": high,
-        }
+        path = str(self.directory / file.name)
+        where = {"path": path, "size": file.size, "mtime": file.mtime, "type": self.options.type}
         columns = tuple((c.name, c.type) for c in self.record.columns)
-        return Piece("file", self.record.name, columns, round(self._rows(high - low)), where)
+        return Piece(
+            "file",
+            self.record.name,
+            columns,
+            0 if high is None else round(self._rows(high - low)),
+            {**where, "first": low, "last": high},
+            feed=self.id,
+            source=path,
+            unit="bytes" if self.options.type is FileType.JSON else "rows",
+            first=low,
+            last=high,
+            before=[number, low],
+        )
 
     def _loaded(self) -> FileLog:
         if self._log is None:
@@ -213,7 +269,7 @@ class FileFeed:
                 field=f"streams.{self.record.name}.source.path",
                 remedy="give the path of a directory that the runtime can read",
             ) from cause
-        log.add(sorted(new, key=lambda f: (f.mtime, f.name)), [])
+        log.add(sorted(new, key=lambda f: (f.mtime, f.name)))
         self._names |= {f.name for f in new}
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
@@ -223,25 +279,40 @@ class FileFeed:
         hidden = name.startswith((".", "_")) or name.endswith((".tmp", ".partial"))
         return not hidden and fnmatch.fnmatchcase(name, self.options.pattern) and entry.is_file()
 
-    def _length(self, number: int, *, planned: bool = False) -> int:
-        """Rows, or bytes of JSON lines, of a file; 0 of one that had gone before it was read.
+    def _length(self, number: int, *, planned: bool = False, begun: bool = False) -> int:
+        """Rows, or bytes of JSON lines, of a file; 0 of one of which no more is to be read.
 
-        One that is part of a batch already (``planned``) must be there.
+        Only planning may leave out a file, and not where it is part of a batch already
+        (``planned``); one of which a part has been read (``begun``) must be there.
         """
         log = self._loaded()
-        if number in log.gone:
+        if number in log.left_out:
             return 0
-        if number not in self._lengths:
-            file = log.files[number]
-            path = self.directory / file.name
-            if not planned and not path.exists():
-                log.add([], [number])
-                return 0
+        file = log.files[number]
+        path = self.directory / file.name
+        if number in self._lengths and not begun:
+            return self._lengths[number]
+        if not planned and not begun and not path.exists():
+            log.leave_out(number, _GONE)
+            return 0
+        try:
             _unchanged(path, file.size, file.mtime)
-            self._lengths[number] = self._measure(path, file)
-            if len(self._lengths) > 10_000:
-                self._lengths.pop(next(iter(self._lengths)))
+            if number not in self._lengths:
+                self._lengths[number] = self._measure(path, file)
+        except SourceError as error:
+            if planned or not self._may_leave_out(number, error):
+                raise
+            log.leave_out(number, Problem(error.code, error.message))
+            return 0
+        if len(self._lengths) > 10_000:
+            self._lengths.pop(next(iter(self._lengths)))
         return self._lengths[number]
+
+    def _may_leave_out(self, number: int, error: SourceError) -> bool:
+        if self.options.on_bad_file is OnLoss.STOP:
+            return False
+        self._refused[number] = self._refused.get(number, 0) + 1
+        return error.code not in PATIENT or self._refused[number] >= PATIENT[error.code]
 
     def _measure(self, path: Path, file: Found) -> int:
         try:
@@ -258,12 +329,16 @@ class FileFeed:
                 reader = _open_arrow(str(path))
                 names = reader.schema.names
                 rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-        except (OSError, pa.ArrowException) as cause:
+        except MemoryError:
+            raise
+        except BROKEN as cause:
+            if isinstance(cause, OSError) and cause.errno is not None:
+                raise _refused(path, cause) from cause
             raise SourceError(
                 "bad-file",
                 f"{path} is no {self.options.type} file: {cause}",
                 field=f"streams.{self.record.name}.source",
-                remedy="take it away, or give the type that the files have",
+                remedy=f"put it right, or give the type that the files have; {_SKIP}",
             ) from cause
         missing = [c.name for c in self.record.columns if c.name not in names]
         if missing:
@@ -271,7 +346,7 @@ class FileFeed:
                 "missing-column",
                 f"{path} has no column {missing[0]!r}",
                 field=f"streams.{self.record.name}.columns",
-                remedy="take the file away, or declare the columns that the files have",
+                remedy=f"put it right, or declare the columns that the files have; {_SKIP}",
             )
         self._density = rows / max(file.size, 1)
         return int(rows)
@@ -303,7 +378,7 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
     """The rows of a part of a file.
 
     Raises:
-        SourceError: the file has changed or is gone.
+        SourceError: the file has changed or is gone, or can't be read.
     """
     where = piece.where
     path = Path(where["path"])
@@ -311,20 +386,28 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
     first, last = where["first"], where["last"]
     try:
         if where["type"] == FileType.JSON:
-            for lines in _lines(path, first, last):
+            for lines in _lines(path, first, where["size"] if last is None else last):
                 yield from from_json(lines, piece.columns)
             return
         schema = schema_of(piece.columns)
         batches = _parquet if where["type"] == FileType.PARQUET else _arrow
         for batch in batches(path, schema.names, first, last):
             yield typed(batch, schema)
-    except OSError as cause:
-        raise SourceError("unreadable-file", f"{path}: {cause}", field=piece.stream) from cause
+    except MemoryError:
+        raise
+    except BROKEN as cause:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise _refused(path, cause) from cause
+        raise _damaged(path, str(cause)) from cause
 
 
-def _parquet(path: Path, names: list[str], first: int, last: int) -> Iterator[pa.RecordBatch]:
+def _parquet(
+    path: Path, names: list[str], first: int, last: int | None
+) -> Iterator[pa.RecordBatch]:
     """Rows ``[first, last)``; row groups without any of them are not read."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        if last is None:
+            last = file.metadata.num_rows
         begin, skip = 0, 0
         groups: list[int] = []
         for group in range(file.num_row_groups):
@@ -343,16 +426,24 @@ def _parquet(path: Path, names: list[str], first: int, last: int) -> Iterator[pa
                 yield part
             if not left:
                 return
+        if left:
+            raise _damaged(path, f"it has {left} rows less than it says")
 
 
-def _arrow(path: Path, names: list[str], first: int, last: int) -> Iterator[pa.RecordBatch]:
+def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterator[pa.RecordBatch]:
     reader, begin = _open_arrow(str(path)), 0
     for number in range(reader.num_record_batches):
         batch = reader.get_batch(number)
-        low, high = max(first - begin, 0), min(last - begin, batch.num_rows)
+        low = max(first - begin, 0)
+        high = batch.num_rows if last is None else min(last - begin, batch.num_rows)
         begin += batch.num_rows
         if low < high:
-            yield batch.select(names).slice(low, high - low)
+            part = batch.select(names).slice(low, high - low)
+            # Arrow trusts what is in a file: a wrong offset would end the process that looks.
+            part.validate(full=True)
+            yield part
+    if last is not None and begin < last:
+        raise _damaged(path, f"it has {last - begin} rows less than it had")
 
 
 def _open_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
@@ -372,21 +463,45 @@ def _lines(path: Path, first: int, last: int) -> Iterator[bytes]:
             yield chunk if chunk.endswith(b"\n") else chunk + file.readline()
 
 
+#: The part of a remedy that is always there.
+_SKIP = "to go on without it, set the source's option on_bad_file to skip"
+
+
 def _unchanged(path: Path, size: int, mtime: int) -> None:
     try:
         stat = path.stat()
     except OSError as cause:
+        if not isinstance(cause, FileNotFoundError | NotADirectoryError):
+            raise _refused(path, cause) from cause
         raise SourceError(
             "missing-file",
-            f"{path} has gone while it was being read",
+            f"{path} has gone before it was read",
             field=str(path),
-            remedy="put it back",
+            remedy=f"put it back; {_SKIP}",
         ) from cause
     if (stat.st_size, stat.st_mtime_ns) != (size, mtime):
         raise SourceError(
             "file-changed",
             f"{path} has changed since it was found",
             field=str(path),
-            remedy="put back what it was; write new data to new files, and rename them when they"
-            " are complete",
+            remedy="put back what it was, and write new data to new files, to be renamed when they"
+            f" are complete; {_SKIP}",
         )
+
+
+def _damaged(path: Path, why: str) -> SourceError:
+    return SourceError(
+        "damaged-file",
+        f"{path} can't be read: {why}",
+        field=str(path),
+        remedy=f"put back what it was, with its time of modification; {_SKIP}",
+    )
+
+
+def _refused(path: Path, cause: OSError) -> SourceError:
+    return SourceError(
+        "unreadable-file",
+        f"{path} can't be read: {cause.strerror}",
+        field=str(path),
+        remedy=f"let the runtime read it; {_SKIP}",
+    )

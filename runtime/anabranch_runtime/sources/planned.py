@@ -2,29 +2,31 @@
 
 Spark asks a source how far a batch goes, writes that down, and repeats the batch up to the same
 offsets if it fails: that is what makes input exact. The rows need not go through Spark as well.
-From the offsets before and after a batch the driver works out its pieces, and each task reads its
-share of them (``blocks.read_pieces``): no second Python process per task, no copies through the
-JVM.
+From the offsets before and after a batch the driver works out its pieces (``batch_input``), and
+each task reads its share of them (``blocks.read_pieces``): no second Python process per task, no
+copies through the JVM.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-
-from anabranch_runtime.state.checkpoint import source_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from anabranch_runtime.sources.feed import Piece
+    from anabranch_runtime.sources.feed import Feed, Piece
 
     #: Name of a source in the Spark query -> what makes a reader that sees how things stand now.
     Planned = Mapping[str, Callable[[], "PlannedReader"]]
+
+
+#: Key of an offset's entry that is no feed: id of a feed that is held -> how many trials to read it
+#: have been planned.
+TRIALS = "~"
 
 
 class PlannedReader(DataSourceStreamReader):
@@ -37,9 +39,13 @@ class PlannedReader(DataSourceStreamReader):
         """Nothing has been read of any stream."""
         return {}
 
-    @abstractmethod
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """The feeds that its offsets are about, by their ids."""
+        return {}
+
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        """What lies between two offsets, in as many shares as there are tasks.
+        """What lies between two offsets of what is no feed, in as many shares as there are tasks.
 
         The same whenever it is asked for, but that a stream which has been removed meanwhile has no
         pieces: no query uses it any more.
@@ -47,6 +53,7 @@ class PlannedReader(DataSourceStreamReader):
         Raises:
             SourceError: something of it is not there any more.
         """
+        return [[] for _ in range(self._tasks)]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """As many as there are tasks, empty."""
@@ -61,24 +68,3 @@ class PlannedReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Nothing to close."""
-
-
-def shares(planned: Planned, before: str | None, upto: str, tasks: int) -> list[list[Piece]]:
-    """The pieces of a batch, per task.
-
-    Args:
-        planned: the sources.
-        before, upto: Spark's texts of the offsets before and after the batch.
-        tasks: how many there are.
-
-    Raises:
-        SourceError: something that was to be read is not there any more.
-        StateError: offsets that can't be read.
-    """
-    found: list[list[Piece]] = [[] for _ in range(tasks)]
-    start, end = source_offsets(before), source_offsets(upto)
-    for name, reader in planned.items():
-        if name in end:
-            parts = reader().shares(start.get(name, {}), end[name])
-            found = [mine + part for mine, part in zip(found, parts, strict=True)]
-    return found

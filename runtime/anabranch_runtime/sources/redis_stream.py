@@ -9,8 +9,9 @@ The server counts what it adds, so this tells whether something was removed unre
   front, so where fewer than ``N - n`` entries are left at all, some of them are gone.
 * Entries deleted one by one are missed where the last entry is reached with too small an ordinal.
 
-A planned batch is read by exact ranges of ids, each with the number of entries that it must hold;
-fewer is an error. So a batch is repeated as it was, or not at all.
+A planned batch is read by exact ranges of ids, each with the number of entries that it must hold.
+Where a range holds fewer, reading it ends in an error that says how many are gone: the stream stops
+before the range, or (``on_loss``) goes on without them, and the batch records how many they were.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import redis
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_planner.feeds import OnLoss, Payload, Start, redis_stream_options
-from anabranch_runtime.errors import SourceError
+from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
-from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.feed import Piece, Problem, Waiting, feed_id
 from anabranch_runtime.sources.invalid import unreadable
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from anabranch_planner.feeds import RedisStreamOptions
     from anabranch_runtime.control import StreamRecord
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 ENTRIES = 4096
 #: Up to so many entries of a key are read by one task: cutting costs more than it gives.
 WHOLE = 512
-#: Seconds for which a task that reads puts up with a server that doesn't answer.
-PATIENCE = 20.0
+#: Seconds for which a task that reads puts up with a server that doesn't answer: the batch waits.
+PATIENCE = 2.0
+#: Seconds after which a server doesn't answer, when asked how it stands and when read from.
+LOOKING, READING = 5.0, 30.0
 #: Ranges that a batch's part of a key is divided into, about; tasks get some of them each.
 CUTS = 16
 _NOTHING = "0-0"
@@ -81,10 +84,8 @@ class Look:
     now: int
 
 
-def settle(
-    key: str, look: Look, position: Position | None, on_loss: OnLoss
-) -> tuple[Position, int]:
-    """The position to go on from, and how many entries were lost (which ``on_loss`` must allow).
+def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> Position:
+    """The position to go on from; it passes over entries that are gone where ``on_loss`` allows.
 
     ``position`` None: the key was never read, and what is there is the beginning.
 
@@ -100,7 +101,7 @@ def settle(
         )
     if position is None:
         first = look.added - look.length
-        return Position(_NOTHING, first, first), 0
+        return Position(_NOTHING, first, first)
     if look.added < position.ordinal or _number(look.newest) < _number(position.last):
         if on_loss is OnLoss.STOP:
             raise SourceError(
@@ -112,13 +113,13 @@ def settle(
                 " from its beginning",
             )
         first = look.added - look.length
-        return Position(_NOTHING, first, first, position.generation + 1), 0
+        return Position(_NOTHING, first, first, position.generation + 1)
     lost = look.added - position.ordinal - look.length
     if lost <= 0:
-        return position, 0
+        return position
     if on_loss is OnLoss.STOP:
         raise _gone(key, lost)
-    return replace(position, ordinal=position.ordinal + lost), lost
+    return replace(position, ordinal=position.ordinal + lost)
 
 
 @dataclass(slots=True)
@@ -130,11 +131,19 @@ class RedisFeed:
     url: str
     keys: tuple[str, ...]
     id: str
-    lost: int = 0
     #: Key -> rows per entry, as last seen.
     _density: dict[str, float] = field(default_factory=dict)
     #: Key -> the range that was planned last, and where it can be divided.
     _cuts: dict[str, tuple[str, str, list[Cut]]] = field(default_factory=dict)
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """What to do about entries that are gone."""
+        return self.options.on_loss
+
+    def look(self, offset: Any) -> None:
+        """Look whether the server answers and, where none may be lost, has the entries."""
+        self.waiting(offset)
 
     def begin(self) -> Any:
         """Where a stream that starts with what comes is to be read from."""
@@ -147,7 +156,7 @@ class RedisFeed:
         """Entries that are not read yet, by the rows that entries have lately had."""
         rows, oldest = 0.0, 0.0
         for key in self.keys:
-            look, position, _ = self._settled(key, offset)
+            look, position = self._settled(key, offset)
             unread = look.added - position.ordinal
             if unread > 0:
                 rows += unread * self._density.setdefault(key, float(look.rows))
@@ -160,12 +169,11 @@ class RedisFeed:
         settled = {key: self._settled(key, offset) for key in self.keys}
         weights = {
             key: (look.added - position.ordinal) * self._density.get(key, float(look.rows))
-            for key, (look, position, _) in settled.items()
+            for key, (look, position) in settled.items()
         }
         total = sum(weights.values())
         end = {}
-        for key, (look, position, lost) in settled.items():
-            self.lost += lost
+        for key, (look, position) in settled.items():
             if look.added > position.ordinal:
                 most = max(int(rows * weights[key] / total), 1)
                 position = self._advance(key, look, position, most)
@@ -186,7 +194,6 @@ class RedisFeed:
         if last == look.last and entries < unread:
             if self.options.on_loss is OnLoss.STOP:
                 raise _gone(key, unread - entries)
-            self.lost += unread - entries
             entries = unread
         return replace(position, last=last, ordinal=position.ordinal + entries)
 
@@ -196,56 +203,89 @@ class RedisFeed:
         for key, document in end.items():
             upto = Position(*document)
             before = Position(*start[key]) if start and key in start else None
-            if before is None or before.generation != upto.generation:
+            if before is not None and before.generation != upto.generation:
+                found.append(self._replaced(key, before))
+                before = None
+            if before is None:
                 # Nothing of it had been read: the first batch begins at its base.
-                before = Position(_NOTHING, upto.base, upto.base)
+                before = Position(_NOTHING, upto.base, upto.base, upto.generation)
             count = upto.ordinal - before.ordinal
             if count > 0:
-                found += self._pieces(key, before.last, upto.last, count, parts)
+                found += self._pieces(key, before, upto.last, count, parts)
         return found
 
-    def _pieces(self, key: str, after: str, upto: str, count: int, parts: int) -> list[Piece]:
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Per key, where the first of ``pieces`` begins."""
+        first: dict[str, Position] = {}
+        for piece in pieces:
+            known, position = first.get(piece.source), Position(*piece.before)
+            if known is None or position.ordinal < known.ordinal:
+                first[piece.source] = position
+        return {**end, **{key: position.to_json() for key, position in first.items()}}
+
+    def _pieces(self, key: str, before: Position, upto: str, count: int, parts: int) -> list[Piece]:
         planned = self._cuts.pop(key, None)
-        if planned is not None and planned[:2] == (after, upto):
+        if planned is not None and planned[:2] == (before.last, upto):
             cuts = planned[2]
         else:
             # A batch that was planned before a restart, or without a look at its entries.
-            cuts = self._cut(key, after, upto, -1, max(count // CUTS, 1))
+            try:
+                cuts = self._cut(key, before.last, upto, -1, max(count // CUTS, 1))
+            except SourceError:
+                cuts = []
         held = sum(c[1] for c in cuts)
-        if held < count and self.options.on_loss is OnLoss.STOP:
-            raise _gone(key, count - held)
+        if held != count:
+            # The task that reads it finds out what is wrong.
+            return [self._piece(key, before, upto, count, sum(c[2] for c in cuts))]
         found = []
         size = sum(c[2] for c in cuts) / parts if held > WHOLE or self._is_arrow else _ALL
         entries = rows = 0
         for last, more, longer in cuts:
             entries, rows = entries + more, rows + longer
             if rows >= size or last == cuts[-1][0]:
-                found.append(self._piece(key, after, last, entries, rows))
-                after, entries, rows = last, 0, 0
+                found.append(self._piece(key, before, last, entries, rows))
+                before = replace(before, last=last, ordinal=before.ordinal + entries)
+                entries, rows = 0, 0
         return found
+
+    def _replaced(self, key: str, before: Position) -> Piece:
+        """What stands for the unread entries of a Redis Stream that is not there any more."""
+        gone = Problem("stream-replaced", "the Redis Stream was deleted or its server lost it")
+        return replace(self._piece(key, before, "", 0, 0), gone=gone, last=None)
 
     @property
     def _is_arrow(self) -> bool:
         return self.options.payload is Payload.ARROW
 
-    def _piece(self, key: str, after: str, upto: str, entries: int, rows: int) -> Piece:
+    def _piece(self, key: str, before: Position, upto: str, entries: int, rows: int) -> Piece:
         where = {
             "url": self.url,
             "key": key,
-            "after": after,
+            "after": before.last,
             "upto": upto,
             "entries": entries,
             "payload": self.options.payload,
             "field": self.options.field,
-            "on_loss": self.options.on_loss,
         }
         columns = tuple((c.name, c.type) for c in self.record.columns)
-        return Piece("redis", self.record.name, columns, rows, where)
+        return Piece(
+            "redis",
+            self.record.name,
+            columns,
+            rows,
+            where,
+            feed=self.id,
+            source=key,
+            unit="entries",
+            first=before.last,
+            last=upto,
+            before=before.to_json(),
+        )
 
-    def _settled(self, key: str, offset: Any) -> tuple[Look, Position, int]:
+    def _settled(self, key: str, offset: Any) -> tuple[Look, Position]:
         known = Position(*offset[key]) if offset and key in offset else None
         look = self._look(key, known.last if known else _NOTHING)
-        return look, *settle(key, look, known, self.options.on_loss)
+        return look, settle(key, look, known, self.options.on_loss)
 
     def _look(self, key: str, after: str) -> Look:
         added, length, newest, deleted, last, first, rows, now = self._run(LOOK, key, after)
@@ -260,7 +300,7 @@ class RedisFeed:
 
     def _run(self, script: str, key: str, *arguments: object) -> Any:
         try:
-            return _script(self.url, script)(keys=[key], args=list(arguments))
+            return _script(self.url, script, LOOKING)(keys=[key], args=list(arguments))
         except RedisError as cause:
             raise _unreadable(key, self.url, cause) from cause
 
@@ -282,7 +322,8 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
     """The rows of a range of ids.
 
     Raises:
-        SourceError: it doesn't hold what it must, or the server does not answer.
+        EntriesLost: it has been read, but did not hold what it must.
+        SourceError: the server does not answer.
     """
     where = piece.where
     key, after, upto = where["key"], where["after"], where["upto"]
@@ -304,7 +345,7 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
                 yield from from_arrow(text, piece.columns)
             else:
                 yield from from_json(text, piece.columns, text=payload is Payload.FIELDS)
-    if read < where["entries"] and where["on_loss"] == OnLoss.STOP:
+    if read < where["entries"]:
         raise _gone(key, where["entries"] - read)
 
 
@@ -313,7 +354,7 @@ def _patiently(url: str, key: str, arguments: list[Any]) -> Any:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return _script(url, READ)(keys=[key], args=arguments)
+            return _script(url, READ, READING)(keys=[key], args=arguments)
         except RedisError as cause:
             if isinstance(cause, ResponseError) or time.monotonic() > deadline:
                 raise _unreadable(key, url, cause) from cause
@@ -321,13 +362,13 @@ def _patiently(url: str, key: str, arguments: list[Any]) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _script(url: str, source: str) -> Any:
-    return _server(url).register_script(source)
+def _script(url: str, source: str, seconds: float) -> Any:
+    return _server(url, seconds).register_script(source)
 
 
 @lru_cache(maxsize=16)
-def _server(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=30, socket_connect_timeout=5)
+def _server(url: str, seconds: float) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=LOOKING)
 
 
 def _number(entry: str) -> tuple[int, int]:
@@ -335,13 +376,14 @@ def _number(entry: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _gone(key: str, count: int) -> SourceError:
-    return SourceError(
+def _gone(key: str, count: int) -> EntriesLost:
+    return EntriesLost(
         "entries-lost",
         f"{count} entries were removed from the Redis Stream before they were read",
         field=key,
         remedy="let it keep more (MAXLEN); to go on without them, set the source's option on_loss"
         " to skip",
+        count=count,
     )
 
 

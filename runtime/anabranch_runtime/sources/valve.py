@@ -14,9 +14,10 @@ from anabranch_planner.exchange import StreamIntake
 from anabranch_runtime.sources.pressure import Pressure, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from anabranch_runtime.control import Control
+    from anabranch_runtime.state.unread import FeedState
 
 
 @dataclass(slots=True)
@@ -66,14 +67,29 @@ class Valve:
         self._pressure = observe(self._pressure, rows, seconds, self.target, full)
         self.control.set_limit(self.limit)
 
-    def tell(self, left_out: Mapping[str, str]) -> dict[str, StreamIntake]:
+    def tell(
+        self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
+    ) -> dict[str, StreamIntake]:
         """:meth:`intake`, to be reported."""
-        self.told = self.intake(left_out)
+        self.told = self.intake(left_out, feeds)
         return self.told
 
-    def intake(self, left_out: Mapping[str, str]) -> dict[str, StreamIntake]:
-        """Stream -> how its input stands; ``left_out``: streams whose source can't be opened."""
+    def intake(
+        self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
+    ) -> dict[str, StreamIntake]:
+        """Stream -> how its input stands.
+
+        Args:
+            left_out: streams whose source can't be opened.
+            feeds: what the state says of the feeds that are read.
+        """
         found = dict(self.control.intake().streams)
+        for feed in feeds:
+            known = found.get(feed.stream, StreamIntake())
+            held = None if feed.held is None else feed.held.error
+            found[feed.stream] = replace(
+                known, lost=feed.unread.lost, unread=feed.unread, error=known.error or held
+            )
         for stream, error in left_out.items():
             found[stream] = replace(found.get(stream, StreamIntake()), error=error)
         return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.files import Kind, read_document
+from anabranch_runtime.state.unread import LeftOut
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,12 +33,15 @@ class Choice:
         offsets: Spark's offset log entry, as text; None where it is not known (no Spark, or a
             choice recorded by an earlier release).
         logs: what the sources' logs had then (``state.logs``).
+        left_out: feed -> what of its input the batch leaves out, known once its tasks are done;
+            absent from journals of earlier releases.
     """
 
     epoch: int
     ruleset: int
     offsets: str | None = None
     logs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
 
 
 class Choices:
@@ -114,6 +118,7 @@ def _read(path: Path) -> dict[int, Choice]:
             c["ruleset"],
             c["offsets"],
             {name: (length, crc) for name, (length, crc) in c["logs"].items()},
+            {name: LeftOut.from_json(left) for name, left in c.get("left_out", {}).items()},
         )
         for c in body
     }

@@ -22,6 +22,7 @@ from anabranch_runtime.state.files import Kind, read_document
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.segment import Segment
 from anabranch_runtime.state.slices import Backfill
+from anabranch_runtime.state.unread import FeedState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,6 +157,8 @@ class State:
             known (no Spark, or a manifest of an earlier release).
         clock: the last batch's reading (``state.idleness``); absent from manifests of earlier
             releases.
+        feeds: id of a feed -> where it is held and what of it was not read, of feeds that have had
+            either; absent from manifests of earlier releases.
         written: bytes of all segments that batches have ever written, and that merges have
             (backfills left out); counted from 0 where a manifest of an earlier release has neither.
     """
@@ -180,6 +183,7 @@ class State:
     clock: int | None = None
     offsets: str | None = None
     written: tuple[int, int] = (0, 0)
+    feeds: dict[str, FeedState] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -357,6 +361,7 @@ def _decode(doc: dict[str, Any]) -> State:
         clock=doc.get("clock"),
         offsets=doc.get("offsets"),
         written=(doc["written"][0], doc["written"][1]) if "written" in doc else (0, 0),
+        feeds={name: FeedState.from_json(f) for name, f in doc.get("feeds", {}).items()},
     )
 
 

@@ -78,10 +78,12 @@ def take_in(
     collector: Collector | None = None,
     failed: Callable[[RelationId, AnabranchRuntimeError], None] = _raise,
     newest_allowed: Mapping[str, int] | None = None,
+    redefined: frozenset[str] = frozenset(),
 ) -> Arrivals:
     """Sort the blocks that ``task`` reads into relations.
 
-    ``failed`` is told of a relation whose filter can't be evaluated.
+    ``failed`` is told of a relation whose filter can't be evaluated. The ruleset means other
+    columns than those of ``redefined`` streams, which are only counted.
 
     The offset half of a sigma is the task and a running number, so it is unique over all streams
     of the batch, and any such order is as good as another: which members of a combination arrive
@@ -98,6 +100,10 @@ def take_in(
     broken: set[RelationId] = set()
     sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
     for block in blocks:
+        if block.stream in redefined:
+            invalid = 0 if block.invalid is None else block.invalid.num_rows
+            arrivals.meters[block.stream].input += block.rows.num_rows + invalid
+            continue
         newest = (newest_allowed or {}).get(block.stream)
         if newest is not None:
             block = _without_ahead(layout, batch, watermarks, newest, block, arrivals)

@@ -86,6 +86,8 @@ class TaskReport:
     files: dict[str, str] = field(default_factory=dict)
     #: Stream -> staged file of what was set aside.
     late: dict[str, str] = field(default_factory=dict)
+    #: Pieces of the task's share that it could not read (``sources.batch_input.note``).
+    unread: list[dict[str, Any]] = field(default_factory=list)
     #: Query -> why its results can't be had.
     failures: dict[str, FailureNote] = field(default_factory=dict)
     #: Segments of the batch's slice of a backfill, and which of its merges were done.
@@ -190,6 +192,7 @@ class _Task:
                 self.collector,
                 self._filter_failed,
                 context.newest_allowed,
+                context.redefined,
             )
         self.memory.look()
         with self._phase("store"):

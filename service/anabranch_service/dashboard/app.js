@@ -98,6 +98,10 @@ function showRuntime(current) {
           ["most per batch", runtime.row_limit.toLocaleString("en")],
         ]
       : []),
+    ...Object.entries(runtime.unread_pieces ?? {}).map(([stream, pieces]) => [
+      `unread of ${stream}`,
+      pieces.toLocaleString("en"),
+    ]),
     ...Object.entries(runtime.source_errors ?? {}).map(([stream, why]) => [
       `${stream} is not read`,
       why,

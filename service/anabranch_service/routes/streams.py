@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.exchange import Activation, Keys, Progress
-from anabranch_planner.feeds import check_source
+from anabranch_planner.feeds import FILES, REDIS_STREAM, check_source
 from anabranch_planner.model import Stream
 from anabranch_planner.types import parse_type
 from anabranch_service.access.guarded import guarded_router
@@ -116,9 +116,13 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
 
     def change(record: StreamRecord) -> StreamRecord:
         changed = record.model_copy(update=changes)
-        if body.on_loss is not None:
+        policies = {"on_loss": body.on_loss, "on_bad_file": body.on_bad_file}
+        given = {option: policy.value for option, policy in policies.items() if policy is not None}
+        for option in given:
+            _check_policy(record, option)
+        if given:
             source = record.source
-            options = {**source.options, "on_loss": body.on_loss.value}
+            options = {**source.options, **given}
             changed = changed.model_copy(
                 update={"source": source.model_copy(update={"options": options})}
             )
@@ -182,20 +186,23 @@ async def get_sample(name: str, ctx: Ctx) -> SampleOut:
 @router.delete("/{name}", status_code=204)
 @needs(Need.EDIT)
 async def delete_stream(name: str, ctx: Ctx) -> None:
-    """Forget a stream; 409 while a live query uses it."""
+    """Forget a stream; 409 while a live query uses it. One that was withdrawn does not, where no
+    runtime is there to end it.
+    """
     if await ctx.store.stream(name) is None:
         raise _unknown(name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
+    runs = await ctx.store.heartbeat() is not None
     blocking = await ctx.store.delete_stream(
-        name, lambda queries: _users(name, queries, activations, progress, now)
+        name, lambda queries: _users(name, queries, activations, progress, now, runs=runs)
     )
     if blocking:
         raise Conflict(
             "stream-in-use",
             f"stream {name!r} is used by " + ", ".join(blocking),
             field="name",
-            remedy="delete these queries and wait until they have expired",
+            remedy="delete these queries, and wait until they have expired or stop the pipeline",
         )
 
 
@@ -337,6 +344,18 @@ def _replanned(
     return changed
 
 
+def _check_policy(record: StreamRecord, option: str) -> None:
+    """Refuse to say what happens to unreadable input of a source that has no such option."""
+    format = REDIS_STREAM if option == "on_loss" else FILES
+    if record.source.format != format:
+        raise InvalidInput(
+            "no-such-policy",
+            f"stream {record.name!r} has no {format} source",
+            field=option,
+            remedy=f"only a {format} source has {option}; leave it out",
+        )
+
+
 def _check_lateness(record: StreamRecord) -> None:
     """Refuse what has no meaning where no tuple can be late."""
     if record.idle_timeout is not None and (record.event_time is None or record.lateness is None):
@@ -369,11 +388,18 @@ def _users(
     activations: Mapping[str, Activation],
     progress: Progress | None,
     now: datetime,
+    *,
+    runs: bool,
 ) -> list[str]:
+    """The queries that keep a stream: the live ones, and where no runtime ``runs`` that could say
+    that a withdrawn one has ended, those of them that are wanted.
+    """
     return [
         q.id
         for q in queries
-        if _reads(q, name) and status_of(q, activations.get(q.id), progress, now) in LIVE
+        if _reads(q, name)
+        and status_of(q, activations.get(q.id), progress, now) in LIVE
+        and (runs or q.wanted(now))
     ]
 
 

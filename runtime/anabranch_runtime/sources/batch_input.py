@@ -1,0 +1,312 @@
+"""What a batch reads of the sources that the runtime reads itself, whatever of it can't be read.
+
+Planning says of each feed from which offset to which the batch goes. Its pieces go to the tasks.
+Where a task can't read one, the attempt counts for nothing and the batch runs again without it, so
+that a piece is read all or not at all:
+
+* The feed is *held* before the piece, with all that comes after it (``Held``). Later batches pass
+  it over, but for those that the source plans as trials (``TRIALS``): they begin where it is held.
+* Or, where the stream skips what can't be read any more, all that the batch has of that file is
+  left out and recorded, however it was divided. Of a Redis Stream what is there is read, and how
+  many entries were gone is recorded.
+
+What comes of it is committed with the batch. It is written to the journal before anything of the
+batch is published, so that a repetition leaves out the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from anabranch_planner.exchange import UnreadPiece
+from anabranch_planner.feeds import OnLoss
+from anabranch_planner.types import parse_type
+from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
+from anabranch_runtime.sources.planned import TRIALS
+from anabranch_runtime.state.checkpoint import source_offsets
+from anabranch_runtime.state.unread import FeedState, Held, LeftOut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_planner.ruleset import Ruleset, StreamSpec
+    from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.feed import Feed
+    from anabranch_runtime.sources.planned import Planned
+
+    Shares = tuple[tuple[Piece, ...], ...]
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources that a pipeline reads at present.
+
+    Attributes:
+        planned: those of which Spark keeps the offsets only. ``tasks``: how many read them.
+        records: the streams as registered. ``feeds``: the ids of their feeds.
+        errors: stream -> why its source can't be opened.
+    """
+
+    planned: Planned
+    tasks: int
+    records: tuple[StreamRecord, ...] = ()
+    feeds: frozenset[str] = frozenset()
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    def redefined(self, ruleset: Ruleset) -> frozenset[str]:
+        """The streams whose columns are not those that ``ruleset`` means."""
+        known = {r.name: r for r in self.records}
+        return frozenset(
+            s.name for s in ruleset.streams if s.name in known and not _is_same(known[s.name], s)
+        )
+
+    def gone(self, feeds: Mapping[str, FeedState]) -> frozenset[str]:
+        """Those of ``feeds`` whose stream is not registered any more, or is another one."""
+        return frozenset(
+            name
+            for name, feed in feeds.items()
+            if name not in self.feeds and feed.stream not in self.errors
+        )
+
+
+@dataclass(slots=True)
+class _FeedInput:
+    """What a batch reads of one feed: from ``start`` to ``upto``, less what is ``skipped``."""
+
+    feed: Feed
+    known: FeedState
+    parts: int
+    batch: int
+    start: Any
+    upto: Any
+    pieces: list[Piece] = field(default_factory=list)
+    held: Held | None = None
+    #: Source -> why what the batch has of it is left out.
+    skipped: dict[str, Problem] = field(default_factory=dict)
+    #: Number of a piece -> what was missing in it.
+    missing: dict[int, Problem] = field(default_factory=dict)
+
+    def plan(self) -> None:
+        """Divide what lies between the offsets."""
+        self.pieces = self.feed.pieces(self.start, self.upto, self.parts)
+        self.missing = {}
+
+    @property
+    def readable(self) -> list[Piece]:
+        """What tasks are to read."""
+        return [p for p in self.pieces if p.gone is None and p.source not in self.skipped]
+
+    @property
+    def _trials(self) -> int:
+        return 0 if self.known.held is None else self.known.held.trials
+
+    def refuse(self, failed: Sequence[tuple[Piece, Problem]]) -> None:
+        """Go on without these pieces."""
+        wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
+        if not wait:
+            self.skipped |= {p.source: why for p, why in failed}
+            return
+        piece, why = min(wait, key=lambda found: found[0].number)
+        self.upto = self.feed.before(self.upto, [p for p, _ in wait])
+        # What is skipped may lie behind.
+        self.skipped = {}
+        self.plan()
+        again = self.known.held is not None and self.known.held.start == self.upto
+        trials = self._trials + 1 if again else 1
+        self.held = Held(self.upto, _record([piece], why, self.batch), why.remedy, trials)
+
+    def _is_given_up(self, why: Problem) -> bool:
+        if self.feed.on_loss is OnLoss.STOP:
+            return False
+        return self._trials + 1 >= PATIENT.get(why.code, 0)
+
+    def unread(self) -> list[UnreadPiece]:
+        """Records of what the batch leaves out for good."""
+        found = [_record([p], p.gone, self.batch) for p in self.pieces if p.gone is not None]
+        for source, why in self.skipped.items():
+            pieces = [p for p in self.pieces if p.source == source and p.gone is None]
+            if pieces:
+                found.append(_record(pieces, why, self.batch))
+        numbered = {p.number: p for p in self.pieces}
+        return found + [_record([numbered[n]], w, self.batch) for n, w in self.missing.items()]
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """For the journal."""
+        if self.held is None and not self.skipped:
+            return None
+        skipped = {source: (why.code, why.message) for source, why in self.skipped.items()}
+        return LeftOut(self.upto, self.held, skipped)
+
+
+class BatchInput:
+    """The input of one batch, as its attempts find out about it."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        feeds: Mapping[str, FeedState],
+        batch: int,
+        before: str | None,
+        upto: str,
+        left_out: Mapping[str, LeftOut] | None = None,
+    ) -> None:
+        """Plan it.
+
+        Args:
+            sources: what there is.
+            feeds: what the state says of them.
+            batch: its number.
+            before, upto: Spark's texts of the offsets before and after the batch.
+            left_out: feed -> what an earlier attempt has left out, as the journal has it.
+
+        Raises:
+            StateError: offsets that can't be read.
+        """
+        self._sources, self._known, self._tasks = sources, feeds, sources.tasks
+        self._fixed: list[list[Piece]] = [[] for _ in range(sources.tasks)]
+        self._feeds: dict[str, _FeedInput] = {}
+        start, end = source_offsets(before), source_offsets(upto)
+        for name, make in sources.planned.items():
+            if name not in end:
+                continue
+            reader, first, last = make(), start.get(name, {}), end[name]
+            for mine, part in zip(self._fixed, reader.shares(first, last), strict=True):
+                mine += part
+            for feed_id, feed in reader.feeds.items():
+                known = feeds.get(feed_id, FeedState(feed.record.name))
+                begin = first.get(feed_id)
+                if known.held is not None:
+                    tried, wanted = (o.get(TRIALS, {}).get(feed_id, 0) for o in (first, last))
+                    if tried == wanted:
+                        continue
+                    begin = known.held.start
+                if feed_id not in last or begin == last[feed_id]:
+                    continue
+                found = _FeedInput(feed, known, sources.tasks, batch, begin, last[feed_id])
+                earlier = (left_out or {}).get(feed_id)
+                if earlier is not None:
+                    found.upto, found.held = earlier.upto, earlier.held
+                    found.skipped = {s: Problem(*why) for s, why in earlier.skipped.items()}
+                found.plan()
+                self._feeds[feed_id] = found
+        self._number()
+
+    def _number(self) -> None:
+        number = 0
+        for found in self._feeds.values():
+            found.pieces = [replace(p, number=number + i) for i, p in enumerate(found.pieces)]
+            number += len(found.pieces)
+
+    def shares(self) -> Shares:
+        """What each task reads: the largest piece first, each to the task that has least."""
+        pieces = [p for found in self._feeds.values() for p in found.readable]
+        loads = [(0, number) for number in range(self._tasks)]
+        shares = [list(share) for share in self._fixed]
+        for piece in sorted(pieces, key=lambda p: p.rows, reverse=True):
+            load, number = min(loads)
+            loads[number] = (load + piece.rows, number)
+            shares[number].append(piece)
+        return tuple(map(tuple, shares))
+
+    def accept(self, notes: Iterable[Mapping[str, Any]]) -> bool:
+        """Hear of what tasks could not read (``note``); whether what they have read counts.
+
+        If not, the batch is to be run again with the shares that there are now.
+        """
+        failed: dict[str, list[tuple[Piece, Problem]]] = {}
+        pieces = {p.number: (i, p) for i, f in self._feeds.items() for p in f.pieces}
+        for found in self._feeds.values():
+            found.missing = {}
+        for document in notes:
+            why = Problem(**document["problem"])
+            feed_id, piece = pieces[document["piece"]]
+            found = self._feeds[feed_id]
+            if why.missing is not None and found.feed.on_loss is OnLoss.SKIP:
+                found.missing[piece.number] = why
+            else:
+                failed.setdefault(feed_id, []).append((piece, why))
+        for feed_id, refused in failed.items():
+            for piece, why in refused:
+                _LOG.warning("input can't be read", stream=piece.stream, reason=why.message)
+            self._feeds[feed_id].refuse(refused)
+        self._number()
+        return not failed
+
+    @property
+    def left_out(self) -> dict[str, LeftOut]:
+        """Feed -> what of it can't be read, for the journal."""
+        found = {name: f.left_out for name, f in self._feeds.items()}
+        return {name: left for name, left in found.items() if left is not None}
+
+    def feeds(self) -> dict[str, FeedState]:
+        """What the state says of the feeds after the batch."""
+        feeds = dict(self._known)
+        for name in self._sources.gone(feeds):
+            dropped = feeds.pop(name)
+            if dropped.held is not None:
+                _LOG.warning("held input dropped", stream=dropped.stream, **_said(dropped.held))
+        for name, found in self._feeds.items():
+            pieces = found.unread()
+            for piece in pieces:
+                _LOG.warning("input recorded as unread", stream=found.known.stream, piece=piece)
+            state = replace(
+                found.known, held=found.held, unread=found.known.unread.and_also(pieces)
+            )
+            if state.held is not None and state.held != found.known.held:
+                _LOG.warning("stream held", stream=state.stream, **_said(state.held))
+            if state == FeedState(state.stream):
+                feeds.pop(name, None)
+            else:
+                feeds[name] = state
+        return feeds
+
+
+def note(piece: Piece, why: Problem) -> dict[str, Any]:
+    """What a task's report says of a piece that it could not read."""
+    return {
+        "piece": piece.number,
+        "problem": {
+            "code": why.code,
+            "message": why.message,
+            "remedy": why.remedy,
+            "missing": why.missing,
+        },
+    }
+
+
+def _is_same(record: StreamRecord, spec: StreamSpec) -> bool:
+    columns = tuple((c.name, str(parse_type(c.type))) for c in record.columns)
+    return columns == spec.columns and record.event_time == spec.event_time
+
+
+def _record(pieces: Sequence[Piece], why: Problem, batch: int) -> UnreadPiece:
+    """The record of what a batch has of one file or key."""
+    one, counted = pieces[0], why.missing is None
+    lengths = [
+        p.last - p.first
+        if p.unit == "rows" and isinstance(p.first, int) and isinstance(p.last, int)
+        else None
+        for p in pieces
+    ]
+    known = [n for n in lengths if n is not None]
+    return UnreadPiece(
+        source=one.source,
+        unit=one.unit,
+        first=one.first,
+        last=pieces[-1].last,
+        rows=sum(known) if counted and len(known) == len(lengths) else None,
+        entries=why.missing,
+        code=why.code,
+        reason=why.message,
+        batch=batch,
+    )
+
+
+def _said(held: Held) -> dict[str, Any]:
+    return {"reason": held.error, "trials": held.trials}

@@ -1,0 +1,72 @@
+"""What the manifest says of input that could not be read.
+
+A feed whose input can't be read for now is *held*: its offset in Spark's log may go on, but it has
+really been read up to ``Held.start`` only, and a later batch begins there. What was given up for
+good is recorded (``Unread``). Feeds that have had neither are not mentioned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch_planner.exchange import Unread, UnreadPiece
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a feed is held, and why.
+
+    Attributes:
+        start: the feed's offset up to which it has been read.
+        piece: what could not be read there. ``remedy``: what to do about it.
+        trials: how many batches have tried to read it.
+    """
+
+    start: Any
+    piece: UnreadPiece
+    remedy: str
+    trials: int
+
+    @property
+    def error(self) -> str:
+        """One sentence for people."""
+        return f"{self.piece.reason} ({self.remedy})" if self.remedy else self.piece.reason
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """One feed: whose it is, where it is held, and what of it was given up."""
+
+    stream: str
+    held: Held | None = None
+    unread: Unread = field(default_factory=Unread)
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> FeedState:
+        """What a manifest says."""
+        return FeedState(doc["stream"], _held(doc["held"]), Unread.from_json(doc["unread"]))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of one feed a batch that has begun leaves out, for a repetition to leave out as well.
+
+    Attributes:
+        upto: the feed's offset up to which the batch reads. ``held``: why it is held there.
+        skipped: file of which the batch reads nothing -> code and reason.
+    """
+
+    upto: Any
+    held: Held | None
+    skipped: dict[str, tuple[str, str]]
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> LeftOut:
+        """What the journal says."""
+        skipped = {source: (code, why) for source, (code, why) in doc["skipped"].items()}
+        return LeftOut(doc["upto"], _held(doc["held"]), skipped)
+
+
+def _held(doc: dict[str, Any] | None) -> Held | None:
+    return None if doc is None else Held(**{**doc, "piece": UnreadPiece(**doc["piece"])})
