@@ -9,14 +9,19 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from anabranch_planner.addresses import masked
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Mode
 from anabranch_runtime.session import starting
 from anabranch_runtime.state.verify import Verify
 from anabranch_runtime.task.memory import byte_size
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,6 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
+            _without_passwords,
             structlog.processors.JSONRenderer(),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -118,13 +124,23 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         Pipeline(settings, control, options.master, begun).run()
     except StructuredError as error:
-        sys.stderr.write(f"anabranch_runtime: {error}\n")
+        sys.stderr.write(f"anabranch_runtime: {masked(str(error))}\n")
         tell(options.error_fd, control.run, error)
         return 1
     except Exception as error:
         tell(options.error_fd, control.run, error)
         raise
     return 0
+
+
+def _without_passwords(
+    _: object, __: str, entry: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Mask what a log entry quotes: Spark's errors have the options of sources in them."""
+    for name, value in entry.items():
+        if isinstance(value, str):
+            entry[name] = masked(value)
+    return entry
 
 
 def _bytes(text: str) -> int:

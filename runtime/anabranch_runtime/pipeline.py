@@ -21,6 +21,7 @@ import structlog
 from py4j.protocol import Py4JError
 from redis.exceptions import RedisError
 
+from anabranch_planner.addresses import masked
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Keys, Mode
 from anabranch_planner.feeds import RECORDED
@@ -209,7 +210,7 @@ class Pipeline:
             driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
-                driver.report("failed", str(self._told(error)))
+                driver.report("failed", masked(str(self._told(error))))
             raise
         finally:
             driver.compactor.close()

@@ -104,6 +104,7 @@ def test_up_in_the_background_until_down(tmp_path: Path) -> None:
     assert _run(up, "down").stdout == f"nothing runs in {up.home}\n"
 
 
+@pytest.mark.slow
 def test_up_that_cannot_become_ready_says_why(tmp_path: Path) -> None:
     up = Up(tmp_path / "home", tmp_path / "out")
     state = up.home / "state"

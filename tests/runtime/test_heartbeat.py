@@ -13,6 +13,7 @@ from redis.exceptions import AuthenticationError, ConnectionError
 
 from anabranch_planner.exchange import HEARTBEAT_MILLISECONDS, Heartbeat
 from anabranch_runtime import heartbeat
+from anabranch_runtime.__main__ import _without_passwords
 from anabranch_runtime.control import Control
 from anabranch_runtime.ending import redis_away, tell
 from anabranch_runtime.errors import StateError
@@ -105,3 +106,12 @@ def test_a_redis_that_refuses_is_told_from_one_that_is_away() -> None:
     refused = redis_away(AuthenticationError("WRONGPASS"), control)
     assert (away.code, refused.code) == ("redis-away", "redis-refused")
     assert "secret" not in f"{away} {refused}"
+
+
+def test_what_is_logged_has_no_password() -> None:
+    entry = {"event": "left out", "error": "options redis://:secret@host/0", "batch": 3}
+    assert _without_passwords(None, "error", entry) == {
+        "event": "left out",
+        "error": "options redis://:***@host/0",
+        "batch": 3,
+    }
