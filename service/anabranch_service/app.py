@@ -95,6 +95,8 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        # A path is right or it is not: a redirect would be made of what the client sent as Host.
+        redirect_slashes=False,
         responses=problems.RESPONSES,
     )
     app.state.context = Context(
