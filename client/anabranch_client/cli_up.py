@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from anabranch_client.addresses import masked
 from anabranch_client.cli_context import Master
 from anabranch_client.errors import ClientError, ProcessError
-from anabranch_client.pipeline import PipelineSpec, given_redis_url
+from anabranch_client.pipeline import PipelineSpec, given_redis_url, requires_token
 from anabranch_client.scenario import OptimizerName
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
@@ -43,6 +43,15 @@ def up(
     epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
     namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
     master: Master = None,
+    host: Annotated[str, typer.Option(help="Address that the service listens on.")] = "127.0.0.1",
+    auth: Annotated[
+        Literal["auto", "required", "off"],
+        typer.Option(help="Tokens: auto requires them beyond loopback."),
+    ] = "auto",
+    allow_hostname: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name that the service answers to (repeat)."),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Start it in the background; return when it is ready.")
     ] = False,
@@ -67,6 +76,9 @@ def up(
         durable=True,
         port=port,
         master=master,
+        host=host,
+        auth=auth,
+        allow_hostname=",".join(allow_hostname or ()),
     )
     if wait:
         _in_background(spec, timeout)
@@ -141,8 +153,10 @@ def _facts(supervisor: Supervisor, pid: int | None) -> list[str]:
     spec = supervisor.spec
     secret = f" (password: {spec.home / 'redis' / 'password'})" if spec.redis_url is None else ""
     end = "Ctrl-C" if pid is None else f"anabranch down --dir {spec.home}"
+    token = f"administrator's token: {spec.admin_token_file}"
     return [
         f"service and dashboard: {supervisor.url}",
+        *([token] if requires_token(supervisor.url) else []),
         f"redis:                 {masked(supervisor.redis_url)}{secret}",
         f"results:               {spec.results}",
         f"logs:                  {spec.logs}",

@@ -44,6 +44,9 @@ class PipelineSpec:
         redis_url: a server to use instead of an embedded one.
         durable: whether the embedded server keeps its data over a restart.
         port: of the service; 0 picks a free one.
+        host: address that the service listens on.
+        auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
+        allow_hostname: further names that it answers to, separated by commas.
         master: Spark's master; None leaves it to the runtime.
     """
 
@@ -58,6 +61,14 @@ class PipelineSpec:
     durable: bool = False
     port: int = 0
     master: str | None = None
+    host: str = "127.0.0.1"
+    auth: str = "auto"
+    allow_hostname: str = ""
+
+    @property
+    def admin_token_file(self) -> Path:
+        """Where the service keeps the first administrator's token, if it requires tokens."""
+        return self.home / "admin.token"
 
     @property
     def logs(self) -> Path:
@@ -88,6 +99,11 @@ def spawn_service(
         *("--mode", spec.mode, "--optimizer", spec.optimizer),
         *("--parallelism", str(spec.parallelism)),
         *("--epoch-batches", str(spec.epoch_batches)),
+        *("--host", spec.host, "--auth", spec.auth),
+        *("--admin-token-file", str(spec.admin_token_file)),
+        *(("--allow-hostname", spec.allow_hostname) if spec.allow_hostname else ()),
+        # Who supervises it speaks plain HTTP, whatever the environment says.
+        *("--tls-cert", "", "--tls-key", ""),
     ]
     variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
     return spawn("service", argv, spec.logs / "service.log", variables)
@@ -114,7 +130,17 @@ def spawn_runtime(
 
 def service_url(spec: PipelineSpec) -> str:
     """Where the service listens, once it has written that down."""
-    return f"http://127.0.0.1:{int(spec.port_file.read_text())}"
+    own = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(spec.host, spec.host)
+    name = f"[{own}]" if ":" in own else own
+    return f"http://{name}:{int(spec.port_file.read_text())}"
+
+
+def requires_token(url: str) -> bool:
+    """Whether the service at ``url`` refuses requests without a token."""
+    try:
+        return httpx.get(f"{url}/v1/whoami", timeout=5.0, trust_env=False).status_code == 401
+    except httpx.HTTPError:
+        return False
 
 
 def answers(url: str, seconds: float = 5.0) -> bool:
@@ -181,7 +207,8 @@ class Pipeline:
         wait_for(what, self.spec.port_file.is_file, child, _SERVICE_SECONDS)
         self.url = service_url(self.spec)
         wait_for(what, lambda: answers(self.url), child, _SERVICE_SECONDS)
-        return Client(self.url)
+        # A token in the environment is for another service.
+        return Client(self.url, token="")
 
     def start_runtime(self, *options: str) -> None:
         """Start the runtime, with further command-line ``options``."""

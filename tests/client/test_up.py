@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from anabranch_client.api import Client
+from anabranch_client.errors import ApiError
+from anabranch_client.processes import free_port
 from anabranch_client.supervise.home import holder_of
 from tests.support.processes import wait_until
 from tests.support.up import Target, Up, gone, upped
@@ -84,6 +87,32 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
         assert gone(family) == []
         done = _run(up, "down")
         assert (done.returncode, done.stdout) == (0, f"nothing runs in {up.home}\n")
+
+
+def test_up_beyond_loopback_says_where_the_token_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the environment says of another service changes nothing here.
+    monkeypatch.setenv("ANABRANCH_TOKEN", f"anb_{12 * '0'}_{64 * '0'}")
+    where = ("--host", "0.0.0.0", "--port", str(free_port()), "--master", "local[2]")
+    with upped(tmp_path, arguments=where) as up:
+        file = up.home / "admin.token"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        token = file.read_text().strip()
+        wait_until("it says where the token is", lambda: str(file) in up.text())
+        assert token not in up.text()
+        assert not [p for p in up.family() if any(token in part for part in p.cmdline())]
+        url = f"http://127.0.0.1:{(up.home / 'service.port').read_text().strip()}"
+        with Client(url, token=token) as client:
+            assert client.whoami().required
+            client.ready()
+        with Client(url, token="") as client, pytest.raises(ApiError, match="no token"):
+            client.streams()
+        # The service comes back with the same token.
+        up.kill(Target.SERVICE)
+        up.wait("the service works again")
+        with Client(url, token=token) as client:
+            assert client.streams() == []
 
 
 def test_up_in_the_background_until_down(tmp_path: Path) -> None:
