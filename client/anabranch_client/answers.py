@@ -54,6 +54,14 @@ class Unread(Answer):
     last: list[UnreadPiece] = Field(default_factory=list)
 
 
+class SourceStatus(Answer):
+    """How a stream's source stands: ``not tried``, ``reading``, ``failed`` or ``stopped``."""
+
+    state: str = "not tried"
+    error: str | None = None
+    since: str | None = None
+
+
 class StreamInfo(Answer):
     """A registered stream; ``lateness`` is a duration or ``unbounded``.
 
@@ -78,6 +86,7 @@ class StreamInfo(Answer):
     lost_entries: int | None = None
     source_error: str | None = None
     unread: Unread | None = None
+    source_status: SourceStatus = SourceStatus()
     input_tuples: int | None = None
     late_tuples: int | None = None
     invalid_tuples: int | None = None
@@ -408,6 +417,7 @@ class QueryInfo(Answer):
     results: int = 0
     sink: dict[str, Any] = Field(default_factory=dict)
     sink_problem: str | None = None
+    input_problems: dict[str, str] = Field(default_factory=dict)
     problem: ProblemInfo | None = None
     failure: FailureInfo | None = None
 

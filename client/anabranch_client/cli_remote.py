@@ -58,6 +58,8 @@ def _show(as_json: bool, document: Any, table: Any) -> None:
         render.print_table(table)
 
 
+#: The exit code where a stream was registered and its source can't be read.
+NOT_READ = 3
 AheadOfClock = Annotated[
     str | None,
     typer.Option(help="How far event times may be after the clock: a duration, or 'unbounded'."),
@@ -110,7 +112,9 @@ def stream_add(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Register a stream; columns come from --column, or from the file in --path."""
+    """Register a stream; columns come from --column, or from the file in --path. Ends with 3 where
+    the stream is registered but its source can't be read.
+    """
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
     if on_bad_file is not None and format != "files":
@@ -154,6 +158,15 @@ def stream_add(
             latest=latest,
         )
     _show(as_json, stream.document(), render.stream_detail(stream))
+    status = stream.source_status
+    if status.state == "failed":
+        typer.echo(
+            f"{name} is registered, but its source can't be read: {status.error}. It is tried"
+            " again; correct what the message names, or forget the stream with: anabranch stream"
+            f" rm {name}",
+            err=True,
+        )
+        raise typer.Exit(NOT_READ)
 
 
 def _options(texts: list[str]) -> dict[str, str]:

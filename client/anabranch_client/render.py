@@ -19,6 +19,7 @@ from anabranch_client.answers import (
     EpochSummary,
     PlanningSettings,
     QueryInfo,
+    SourceStatus,
     StreamInfo,
 )
 
@@ -98,13 +99,14 @@ def _status(status: str) -> Text:
 def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
     """All streams, a line each."""
     table = table_of(
-        "stream", "columns", "event time", "lateness", "input", "late", "invalid", "ahead",
-        "unread", "not read because",
+        "stream", "source", "columns", "event time", "lateness", "input", "late", "invalid",
+        "ahead", "unread", "not read because",
         right=("columns", "input", "late", "invalid", "ahead", "unread"),
     )  # fmt: skip
     for s in streams:
         table.add_row(
             escape(s.name),
+            _source_state(s.source_status),
             str(len(s.columns)),
             escape(s.event_time or "–"),
             s.lateness or "–",
@@ -125,6 +127,19 @@ def _latest(stream: StreamInfo) -> dict[str, str]:
     return {"latest of each": ", ".join(stream.retention.latest) + since}
 
 
+def _source_state(status: SourceStatus) -> Text:
+    return Text(status.state, style="bold red" if status.state == "failed" else "")
+
+
+def _source(stream: StreamInfo) -> str:
+    """How its source stands, since when, and what has come of it."""
+    status = stream.source_status
+    since = "" if status.since is None else f" since {status.since}"
+    rows = f", {number(stream.input_tuples or 0)} tuples" if status.state == "reading" else ""
+    why = status.error or stream.source_error
+    return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
+
+
 def stream_detail(stream: StreamInfo) -> RenderableType:
     """One stream with its columns."""
     columns = table_of("column", "type")
@@ -143,7 +158,7 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "source": json.dumps({k: v for k, v in stream.source.items() if v}),
         **({"waiting": number(stream.waiting_tuples)} if stream.waiting_tuples is not None else {}),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
-        **({"not read": stream.source_error} if stream.source_error else {}),
+        "status": _source(stream),
     }
     if stream.unread is None or not stream.unread.pieces:
         return Group(facts_table(facts), columns)
@@ -172,7 +187,7 @@ def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
         sql = Text(" ".join((q.sql or "(structured)").split()), overflow="ellipsis", no_wrap=True)
         table.add_row(
             escape(q.id),
-            _status(q.status),
+            _query_status(q),
             number(q.results),
             number(q.activated_batch),
             number(q.expired_batch),
@@ -180,6 +195,12 @@ def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
             sql,
         )
     return table
+
+
+def _query_status(query: QueryInfo) -> Text:
+    if not query.input_problems:
+        return _status(query.status)
+    return Text(f"{query.status}, {', '.join(query.input_problems)} not read", style="bold red")
 
 
 def query_detail(query: QueryInfo) -> RenderableType:
@@ -196,6 +217,8 @@ def query_detail(query: QueryInfo) -> RenderableType:
         "window": query.window,
         "sql": query.sql,
     }
+    for stream, why in query.input_problems.items():
+        facts[f"{stream} is not read"] = why
     if query.sink_problem is not None:
         facts["sink"] = query.sink_problem
     if query.problem is not None:

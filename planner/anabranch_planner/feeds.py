@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_planner.errors import StreamError
+from anabranch_planner.spark_source import FILES as SPARK_FILES
 from anabranch_planner.spark_source import spark_source
 
 if TYPE_CHECKING:
@@ -165,6 +166,24 @@ def check_source(
         file_options(path, options)
     elif format != RECORDED:
         spark_source(format, options, columns)
+        _complete(format, path, options)
+
+
+def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
+    """Refuse a source of Spark's that lacks what its format can't do without."""
+    given = {name.lower() for name in options}
+    if format in (*SPARK_FILES, "text") and not path and "path" not in given:
+        raise StreamError(
+            "incomplete-source",
+            f"a {format} source needs the path of a directory",
+            field="source.path",
+            remedy="give it, as the runtime sees it",
+        )
+    if format == "kafka":
+        if "kafka.bootstrap.servers" not in given:
+            raise _bad("kafka.bootstrap.servers", "a kafka source needs its brokers", "name them")
+        if not given & {"subscribe", "subscribepattern", "assign"}:
+            raise _bad("subscribe", "a kafka source needs its topics", "name them")
 
 
 def _known(options: Mapping[str, str], names: Collection[str], format: str) -> None:

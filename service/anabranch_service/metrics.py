@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from anabranch_planner.exchange import Progress, Snapshot
+from anabranch_planner.exchange import Progress, Snapshot, SourceState
+from anabranch_service.source_status import Sources
 from anabranch_service.stored import reads_of
 
 
@@ -191,16 +192,17 @@ class Metrics:
             self.matches.inc(edge.matches)
             self.probe_seconds.inc(max(edge.seconds, 0.0))
 
-    def show(self, progress: Progress | None) -> None:
+    def show(self, progress: Progress | None, sources: Sources) -> None:
         """Take over what the runtime says of its sources and their tuples."""
         for gauge in (self.waiting, self.waiting_seconds, self.unreadable, self.aside):
             gauge.clear()
+        for stream, status in sources.reported.items() if sources.alive else ():
+            self.unreadable.labels(stream).set(status.state is SourceState.FAILED)
         if progress is None:
             return
         for stream, intake in progress.intake.items():
             self.waiting.labels(stream).set(intake.waiting)
             self.waiting_seconds.labels(stream).set(intake.seconds)
-            self.unreadable.labels(stream).set(intake.error is not None)
         for stream, counts in progress.streams.items():
             for reason in ("late", "ahead", "invalid"):
                 self.aside.labels(stream, reason).set(counts.get(reason, 0))

@@ -22,12 +22,14 @@ from anabranch_planner.exchange import (
     Keys,
     Progress,
     Snapshot,
+    SourceStatus,
     ViewRows,
 )
 from anabranch_planner.sampling import StreamSample
 from anabranch_planner.state_report import StateReport, StoreParts
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
+from anabranch_service.source_status import Sources
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)
@@ -39,6 +41,7 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 
 _PROGRESS = TypeAdapter(Progress)
 _HEARTBEAT = TypeAdapter(Heartbeat)
+_SOURCE_STATUS = TypeAdapter(SourceStatus)
 _ACTIVATION = TypeAdapter(Activation)
 _BOUNDARY = TypeAdapter(Boundary)
 _VIEW_ROWS = TypeAdapter(ViewRows)
@@ -388,6 +391,14 @@ class Store:
         """How far the runtime is, or None if it never started (or can't be read)."""
         text = await _text(self.redis.get(self.keys.runtime))
         return None if text is None else _lenient(_PROGRESS, "runtime", text)
+
+    async def sources(self) -> Sources:
+        """What the runtime says of the sources of streams."""
+        raw = await _answer(self.redis.hgetall(self.keys.sources), dict)
+        read = {n: _lenient(_SOURCE_STATUS, f"source {n}", text) for n, text in raw.items()}
+        reported = {name: status for name, status in read.items() if status is not None}
+        heartbeat = await self.heartbeat()
+        return Sources(reported, heartbeat is not None and heartbeat.state != "starting")
 
     async def heartbeat(self) -> Heartbeat | None:
         """The runtime's heartbeat; None if it has not been heard of lately."""

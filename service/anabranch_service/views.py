@@ -8,10 +8,11 @@ from datetime import datetime
 from anabranch_planner.exchange import Activation, Heartbeat, Progress, Snapshot, Unread
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
-from anabranch_service.lifecycle import results_of, status_of
+from anabranch_service.lifecycle import LIVE, results_of, status_of
 from anabranch_service.measured import stream_statistics_out
 from anabranch_service.normalise import bounds_between
 from anabranch_service.records import EpochRecord, NormalisedInfo, QueryRecord, StreamRecord
+from anabranch_service.source_status import Sources, status_out
 from anabranch_service.wire import (
     ActivationOut,
     ColumnOut,
@@ -42,12 +43,16 @@ def _bound(micros: int | None) -> str:
 
 
 def stream_out(
-    record: StreamRecord, progress: Progress | None, last: Snapshot | None = None
+    record: StreamRecord,
+    progress: Progress | None,
+    sources: Sources,
+    last: Snapshot | None = None,
 ) -> StreamOut:
     """A stream, what the runtime has counted on it, and its figures in the ``last`` epoch."""
     measured = None if last is None else last.measured.get(record.name)
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.intake.get(record.name) if progress is not None else None
+    status = sources.status(record)
     return StreamOut(
         name=record.name,
         columns=[ColumnOut(name=c.name, type=c.type) for c in record.columns],
@@ -63,7 +68,8 @@ def stream_out(
         waiting_tuples=None if intake is None else intake.waiting,
         waiting_seconds=None if intake is None else intake.seconds,
         lost_entries=None if intake is None else intake.lost,
-        source_error=None if intake is None else intake.error,
+        source_error=status.error or (None if intake is None else intake.error),
+        source_status=status_out(status),
         unread=None if intake is None else _unread_out(intake.unread),
         input_tuples=counts.get("input"),
         late_tuples=counts.get("late"),
@@ -81,17 +87,21 @@ def query_out(
     record: QueryRecord,
     activation: Activation | None,
     progress: Progress | None,
+    sources: Sources,
     now: datetime,
 ) -> QueryOut:
     """A query, its status and what the runtime fixed at its activation."""
+    status = status_of(record, activation, progress, now)
+    streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
     return QueryOut(
         id=record.id,
-        status=status_of(record, activation, progress, now).value,
+        status=status.value,
         sql=record.sql,
         query=record.query,
         window=record.window,
         sink=record.sink,
         sink_problem=None if progress is None else progress.sinks.get(record.id),
+        input_problems=sources.failed_among(streams),
         priority=record.priority,
         created_at=record.created_at,
         expires_at=record.expires_at,
@@ -158,7 +168,9 @@ def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummar
     )
 
 
-def runtime_out(progress: Progress | None, heartbeat: Heartbeat | None) -> RuntimeOut | None:
+def runtime_out(
+    progress: Progress | None, heartbeat: Heartbeat | None, sources: Sources
+) -> RuntimeOut | None:
     """How far the runtime is, in short, and whether it is alive."""
     if progress is None:
         return None
@@ -183,5 +195,5 @@ def runtime_out(progress: Progress | None, heartbeat: Heartbeat | None) -> Runti
         unread_pieces={
             n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
         },
-        source_errors={n: i.error for n, i in sorted(progress.intake.items()) if i.error},
+        source_errors=sources.failed(),
     )

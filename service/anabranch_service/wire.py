@@ -392,6 +392,16 @@ class UnreadOut(BaseModel):
     last: list[UnreadPieceOut]
 
 
+class SourceStatusOut(BaseModel):
+    """How a stream's source stands: nobody has opened it yet, it is read, it can't be read and is
+    tried again, or no runtime runs. ``error`` says why it can't be read.
+    """
+
+    state: Literal["not tried", "reading", "failed", "stopped"]
+    error: str | None
+    since: AwareDatetime | None = Field(description="Since when; null: not tried.")
+
+
 class StreamOut(BaseModel):
     """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
     or ``unbounded``.
@@ -419,6 +429,7 @@ class StreamOut(BaseModel):
         description="What of its input could not be read and was left out; null before the runtime "
         "has said anything of the stream."
     )
+    source_status: SourceStatusOut
     input_tuples: int | None
     late_tuples: int | None
     invalid_tuples: int | None
@@ -504,6 +515,9 @@ class QueryOut(BaseModel):
     sink: SinkRecord
     sink_problem: str | None = Field(
         description="Why results wait for the sink; null while it takes them."
+    )
+    input_problems: dict[str, str] = Field(
+        description="Of its streams those that can't be read at present, and why."
     )
     priority: int
     created_at: AwareDatetime

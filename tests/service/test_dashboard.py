@@ -16,6 +16,7 @@ from anabranch_planner.exchange import (
     EdgeStatistics,
     Progress,
     Snapshot,
+    SourceState,
     StoreStatistics,
     StreamStatistics,
     ViewRows,
@@ -206,7 +207,40 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         expect(page.locator("#measured-note")).to_contain_text("2 smaller stores not shown")
         expect(page.locator("#dearest li")).to_contain_text("4,000 probes · 2.0 ms")
         page.get_by_role("button", name="Show epoch 1").click()
-        expect(page.locator("#measured")).to_contain_text("Nothing yet")
+        expect(rows).to_have_count(3)
+        expect(page.locator("#measured .delays")).to_have_count(0)
+        assert complaints == []
+
+
+def test_streams_that_are_not_read_are_red_however_long_their_names_are(
+    browser: Browser, shop: Service, tmp_path: Path
+) -> None:
+    name, why = "orders_of_" + "x" * 110, "no such folder: /" + "deep/" * 100
+    shop.post("/v1/streams", {"name": name, "columns": {"k": "bigint"}})
+    shop.post("/v1/queries", {"id": "q" * 120, "sql": f"SELECT s.k FROM {name} s"})
+    shop.beat()
+    shop.source(name, SourceState.FAILED, why)
+    shop.source("orders", SourceState.READING)
+    shop.plan(-1)
+    shop.progress(Progress("running", committed=5, epoch=0, epoch_starts={"0": 0}))
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#facts")).to_contain_text("1 not read")
+        expect(page.locator("#unread li")).to_have_count(1)
+        expect(page.locator("#unread")).to_contain_text(f"{name} is not read since")
+        expect(page.locator("#unread")).to_contain_text(why)
+        expect(page.locator("#queries .badge.failed")).to_have_text("input not read")
+        expect(page.locator("#queries .problem")).to_contain_text(why)
+        expect(page.locator("#measured .badge.failed")).to_have_text("failed")
+        expect(page.locator("#measured")).to_contain_text("reading, 0 tuples since")
+        expect(page.locator("#measured")).to_contain_text("not tried")
+        # Nothing is wider than the page, and nothing is cut off.
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(wide) <= 0
+        assert page.locator("#unread").evaluate("x => x.scrollWidth - x.clientWidth") <= 0
+        page.screenshot(path=str(tmp_path / "unread.png"), full_page=True)
+        shop.source(name, SourceState.READING)
+        expect(page.locator("#unread")).to_be_hidden()
+        expect(page.locator("#queries .badge.failed")).to_have_count(0)
         assert complaints == []
 
 

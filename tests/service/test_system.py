@@ -13,7 +13,7 @@ def test_health_and_readiness(service: Service) -> None:
     assert service.get("/healthz") == {"status": "ok"}
     assert service.get("/readyz") == {
         "status": "ready",
-        "checks": {"epoch_loop": "ok", "redis": "ok", "runtime": "ok"},
+        "checks": {"epoch_loop": "ok", "redis": "ok", "runtime": "ok", "sources": "ok"},
     }
 
 

@@ -13,7 +13,7 @@ import httpx
 import uvicorn
 from redis import Redis
 
-from anabranch_planner.exchange import Boundary, Heartbeat, Keys
+from anabranch_planner.exchange import Boundary, Heartbeat, Keys, SourceStatus
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 from anabranch_service.transport.serving import server_config
@@ -21,7 +21,7 @@ from anabranch_service.transport.serving import server_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from anabranch_planner.exchange import Activation, Progress, Snapshot
+    from anabranch_planner.exchange import Activation, Progress, Snapshot, SourceState
     from anabranch_service.clock import Clock
     from anabranch_service.settings import Settings
 
@@ -101,6 +101,12 @@ class Service:
     def beat(self, state: str = "working") -> None:
         """The runtime's heartbeat, which does not end by itself here."""
         self.redis.set(self.keys.heartbeat, Heartbeat("run", 1, "host", state).dumps())
+
+    def source(self, stream: str, state: SourceState, error: str | None = None) -> None:
+        """What the runtime says of a stream's source, since a minute ago."""
+        record = json.loads(str(self.redis.hget(self.keys.streams, stream)))
+        status = SourceStatus(record["registration"], state, error, time.time() - 60)
+        self.redis.hset(self.keys.sources, stream, status.dumps())
 
     def activate(self, query: str, activation: Activation) -> None:
         """What the runtime fixes at a query's activation."""

@@ -71,6 +71,37 @@ function runtimeState(runtime) {
   return runtime.stale && !ended ? `no heartbeat (it was ${runtime.state})` : runtime.state;
 }
 
+/** The header's fact about streams that are not read; why, the list below the header says. */
+function notRead(errors) {
+  const count = Object.keys(errors).length;
+  if (!count) return [];
+  return [["sources", make("span", { className: "bad", text: `${count} not read` })]];
+}
+
+/** The streams whose source can't be read, with the reason. */
+function showUnread(registered) {
+  const failed = registered.filter((s) => s.source_status.state === "failed");
+  at("unread").hidden = failed.length === 0;
+  at("unread").replaceChildren(
+    ...failed.map((s) =>
+      make(
+        "li",
+        {},
+        make("strong", { text: `${s.name} is not read` }),
+        ` since ${when(s.source_status.since)}: ${s.source_status.error ?? "no reason is known"}`,
+      ),
+    ),
+  );
+}
+
+/** A stream's source, for its row: red where it can't be read, and since when nothing has come. */
+function sourceOf(stream) {
+  const { state, error, since } = stream.source_status;
+  const none = state === "reading" && !stream.input_tuples ? `, 0 tuples since ${when(since)}` : "";
+  const badge = make("span", { className: `badge ${state.replace(" ", "-")}`, text: state, title: error ?? "" });
+  return make("td", {}, badge, none);
+}
+
 function showRuntime(current) {
   const runtime = current?.runtime;
   if (!runtime) {
@@ -102,10 +133,7 @@ function showRuntime(current) {
       `unread of ${stream}`,
       pieces.toLocaleString("en"),
     ]),
-    ...Object.entries(runtime.source_errors ?? {}).map(([stream, why]) => [
-      `${stream} is not read`,
-      why,
-    ]),
+    ...notRead(runtime.source_errors ?? {}),
     ...Object.entries(runtime.backfill ?? {}).map(([store, done]) => [
       `backfill of ${store}`,
       `${(done * 100).toFixed(0)} %`,
@@ -230,6 +258,9 @@ function showChanges(epoch) {
 
 function definition(query) {
   const cell = make("td", { className: "sql" });
+  for (const [stream, why] of Object.entries(query.input_problems ?? {})) {
+    cell.append(make("p", { className: "problem", text: `${stream} is not read: ${why}` }));
+  }
   if (query.problem) {
     cell.append(make("p", { className: "problem", text: `${query.problem.message}. ${query.problem.remedy}` }));
   }
@@ -242,6 +273,14 @@ function definition(query) {
   return cell;
 }
 
+function badges(query) {
+  const found = [make("span", { className: `badge ${query.status}`, text: query.status })];
+  if (Object.keys(query.input_problems ?? {}).length) {
+    found.push(" ", make("span", { className: "badge failed", text: "input not read" }));
+  }
+  return found;
+}
+
 function showQueries(queries) {
   for (const query of queries) colour(query.id);
   const live = queries.filter((q) => q.status === "active").length;
@@ -252,7 +291,7 @@ function showQueries(queries) {
       "tr",
       {},
       make("td", { className: "name" }, dot(q.id), q.id),
-      make("td", {}, make("span", { className: `badge ${q.status}`, text: q.status })),
+      make("td", {}, ...badges(q)),
       make("td", { className: "number", text: q.results.toLocaleString("en") }),
       make("td", {
         text:
@@ -408,22 +447,27 @@ function delays(stream) {
 }
 
 function showMeasured(found, registered) {
-  const kept = new Map(registered.map((s) => [s.name, retentionOf(s)]));
-  const rows = streams(found).map((s) =>
-    make(
+  const measured = new Map(streams(found).map((s) => [s.name, s]));
+  const known = new Map(registered.map((s) => [s.name, s]));
+  const names = [...new Set([...measured.keys(), ...known.keys()])];
+  const rows = names.map((name) => {
+    const s = measured.get(name);
+    const stream = known.get(name);
+    return make(
       "tr",
       {},
-      make("td", { className: "name", text: s.name }),
-      make("td", { className: "number", text: short(s.tuples_per_second) }),
-      make("td", { className: "number", text: short(s.tuples_per_event_second) }),
-      make("td", { className: "number", text: s.late.toLocaleString("en") }),
-      make("td", {}, s.bars.length ? delays(s) : "–"),
-      make("td", { className: "number", text: span(s.delay_us.p99) }),
-      make("td", { text: kept.get(s.name) ?? "–" }),
-    ),
-  );
-  const none = make("td", { className: "empty", text: "Nothing yet: figures come when an epoch has ended." });
-  none.colSpan = 7;
+      make("td", { className: "name", text: name }),
+      stream ? sourceOf(stream) : make("td", { text: "–" }),
+      make("td", { className: "number", text: s ? short(s.tuples_per_second) : "–" }),
+      make("td", { className: "number", text: s ? short(s.tuples_per_event_second) : "–" }),
+      make("td", { className: "number", text: s ? s.late.toLocaleString("en") : "–" }),
+      make("td", {}, s?.bars.length ? delays(s) : "–"),
+      make("td", { className: "number", text: s ? span(s.delay_us.p99) : "–" }),
+      make("td", { text: (stream && retentionOf(stream)) ?? "–" }),
+    );
+  });
+  const none = make("td", { className: "empty", text: "No streams yet: POST one to /v1/streams." });
+  none.colSpan = 8;
   at("measured").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   const sizes = stores(found);
   at("measured-note").textContent = found
@@ -531,6 +575,7 @@ async function refresh() {
       ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
       : (current?.epoch ?? null);
     showRuntime(current);
+    showUnread(registered.items);
     showQueries(queries);
     showEpoch(epoch, current?.running ?? -1);
     showCost(epoch);

@@ -21,11 +21,11 @@ export function element(name, attributes = {}, text = "", ...children) {
   return made;
 }
 
-/** Names with values, in a description list. */
+/** Names with values (texts or elements), in a description list. */
 export function facts(list, pairs) {
   list.replaceChildren(
     ...pairs.map(([name, value]) =>
-      make("div", {}, make("dt", { text: name }), make("dd", { text: String(value) })),
+      make("div", {}, make("dt", { text: name }), make("dd", {}, value instanceof Node ? value : String(value))),
     ),
   );
 }

@@ -66,7 +66,7 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
     return CurrentEpoch(
         running=running,
         epoch=epoch_out(record, progress),
-        runtime=runtime_out(progress, await ctx.store.heartbeat()),
+        runtime=runtime_out(progress, await ctx.store.heartbeat(), await ctx.store.sources()),
     )
 
 

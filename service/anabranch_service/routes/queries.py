@@ -87,7 +87,7 @@ async def add_query(
         normalised=describe(parsed, streams),
         relaxed={alias: [to_json(e) for e in kept] for alias, kept in relaxed.items()},
     )
-    answer = query_out(record, None, None, now)
+    answer = query_out(record, None, None, await ctx.store.sources(), now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
     added = await ctx.store.add_query(
         record, idempotency_key=idempotency_key or "", answer=kept_text
@@ -124,7 +124,7 @@ async def list_queries(
 ) -> QueryList:
     """Queries in order of registration."""
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
-    now = ctx.clock()
+    sources, now = await ctx.store.sources(), ctx.clock()
     after = int(cursor) if cursor is not None else -1
     page: list[QueryRecord] = []
     for record in await ctx.store.queries():
@@ -136,7 +136,7 @@ async def list_queries(
     more = len(page) > limit
     page = page[:limit]
     return QueryList(
-        items=[query_out(r, activations.get(r.id), progress, now) for r in page],
+        items=[query_out(r, activations.get(r.id), progress, sources, now) for r in page],
         next_cursor=str(page[-1].sequence) if more else None,
     )
 
@@ -222,7 +222,8 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
 
 async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
     activation = await ctx.store.activation(record.id)
-    return query_out(record, activation, await ctx.store.progress(), ctx.clock())
+    progress, sources = await ctx.store.progress(), await ctx.store.sources()
+    return query_out(record, activation, progress, sources, ctx.clock())
 
 
 def _expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.exchange import Activation, Keys, Progress
+from anabranch_planner.exchange import Activation, Keys, Mode, Progress, SourceState
 from anabranch_planner.feeds import FILES, REDIS_STREAM, check_source
 from anabranch_planner.model import Stream
 from anabranch_planner.types import parse_type
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
-from anabranch_service.context import Ctx
+from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
 from anabranch_service.lifecycle import LIVE, is_wanted, status_of
@@ -46,12 +47,27 @@ DEFAULT_LATENESS = "10 minutes"
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
 #: Bad rows, or queries, that an answer names, at most.
 REPORTED = 20
+#: Seconds that a registration waits for the trial of its source, and between two looks.
+TRIAL_SECONDS, LOOK_SECONDS = 3.0, 0.05
 
 
 @router.post("", status_code=201, responses={200: {"model": StreamOut}})
 @needs(Need.EDIT)
-async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
-    """Register a stream. The same definition again answers 200; another one, 409."""
+async def add_stream(
+    body: StreamIn,
+    ctx: Ctx,
+    response: Response,
+    wait: Annotated[
+        float,
+        Query(ge=0, le=30, description="Seconds to wait, at most, until its source was tried."),
+    ] = TRIAL_SECONDS,
+) -> StreamOut:
+    """Register a stream. The same definition again answers 200; another one, 409.
+
+    Where a runtime lives, the answer waits until that has tried the stream's source, which takes
+    about a second; ``source_status`` says what came of it. A stream whose source can't be read is
+    registered all the same: it is tried again.
+    """
     record = read_stream(body).model_copy(update={"registration": uuid4().hex[:8]})
     existing = await ctx.store.streams()
     clash = next((n for n in existing if n.lower() == record.name.lower()), None)
@@ -73,7 +89,8 @@ async def add_stream(body: StreamIn, ctx: Ctx, response: Response) -> StreamOut:
             )
         record, response.status_code = known, 200
     response.headers["Location"] = f"/v1/streams/{record.name}"
-    return stream_out(record, await ctx.store.progress())
+    await _tried(ctx, record, wait)
+    return await _shown(ctx, record)
 
 
 @router.get("")
@@ -82,7 +99,8 @@ async def list_streams(ctx: Ctx) -> StreamList:
     """All streams."""
     progress = await ctx.store.progress()
     streams, last = await ctx.store.streams(), await ctx.store.last_snapshot()
-    return StreamList(items=[stream_out(record, progress, last) for record in streams.values()])
+    sources = await ctx.store.sources()
+    return StreamList(items=[stream_out(r, progress, sources, last) for r in streams.values()])
 
 
 @router.get("/{name}")
@@ -92,7 +110,7 @@ async def get_stream(name: str, ctx: Ctx) -> StreamOut:
     record = await ctx.store.stream(name)
     if record is None:
         raise _unknown(name)
-    return stream_out(record, await ctx.store.progress(), await ctx.store.last_snapshot())
+    return await _shown(ctx, record)
 
 
 @router.patch("/{name}")
@@ -146,7 +164,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         record = await ctx.store.update_stream(name, change)
     if record is None:
         raise _unknown(name)
-    return stream_out(record, await ctx.store.progress(), await ctx.store.last_snapshot())
+    return await _shown(ctx, record)
 
 
 @router.post("/{name}/rows", status_code=202)
@@ -204,6 +222,25 @@ async def delete_stream(name: str, ctx: Ctx) -> None:
             field="name",
             remedy="delete these queries, and wait until they have expired or stop the pipeline",
         )
+
+
+async def _shown(ctx: Context, record: StreamRecord) -> StreamOut:
+    progress, last = await ctx.store.progress(), await ctx.store.last_snapshot()
+    return stream_out(record, progress, await ctx.store.sources(), last)
+
+
+async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
+    """Wait until the runtime has tried the source of ``record``, if one lives; in step mode nobody
+    tries anything before its turn.
+    """
+    if ctx.settings.mode is Mode.STEP:
+        return
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        sources = await ctx.store.sources()
+        if not sources.alive or sources.status(record).state is not SourceState.NOT_TRIED:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def read_stream(body: StreamIn) -> StreamRecord:

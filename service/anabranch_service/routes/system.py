@@ -15,6 +15,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
+from anabranch_service.source_status import summary
 from anabranch_service.store import Store
 from anabranch_service.wire import Health, Ready
 
@@ -47,12 +48,15 @@ async def healthz() -> Health:
 @router.get("/readyz")
 @needs(Need.TOKEN)
 async def readyz(ctx: Ctx) -> Ready:
-    """Redis answers, the epoch loop is alive, and so is the runtime where there is work for it."""
+    """Redis answers, the epoch loop is alive, so is the runtime where there is work for it, and it
+    can read the source of every stream.
+    """
     checks = {"epoch_loop": ctx.loop.check()}
     try:
         await ctx.store.ping()
         checks["redis"] = "ok"
         checks["runtime"] = await _runtime(ctx.store)
+        checks["sources"] = summary((await ctx.store.sources()).failed())
     except RedisError as cause:
         checks["redis"] = repr(cause)
     broken = sorted(f"{name}: {state}" for name, state in checks.items() if state != "ok")
@@ -85,7 +89,7 @@ async def _runtime(store: Store) -> str:
 async def metrics(ctx: Ctx) -> Response:
     """Prometheus metrics of this process, and of the runtime's sources."""
     with contextlib.suppress(RedisError):
-        ctx.metrics.show(await ctx.store.progress())
+        ctx.metrics.show(await ctx.store.progress(), await ctx.store.sources())
     return Response(generate_latest(ctx.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -1,0 +1,70 @@
+"""How the sources of streams stand, by what the runtime has said and whether it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from anabranch_planner.exchange import SourceState, SourceStatus
+from anabranch_service.records import StreamRecord
+from anabranch_service.wire import SourceStatusOut
+
+#: Streams that a summary names, and characters of each reason in it.
+_NAMED, _REASON = 3, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the runtime has said of each stream's source.
+
+    Attributes:
+        reported: by stream. ``alive``: whether the runtime lives, and so that still holds.
+    """
+
+    reported: Mapping[str, SourceStatus]
+    alive: bool
+
+    def status(self, record: StreamRecord) -> SourceStatus:
+        """How the source of one stream stands."""
+        found = self.reported.get(record.name)
+        if found is None or found.registration != record.registration:
+            return SourceStatus(record.registration)
+        if not self.alive:
+            return SourceStatus(found.registration, SourceState.STOPPED, found.error, found.since)
+        return found
+
+    def failed(self) -> dict[str, str]:
+        """Stream -> why it can't be read at present, by name."""
+        if not self.alive:
+            return {}
+        return {
+            name: found.error or "its source can't be read"
+            for name, found in sorted(self.reported.items())
+            if found.state is SourceState.FAILED
+        }
+
+    def failed_among(self, streams: Iterable[str]) -> dict[str, str]:
+        """:meth:`failed`, of some streams."""
+        failed = self.failed()
+        return {name: failed[name] for name in sorted(set(streams)) if name in failed}
+
+
+def summary(failed: Mapping[str, str]) -> str:
+    """What a check says of streams that can't be read; ``ok`` where there are none.
+
+    >>> summary({}), summary({"a": "no such folder"})
+    ('ok', '1 stream is not read: a (no such folder)')
+    """
+    if not failed:
+        return "ok"
+    named = [f"{name} ({why[:_REASON]})" for name, why in list(failed.items())[:_NAMED]]
+    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    count = "1 stream is" if len(failed) == 1 else f"{len(failed)} streams are"
+    return f"{count} not read: {', '.join(named)}{more}"
+
+
+def status_out(status: SourceStatus) -> SourceStatusOut:
+    """The answer's form."""
+    since = datetime.fromtimestamp(status.since, UTC) if status.since else None
+    return SourceStatusOut(state=status.state.value, error=status.error, since=since)

@@ -1,0 +1,122 @@
+"""Sources that can't be read are told wherever somebody looks; registrations wait for the trial."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.exchange import Mode, Progress, SourceState, SourceStatus
+from tests.service.conftest import PAIR
+from tests.support.service import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.service import Service
+
+
+@pytest.fixture
+def live(service: Service) -> Iterator[Service]:
+    with serving(replace(service.settings, mode=Mode.LIVE, namespace="live")) as found:
+        yield found
+
+
+def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.beat()
+    status = shop.get("/v1/streams/orders")["source_status"]
+    assert status == {"state": "not tried", "error": None, "since": None}
+    for name in ("orders", "items"):
+        shop.source(name, SourceState.READING)
+    shop.source("customers", SourceState.FAILED, "no such folder")
+    shop.progress(Progress("running"))
+    read, failed = (shop.get(f"/v1/streams/{name}") for name in ("orders", "customers"))
+    assert (read["source_status"]["state"], read["source_error"]) == ("reading", None)
+    assert read["source_status"]["since"] is not None
+    assert (failed["source_status"]["state"], failed["source_error"]) == (
+        "failed",
+        "no such folder",
+    )
+    problems = {"customers": "no such folder"}
+    assert shop.get("/v1/queries/pair")["input_problems"] == problems
+    assert shop.get("/v1/queries")["items"][0]["input_problems"] == problems
+    shop.plan(-1)
+    assert shop.get("/v1/epochs/current")["runtime"]["source_errors"] == problems
+    detail = shop.get("/readyz", 503)["detail"]
+    assert detail == "sources: 1 stream is not read: customers (no such folder)"
+    metrics = shop.http.get("/metrics").text
+    assert 'anabranch_stream_unreadable{stream="customers"} 1.0' in metrics
+    assert 'anabranch_stream_unreadable{stream="orders"} 0.0' in metrics
+    # Without a runtime nothing is read, and what it said is history.
+    shop.redis.delete(shop.keys.heartbeat)
+    assert shop.get("/v1/streams/orders")["source_status"]["state"] == "stopped"
+    stopped = shop.get("/v1/streams/customers")["source_status"]
+    assert (stopped["state"], stopped["error"]) == ("stopped", "no such folder")
+    assert shop.get("/v1/queries/pair")["input_problems"] == {}
+
+
+def test_what_is_said_of_another_registration_does_not_count(shop: Service) -> None:
+    shop.beat()
+    status = SourceStatus("of another", SourceState.FAILED, "gone", 1.0)
+    shop.redis.hset(shop.keys.sources, "orders", status.dumps())
+    assert shop.get("/v1/streams/orders")["source_status"]["state"] == "not tried"
+    shop.redis.hset(shop.keys.sources, "orders", "no document")
+    assert shop.get("/v1/streams/orders")["source_status"]["state"] == "not tried"
+
+
+def test_a_registration_waits_until_a_runtime_has_tried_the_source(live: Service) -> None:
+    def post(name: str, query: str = "") -> tuple[str, float]:
+        started = time.monotonic()
+        answer = live.post(f"/v1/streams{query}", {"name": name, "columns": {"k": "bigint"}})
+        return answer["source_status"]["state"], time.monotonic() - started
+
+    # Nobody is there, or does not say anything.
+    state, seconds = post("a")
+    assert (state, seconds < 1) == ("not tried", True)
+    live.beat()
+    state, seconds = post("b", "?wait=0.4")
+    assert (state, 0.4 <= seconds < 2) == ("not tried", True)
+    state, seconds = post("c", "?wait=0")
+    assert (state, seconds < 0.4) == ("not tried", True)
+
+    def runtime() -> None:
+        while not live.redis.hexists(live.keys.streams, "d"):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        live.source("d", SourceState.FAILED, "no such connector")
+
+    thread = threading.Thread(target=runtime)
+    thread.start()
+    state, seconds = post("d")
+    thread.join()
+    assert (state, 0.3 <= seconds < 2) == ("failed", True)
+    live.call("POST", "/v1/streams?wait=31", 422, {"name": "e", "columns": {"k": "bigint"}})
+
+
+@pytest.mark.parametrize(
+    ("source", "field"),
+    [
+        ({"format": "parquet"}, "source.path"),
+        ({"format": "json", "options": {"maxFilesPerTrigger": "1"}}, "source.path"),
+        ({"format": "text", "options": {"payload": "json"}}, "source.path"),
+        (
+            {"format": "kafka", "options": {"subscribe": "t", "payload": "json"}},
+            "source.options.kafka.bootstrap.servers",
+        ),
+        (
+            {"format": "kafka", "options": {"kafka.bootstrap.servers": "b:1", "payload": "json"}},
+            "source.options.subscribe",
+        ),
+    ],
+)
+def test_a_source_that_lacks_what_its_format_needs_is_refused(
+    service: Service, source: dict[str, object], field: str
+) -> None:
+    body = {"name": "s", "columns": {"k": "bigint"}, "source": source}
+    problem = service.call("POST", "/v1/streams", 422, body)
+    assert problem["errors"][0]["field"] == field
+    assert problem["remedy"]
