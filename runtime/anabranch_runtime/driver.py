@@ -42,7 +42,12 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.valve import Valve
 from anabranch_runtime.state import backfill
-from anabranch_runtime.state.access import accesses, latest_since, latest_tiles
+from anabranch_runtime.state.access import (
+    accesses,
+    latest_since,
+    latest_tiles,
+    seen_from,
+)
 from anabranch_runtime.state.ahead import newest_allowed
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform, planned_at
 from anabranch_runtime.state.choices import Choice, Choices
@@ -66,7 +71,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from anabranch_planner.errors import StructuredError
-    from anabranch_planner.exchange import Activation
     from anabranch_planner.ruleset import Ruleset
     from anabranch_planner.statistics import JoinSample
     from anabranch_runtime.context import Access
@@ -623,7 +627,7 @@ class Driver:
             failed=failed(state),
             segments={name: s.segments for name, s in state.stores.items() if s.segments},
             access=access,
-            visible={q.id: _limits(state.queries[q.id], q.members) for q in ruleset.queries},
+            visible={q.id: seen_from(state.queries[q.id], q.members) for q in ruleset.queries},
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
             stores=layouts(state),
             bounds=bounds(state, self._samples),
@@ -693,15 +697,3 @@ class Driver:
         """
         shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
         self._durable.sweep(self.manifests.named)
-
-
-def _limits(
-    activation: Activation, members: tuple[tuple[str, str, str], ...]
-) -> dict[str, tuple[int, int | None]]:
-    """Label -> what its visibility begins with, for labels that do not see everything."""
-    limits = {}
-    for alias, label, _ in members:
-        seen = activation.visible_from[alias]
-        if seen.batch > 0 or seen.event_time is not None:
-            limits[label] = (seen.batch, seen.event_time)
-    return limits

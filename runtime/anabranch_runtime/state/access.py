@@ -12,6 +12,7 @@ from anabranch_runtime.state.lifecycle import serves
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from anabranch_planner.exchange import Activation
     from anabranch_planner.model import Relation
     from anabranch_planner.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
     from anabranch_runtime.state.coverage import Interval, Tile
@@ -132,3 +133,15 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
         if all((a, b) in bounds and bounds[a, b] <= d for a, b, d in spec["bounds"]):
             found.append((name, store))
     return sorted(found, key=lambda item: (item[0] != preferred, item[0]))
+
+
+def seen_from(
+    activation: Activation, members: tuple[tuple[str, str, str], ...]
+) -> dict[str, tuple[int, int | None]]:
+    """Label -> what its visibility begins with, for labels that do not see everything."""
+    limits = {}
+    for alias, label, _ in members:
+        seen = activation.visible_from[alias]
+        if seen.batch > 0 or seen.event_time is not None:
+            limits[label] = (seen.batch, seen.event_time)
+    return limits
