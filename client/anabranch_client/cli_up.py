@@ -9,7 +9,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Literal
@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import typer
 
 from anabranch_client.addresses import masked
+from anabranch_client.allowed import Access
 from anabranch_client.cli_context import Master
 from anabranch_client.errors import ClientError, ProcessError
 from anabranch_client.pipeline import PipelineSpec, given_redis_url, requires_token
@@ -58,6 +59,24 @@ def up(
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds that --wait waits.", show_default=True)
     ] = 300.0,
+    allow_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder below which sources and sinks may name files, beside --dir and the"
+            " working directory; repeatable."
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="host, host:port, *.suffix or * that sources and sinks may connect to, beside"
+            " this machine's own names; repeatable."
+        ),
+    ] = None,
+    allow_format: Annotated[
+        list[str] | None,
+        typer.Option(help="Further format of sources and sinks, such as jdbc; repeatable."),
+    ] = None,
 ) -> None:
     """Start Redis (or use ANABRANCH_REDIS_URL), service and runtime, and keep them running.
 
@@ -79,11 +98,30 @@ def up(
         host=host,
         auth=auth,
         allow_hostname=",".join(allow_hostname or ()),
+        access=_access(allow_path, allow_host, allow_format),
     )
     if wait:
         _in_background(spec, timeout)
     else:
         _supervise(spec, None)
+
+
+def _access(paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None) -> Access:
+    """What is allowed beside the pipeline's folder: the working directory, and what was given here
+    or in variables, which the processes would else not read.
+    """
+
+    def given(values: Sequence[str] | None, name: str, separator: str) -> tuple[str, ...]:
+        if values is not None:
+            return tuple(values)
+        return tuple(filter(None, os.environ.get(f"ANABRANCH_ALLOW_{name}", "").split(separator)))
+
+    here = Path.cwd()
+    # Started by a service manager, say: all of the machine is too much.
+    roots = [] if here == Path(here.root) else [here]
+    listed = None if paths is None else [str(path) for path in paths]
+    roots += [Path(path).resolve() for path in given(listed, "PATH", ":")]
+    return Access(tuple(roots), given(hosts, "HOST", ","), given(formats, "FORMAT", ","))
 
 
 def down(

@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 
 from anabranch_client.addresses import masked
+from anabranch_client.allowed import Access
 from anabranch_client.api import Client
 from anabranch_client.channel import Channel, Progress
 from anabranch_client.errors import ClientError, ProcessError
@@ -48,6 +49,7 @@ class PipelineSpec:
         auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
         allow_hostname: further names that it answers to, separated by commas.
         master: Spark's master; None leaves it to the runtime.
+        access: what registrations may ask for.
     """
 
     home: Path
@@ -65,10 +67,17 @@ class PipelineSpec:
     auth: str = "auto"
     allow_hostname: str = ""
 
+    access: Access = field(default_factory=Access)
+
     @property
     def admin_token_file(self) -> Path:
         """Where the service keeps the first administrator's token, if it requires tokens."""
         return self.home / "admin.token"
+
+    @property
+    def access_arguments(self) -> list[str]:
+        """The flags that tell service and runtime what registrations may ask for."""
+        return self.access.arguments(self.home, self.results)
 
     @property
     def logs(self) -> Path:
@@ -104,6 +113,7 @@ def spawn_service(
         *(("--allow-hostname", spec.allow_hostname) if spec.allow_hostname else ()),
         # Who supervises it speaks plain HTTP, whatever the environment says.
         *("--tls-cert", "", "--tls-key", ""),
+        *spec.access_arguments,
     ]
     variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
     return spawn("service", argv, spec.logs / "service.log", variables)
@@ -122,6 +132,7 @@ def spawn_runtime(
         *("--state", str(spec.state), "--results", str(spec.results)),
         *("--epoch-batches", str(spec.epoch_batches), "--mode", spec.mode),
         *(("--master", spec.master) if spec.master else ()),
+        *spec.access_arguments,
         *("--run", run, *options),
     ]
     variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}

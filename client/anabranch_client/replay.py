@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from anabranch_client.allowed import Access
 from anabranch_client.errors import UsageError
 from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url
 from anabranch_client.player import Watcher, play
@@ -55,6 +56,8 @@ def step_spec(scenario: Scenario, out: Path, master: str | None) -> PipelineSpec
         epoch_batches=scenario.every,
         redis_url=given_redis_url(),
         master=master,
+        # The scenario is the user's own: its files may be anywhere.
+        access=Access(tuple(Path(s.path).resolve() for s in scenario.streams)),
     )
 
 

@@ -111,8 +111,6 @@ def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
     """
     _known(options, ("url", "keys", "payload", "field", "start", "on_loss"), REDIS_STREAM)
     url = options.get("url")
-    if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
-        raise _bad("url", f"{url!r} is no address of a Redis server", "give redis://host:port/0")
     keys = tuple(k.strip() for k in options.get("keys", "").split(",") if k.strip())
     if "keys" in options and not keys:
         raise _bad("keys", "no key is given", "name the Redis Streams, separated by commas")

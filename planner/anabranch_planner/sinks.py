@@ -1,23 +1,21 @@
 """Where a query's results go: the specification, and what can be known to be wrong with one.
 
-Nothing is opened here. A format that this module knows has its options checked when a query is
-registered; any other format is taken to be a batch writer that Spark finds at run time, and its
-options are passed on as they are. Options that begin with ``anabranch.`` are this system's own,
+Nothing is opened here. Which formats, options, paths and hosts are allowed, and where secrets may
+stand, is another matter (``access``). Options that begin with ``anabranch.`` are this system's own,
 for every format that Spark writes.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from anabranch_planner.access.options import FILE_SINK_OPTIONS
 from anabranch_planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 #: What our own options of Spark's formats begin with.
 OWN = "anabranch."
@@ -27,11 +25,6 @@ BATCH_COLUMN = "anabranch.batchColumn"
 PARTITION_BY = "anabranch.partitionBy"
 #: The column that becomes a Kafka message's key.
 KEY = "anabranch.key"
-
-#: An option's value names a variable of the runtime's environment, so that secrets stay there.
-REFERENCE = re.compile(r"\$\{(ANABRANCH_SINK_[A-Z0-9_]+)\}")
-_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas\.config|access\.?key", re.I)
-_IN_ADDRESS = re.compile(r"[?&;:](password|passwd|pwd|user_?info)=(?!\$\{ANABRANCH_SINK_)", re.I)
 
 
 class SinkError(PlannerError):
@@ -58,27 +51,6 @@ class Payload(StrEnum):
 #: Rows per entry of a Redis Stream with Arrow payload, unless the option ``rows`` says otherwise.
 ARROW_ROWS = 1000
 
-_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
-_FILES = ("compression", "maxRecordsPerFile")
-#: File format -> the options of Spark's writer. One that ends with ``*`` is a prefix.
-_FILE_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "parquet": ("parquet.*",),
-    "orc": ("orc.*",),
-    "json": (*_DATES, "encoding", "lineSep", "ignoreNullFields", "pretty"),
-    "csv": (
-        *_DATES,
-        *("sep", "delimiter", "encoding", "charset", "quote", "escape", "header", "nullValue"),
-        *("emptyValue", "charToEscapeQuoteEscaping", "quoteAll", "escapeQuotes", "lineSep"),
-        *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"),
-    ),
-    "text": ("encoding", "lineSep"),
-    "xml": (
-        *_DATES,
-        *("rowTag", "rootTag", "declaration", "arrayElementName", "attributePrefix", "valueTag"),
-        *("nullValue", "encoding", "validateName", "indent"),
-    ),
-    "avro": ("avroSchema", "recordName", "recordNamespace", "positionalFieldMatching", "avro.*"),
-}
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
 #: Options by which the runtime makes a sink idempotent, or that would take results away.
 _RESERVED = {
@@ -113,7 +85,7 @@ class SinkSpec:
             return SinkKind.REDIS
         if self.format == "parquet" and not self.options and self.path is None:
             return SinkKind.PARQUET
-        return SinkKind.FILES if self.format in _FILE_OPTIONS else SinkKind.TABLE
+        return SinkKind.FILES if self.format in FILE_SINK_OPTIONS else SinkKind.TABLE
 
     def option(self, name: str) -> str | None:
         """An option's value; names are compared without regard to case, as Spark does."""
@@ -140,7 +112,7 @@ class SinkSpec:
 
 
 def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
-    """Refuse a sink that can't work.
+    """Refuse a sink that can't work; what it may ask for, ``access.check`` says.
 
     Args:
         sink: as registered.
@@ -149,12 +121,11 @@ def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     Raises:
         SinkError: naming the field and the remedy.
 
-    >>> check_sink(SinkSpec("json", (("colour", "red"),)), [("a", "int")])
+    >>> check_sink(SinkSpec("count", (("colour", "red"),)), [("a", "int")])
     Traceback (most recent call last):
         ...
-    anabranch_planner.sinks.SinkError: sink.options.colour: the sink json has no option 'colour' \
-(it has compression, dateFormat, encoding, ignoreNullFields, lineSep, locale, maxRecordsPerFile, \
-pretty, timeZone, timestampFormat, timestampNTZFormat, anabranch.batchColumn, anabranch.partitionBy)
+    anabranch_planner.sinks.SinkError: sink.options.colour: the sink count has no option 'colour' \
+(it has none)
     """
     if sink.mode != "append":
         raise SinkError(
@@ -163,39 +134,21 @@ pretty, timeZone, timestampFormat, timestampNTZFormat, anabranch.batchColumn, an
             field="sink.mode",
             remedy="leave it out, or say append",
         )
-    lowered = [name.lower() for name, _ in sink.options]
-    for name, _ in sink.options:
-        if lowered.count(name.lower()) > 1:
-            raise SinkError(
-                "bad-sink",
-                f"option {name!r} is given more than once (case does not matter)",
-                field=f"sink.options.{name}",
-                remedy="give it once",
-            )
     _check_options(sink)
-    _check_secrets(sink)
     if sink.kind is SinkKind.REDIS:
         _check_redis(sink)
     elif sink.kind in (SinkKind.FILES, SinkKind.TABLE):
         _check_columns(sink, columns)
 
 
-def _known_options(sink: SinkSpec) -> tuple[str, ...] | None:
-    """The options that the format has; None where only the writer itself knows."""
-    own = (BATCH_COLUMN, PARTITION_BY)
-    if sink.kind is SinkKind.COUNT:
+def _own_options(sink: SinkSpec) -> tuple[str, ...]:
+    """The options of ours that the format has."""
+    if sink.kind in (SinkKind.COUNT, SinkKind.REDIS):
         return ()
-    if sink.kind is SinkKind.REDIS:
-        return _REDIS_OPTIONS
-    if sink.format in _FILE_OPTIONS:
-        return (*sorted((*_FILES, *_FILE_OPTIONS[sink.format])), *own)
-    if sink.format == "kafka":
-        return ("topic", "includeHeaders", "kafka.*", KEY, BATCH_COLUMN)
-    return None
+    return (KEY, BATCH_COLUMN) if sink.format == "kafka" else (BATCH_COLUMN, PARTITION_BY)
 
 
 def _check_options(sink: SinkSpec) -> None:
-    known = _known_options(sink)
     takes_no_path = sink.kind in (SinkKind.COUNT, SinkKind.REDIS) or sink.format in (
         "kafka",
         "jdbc",
@@ -219,11 +172,11 @@ def _check_options(sink: SinkSpec) -> None:
             field="sink.path",
             remedy="leave it out",
         )
+    own = _own_options(sink)
+    listed = {SinkKind.COUNT: (), SinkKind.REDIS: _REDIS_OPTIONS}.get(sink.kind)
     for name, _ in sink.options:
-        allowed = known
-        if known is None:
-            allowed = (BATCH_COLUMN, PARTITION_BY) if name.startswith(OWN) else ("*",)
-        if not any(_fits(name, pattern) for pattern in allowed or ()):
+        allowed = own if name.startswith(OWN) else listed
+        if allowed is not None and name.lower() not in (a.lower() for a in allowed):
             raise SinkError(
                 "unknown-sink-option",
                 f"the sink {sink.format} has no option {name!r}",
@@ -252,30 +205,6 @@ def _required(sink: SinkSpec) -> tuple[str, ...]:
     return {"kafka": ("kafka.bootstrap.servers",), "jdbc": ("url", "dbtable")}.get(sink.format, ())
 
 
-def _fits(name: str, pattern: str) -> bool:
-    if pattern.endswith("*"):
-        return name.lower().startswith(pattern[:-1].lower())
-    return name.lower() == pattern.lower()
-
-
-def _check_secrets(sink: SinkSpec) -> None:
-    """Registrations can be read back, so what is secret must not be in them."""
-    for name, value in sink.options:
-        secret = _SECRET.search(name) is not None or _IN_ADDRESS.search(value) is not None
-        if not secret and name.lower() == "url":
-            try:
-                secret = urlsplit(value).password is not None
-            except ValueError:
-                secret = False
-        if secret and not REFERENCE.search(value):
-            raise SinkError(
-                "secret-in-sink",
-                f"option {name!r} holds a secret that everybody who can list queries could read",
-                field=f"sink.options.{name}",
-                remedy="write ${ANABRANCH_SINK_<NAME>} and set that variable for the runtime",
-            )
-
-
 def _check_redis(sink: SinkSpec) -> None:
     payload = sink.option("payload")
     if payload is not None and payload not in list(Payload):
@@ -300,14 +229,6 @@ def _check_redis(sink: SinkSpec) -> None:
             "rows per entry can be chosen for payload arrow only",
             field="sink.options.rows",
             remedy="leave it out: an entry with payload json is one row",
-        )
-    url = sink.option("url")
-    if url is not None and not url.startswith(("redis://", "rediss://", "unix://", "${")):
-        raise SinkError(
-            "bad-sink",
-            f"{url!r} is no address of a Redis",
-            field="sink.options.url",
-            remedy="give redis://host:port/db, or leave it out for the pipeline's own",
         )
     if sink.option("stream") == "":
         raise SinkError(

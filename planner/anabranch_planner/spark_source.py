@@ -131,8 +131,12 @@ def spark_source(
         parsed=_parsed(own, columns) if payload else None,
         columns=tuple(text for text, _ in tried),
         invalid=f"({' OR '.join(invalid)})" if invalid else "false",
-        arrived=f"CAST({'`value`' if payload else 'to_json(struct(*))'} AS binary)",
+        arrived=f"CAST({'`value`' if payload else f'to_json(struct({_names(own)}))'} AS binary)",
     )
+
+
+def _names(columns: Columns) -> str:
+    return ", ".join(quoted(name) for name, _ in columns)
 
 
 def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:

@@ -8,20 +8,31 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from anabranch_planner.access.policy import AccessPolicy
 from anabranch_planner.addresses import masked
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Mode
+from anabranch_runtime.access import resolve
 from anabranch_runtime.session import starting
 from anabranch_runtime.state.verify import Verify
 from anabranch_runtime.task.memory import byte_size
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
+
+_ACCESS = {
+    "--allow-path": "directory below which files may be read and written",
+    "--allow-host": "host, host:port, *.suffix or * that may be connected to",
+    "--allow-format": "further format of sources and sinks",
+    "--reserve-path": "directory within them that may not be used",
+    "--read-only-path": "directory within them that sinks may not write to",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,6 +94,12 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="N",
         help="file descriptor that the error is written to, as JSON, with which the process ends",
     )
+    access = parser.add_argument_group(
+        "what sources and sinks may ask for (repeatable)",
+        "ANABRANCH_ALLOW_PATH and so on hold several: paths separated by colons, others by commas",
+    )
+    for flag, what in _ACCESS.items():
+        access.add_argument(flag, action="append", help=what)
     options = parser.parse_args(arguments)
     if not options.redis_url:
         parser.error("--redis-url (or ANABRANCH_REDIS_URL) is missing")
@@ -110,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
         memory_limit=options.memory_limit,
         object_store=options.object_store,
         cache_size=options.cache_size,
+        access=_access(options),
     )
     structlog.configure(
         processors=[
@@ -141,6 +159,16 @@ def _without_passwords(
         if isinstance(value, str):
             entry[name] = masked(value)
     return entry
+
+
+def _access(options: argparse.Namespace) -> AccessPolicy:
+    """What sources and sinks may ask for: never the pipeline's own state and results."""
+    found = AccessPolicy.read(os.environ, vars(options), resolve).with_server(options.redis_url)
+    return replace(
+        found,
+        reserved=(*found.reserved, resolve(str(options.state))),
+        read_only=(*found.read_only, resolve(str(options.results))),
+    )
 
 
 def _bytes(text: str) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from anabranch_planner.access.policy import AccessPolicy
 from anabranch_planner.exchange import Boundary, Mode, Progress
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.compactor import Compactor
@@ -116,6 +117,7 @@ class Settings:
             the state directory is then a cache of it. None: the directory is all there is.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
             ``state.cache``.
+        access: what sources and sinks may ask for.
     """
 
     state: Path
@@ -132,6 +134,7 @@ class Settings:
     memory_limit: int | None = None
     object_store: str | None = None
     cache_size: int | None = None
+    access: AccessPolicy = field(default_factory=AccessPolicy)
 
 
 @dataclass(slots=True)
@@ -208,7 +211,12 @@ class Driver:
         self._collect_garbage()
         clear_staging(self.settings.results)
         url, keys, results = self.control.url, self.control.keys, self.settings.results
-        writers = local_writers(url=url, namespace=keys.namespace, state=self.settings.state)
+        writers = local_writers(
+            url=url,
+            namespace=keys.namespace,
+            state=self.settings.state,
+            access=self.settings.access,
+        )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(self.settings.state)
         self._tails = Tails(url, keys, results)

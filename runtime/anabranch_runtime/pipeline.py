@@ -21,11 +21,11 @@ import structlog
 from py4j.protocol import Py4JError
 from redis.exceptions import RedisError
 
-from anabranch_planner.addresses import masked
 from anabranch_planner.errors import StructuredError
 from anabranch_planner.exchange import Keys, Mode
 from anabranch_planner.feeds import RECORDED
 from anabranch_planner.sinks import SinkKind
+from anabranch_runtime.access import masked, permitted_source
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.ending import redis_away
@@ -187,7 +187,7 @@ class Pipeline:
         driver.show_views()
         work = compact if local else on_cluster(session.sparkContext)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
-        ingest = Ingest(session, self.settings.state, local)
+        ingest = Ingest(session, self.settings.state, local, self.settings.access)
         records = self.control.streams()
         ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
         watch = SourceWatch(self.control, ingest)
@@ -233,6 +233,7 @@ class Pipeline:
             results=self.settings.results,
             namespace=self.control.keys.namespace,
             identity=lambda: identity(self.settings.state),
+            access=self.settings.access,
         )
         driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
 
@@ -324,28 +325,32 @@ class Pipeline:
         opened = Opened()
         tasks = session.sparkContext.defaultParallelism
         url, namespace = self.control.url, self.control.keys.namespace
-        state = str(self.settings.state)
+        state, access = str(self.settings.state), self.settings.access
         recordings: list[Recording] = []
         fed: list[StreamRecord] = []
         for record in records:
             try:
+                permitted_source(record, access, namespace)
                 if record.source.format == RECORDED:
                     recordings.append(convert(record, self.settings.state / "recordings"))
                 else:
-                    opened.feeds.add(feeds.make_feed(record, url, Keys(namespace), state).id)
+                    opened.feeds.add(
+                        feeds.make_feed(record, url, Keys(namespace), state, access).id
+                    )
                     fed.append(record)
             except StructuredError as error:
                 if self.settings.mode is Mode.STEP:
                     raise
-                _LOG.error("stream left out", stream=record.name, error=str(error))
-                opened.errors[record.name] = str(error)
+                reason = masked(str(error))
+                _LOG.error("stream left out", stream=record.name, error=reason)
+                opened.errors[record.name] = reason
         if recordings or "recorded" in used:
             options = recorded.source_options(recordings, tasks, url, namespace)
             opened.plan(
                 session, "recorded", recorded.RecordedSource, recorded.RecordedReader, options
             )
         if fed or "feeds" in used:
-            options = feeds.source_options(fed, tasks, url, namespace, state)
+            options = feeds.source_options(fed, tasks, url, namespace, state, access)
             opened.plan(session, "feeds", feeds.FeedsSource, feeds.FeedsReader, options)
         if recordings and not fed:
             opened.total_batches = batches_of(recordings)
@@ -375,7 +380,7 @@ class Pipeline:
                     self._tries += 1
                     _LOG.warning("a source's process has ended", tries=self._tries, error=cause)
                     return
-                raise PipelineError("query-failed", f"the Spark query has ended: {cause}")
+                raise PipelineError("query-failed", masked(f"the Spark query has ended: {cause}"))
             heart.well()
             if driver.exhausted and not idle:
                 driver.report("idle")

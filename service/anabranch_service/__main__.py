@@ -54,6 +54,15 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--request-seconds", type=float, help="time for a request's header, and for its body"
     )
+    several = {
+        "--allow-path": "directory below which files may be read and written",
+        "--allow-host": "host, host:port, *.suffix or * that may be connected to",
+        "--allow-format": "further format of sources and sinks",
+        "--reserve-path": "directory within them that may not be used",
+        "--read-only-path": "directory within them that sinks may not write to",
+    }
+    for flag, what in several.items():
+        root.add_argument(flag, action="append", help=f"{what}; repeatable")
     root.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     return root
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from anabranch_planner.access.policy import AccessPolicy
 from anabranch_planner.exchange import Mode
 from anabranch_planner.plan import Objective, Optimizer
 from anabranch_service.errors import SettingsError
@@ -44,6 +45,7 @@ class Settings:
         body_limit: bytes that the body of a request may have.
         connections: open at one time.
         request_seconds: that the header, and then the body, of a request may take to arrive.
+        access: what registrations may ask for; see :meth:`AccessPolicy.read` for its variables.
 
     >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
@@ -71,6 +73,7 @@ class Settings:
     body_limit: int = 16 * 1024 * 1024
     connections: int = 512
     request_seconds: float = 30.0
+    access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:
         _require(bool(self.namespace), "namespace", "must not be empty")
@@ -120,11 +123,14 @@ class Settings:
         """
         values: dict[str, Any] = {}
         for spec in fields(Settings):
+            if spec.name == "access":
+                continue
             text = environ.get(ENV_PREFIX + spec.name.upper())
             if text is not None:
                 values[spec.name] = _convert(spec.name, text)
             if given.get(spec.name) is not None:
                 values[spec.name] = _convert(spec.name, given[spec.name])
+        values["access"] = AccessPolicy.read(environ, given, os.path.realpath)
         return replace(Settings(), **values)
 
     @staticmethod

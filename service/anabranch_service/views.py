@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 
+from anabranch_planner.access.secrets import masked_options, masked_text
 from anabranch_planner.exchange import Activation, Heartbeat, Progress, Snapshot, Unread
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import LIVE, results_of, status_of
 from anabranch_service.measured import stream_statistics_out
 from anabranch_service.normalise import bounds_between
-from anabranch_service.records import EpochRecord, NormalisedInfo, QueryRecord, StreamRecord
+from anabranch_service.records import (
+    EpochRecord,
+    NormalisedInfo,
+    QueryRecord,
+    SinkRecord,
+    StreamRecord,
+)
 from anabranch_service.source_status import Sources, status_out
 from anabranch_service.wire import (
     ActivationOut,
@@ -64,7 +71,7 @@ def stream_out(
         ahead_of_stream=_bound(record.ahead_of_stream),
         retention=_retention_out(record),
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
-        source=SourceOut(**record.source.model_dump()),
+        source=_source_out(record),
         waiting_tuples=None if intake is None else intake.waiting,
         waiting_seconds=None if intake is None else intake.seconds,
         lost_entries=None if intake is None else intake.lost,
@@ -83,6 +90,23 @@ def _unread_out(unread: Unread) -> UnreadOut:
     return UnreadOut(pieces=unread.pieces, last=[UnreadPieceOut(**asdict(p)) for p in unread.last])
 
 
+def _source_out(record: StreamRecord) -> SourceOut:
+    """A source; plain secrets that an earlier release has taken are masked."""
+    source = record.source
+    return SourceOut(
+        format=source.format,
+        path=None if source.path is None else masked_text(source.path),
+        options=masked_options(source.options),
+        rows_per_batch=source.rows_per_batch,
+    )
+
+
+def _sink_out(record: QueryRecord) -> SinkRecord:
+    sink = record.sink
+    path = None if sink.path is None else masked_text(sink.path)
+    return sink.model_copy(update={"options": masked_options(sink.options), "path": path})
+
+
 def query_out(
     record: QueryRecord,
     activation: Activation | None,
@@ -99,7 +123,7 @@ def query_out(
         sql=record.sql,
         query=record.query,
         window=record.window,
-        sink=record.sink,
+        sink=_sink_out(record),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         input_problems=sources.failed_among(streams),
         priority=record.priority,

@@ -12,14 +12,15 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch_client.allowed import Access
 from anabranch_client.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
 from anabranch_client.pipeline import Pipeline, PipelineSpec, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from anabranch_client.api import Client
     from anabranch_client.channel import Progress
@@ -249,6 +250,7 @@ def session(
         parallelism=parallelism,
         epoch_batches=epoch_batches,
         master=master,
+        access=Access(tuple(Path(stream.path).resolve() for stream in streams)),
     )
     spec.results.mkdir(parents=True)
     with running(spec) as pipeline, pipeline.start_service() as client:

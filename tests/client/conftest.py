@@ -11,6 +11,7 @@ import structlog
 from anabranch_client.api import Client
 from anabranch_planner.exchange import Mode
 from anabranch_service.settings import Settings
+from tests.support.policy import OPEN
 from tests.support.redis import redis_url
 from tests.support.service import Service, serving
 
@@ -42,6 +43,7 @@ def service(redis: str) -> Iterator[Service]:
         namespace=f"client{next(_NAMESPACES)}",
         mode=Mode.STEP,
         poll_seconds=0.005,
+        access=OPEN,
     )
     with serving(settings) as running:
         yield running

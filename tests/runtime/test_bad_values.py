@@ -23,6 +23,7 @@ from anabranch_runtime.sources.files import file_feed
 from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, convert_values, raw_text
 from anabranch_runtime.sources.redis_stream import redis_feed
 from tests.support.arrow_ipc import ipc_stream
+from tests.support.policy import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,9 @@ def test_a_number_out_of_range_in_a_file_is_one_row(kind: str, parts: int, tmp_p
     for place in bad:
         numbers[place] += 1 << 40
     write(tmp_path / "in" / "f", kind, numbers)
-    rows, kept = read(file_feed(record("files", tmp_path / "in", type=kind), str(tmp_path)), parts)
+    rows, kept = read(
+        file_feed(record("files", tmp_path / "in", type=kind), str(tmp_path), OPEN), parts
+    )
     assert rows == [n for n in numbers if n < 1 << 40]
     assert [json.loads(row["_raw"])["a"] for row in kept] == [numbers[place] for place in bad]
     assert {row["a"] for row in kept} == {None}

@@ -18,6 +18,7 @@ from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files import FileFeed, file_feed
+from tests.support.policy import OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def feed(home: Path, **options: str) -> FileFeed:
         columns=tuple(ColumnRecord(name=c, type=t) for c, t in COLUMNS),
         source=SourceRecord(format="files", path=str(home / "in"), options=options),
     )
-    return file_feed(record, str(home / "state"))
+    return file_feed(record, str(home / "state"), OPEN)
 
 
 def write(home: Path, name: str, first: int, last: int, kind: str = "parquet") -> None:
@@ -250,4 +251,6 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="its options are type, pattern, on_bad_file"):
         feed(tmp_path, glob="*")
     with pytest.raises(StreamError, match="path of a directory"):
-        file_feed(StreamRecord(name="s", columns=(), source=SourceRecord(format="files")), "x")
+        file_feed(
+            StreamRecord(name="s", columns=(), source=SourceRecord(format="files")), "x", OPEN
+        )

@@ -21,6 +21,7 @@ from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.invalid import ARRIVED
 from anabranch_runtime.sources.spark_stream import reason, source_name
 from anabranch_runtime.state.checkpoint import COMMIT, source_offsets
+from tests.support.policy import OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def land(state: Path, number: int, *files: range) -> landing.Landed:
         arrays = [pa.array(rows, pa.int32()), pa.array(arrived, pa.binary())]
         batch = pa.RecordBatch.from_arrays(arrays, names=["a", ARRIVED])
         cuts = [batch.slice(first, 5) for first in range(0, batch.num_rows, 5)]
-        for found in landing.file_writer(str(folder), COLUMNS)(iter(cuts)):
+        for found in landing.file_writer(str(folder), COLUMNS, OPEN)(iter(cuts)):
             written += [tuple(row.values()) for row in found.to_pylist()]
     landed = landing.Landed(2 * number, offsets(2 * number), tuple(written), {})
     landing.finish(home(state), folder, number, landed)

@@ -12,19 +12,22 @@ import pytest
 import redis as redis_client
 
 from anabranch_planner import ruleset as rulesets
+from anabranch_planner.access.policy import AccessError
+from anabranch_planner.access.secrets import without_secrets
 from anabranch_planner.exchange import Keys, Mode, Progress
 from anabranch_planner.sinks import SinkKind, SinkSpec
+from anabranch_runtime.access import permitted_sink
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks import redis_stream
-from anabranch_runtime.sinks.delivery import Delivery, with_secrets, without_secrets
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.claim import identity
 from anabranch_runtime.task.worker import run_task
 from tests.support.deliveries import entries, sink, staged
+from tests.support.policy import OPEN
 from tests.support.redis import redis_url
 from tests.support.states import RS, rules
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.ruleset import QuerySpec
     from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.sinks.delivery import Delivery
     from anabranch_runtime.task.worker import TaskReport
 
 OUTSIDE = sink("notebook")
@@ -174,12 +178,18 @@ def test_a_format_that_nobody_writes_waits(tmp_path: Path) -> None:
 
 
 def test_secrets_stay_in_the_environment() -> None:
-    to = sink("jdbc", url="jdbc:x://${ANABRANCH_SINK_HOST}/d", password="${ANABRANCH_SINK_PW}")
-    environ = {"ANABRANCH_SINK_HOST": "db", "ANABRANCH_SINK_PW": "s3cret"}
-    assert dict(with_secrets(to, environ).options) == {"url": "jdbc:x://db/d", "password": "s3cret"}
-    assert without_secrets("no login with s3cret", to, environ) == "no login with ***"
-    with pytest.raises(SinkError) as caught:
-        with_secrets(to, {"ANABRANCH_SINK_HOST": "db"})
+    url = "jdbc:postgresql://me:${ANABRANCH_SINK_PW}@db/d"
+    to = sink("jdbc", url=url, user="${ANABRANCH_SINK_USER}", dbtable="t")
+    environ = {"ANABRANCH_SINK_USER": "me", "ANABRANCH_SINK_PW": "s3/${cret}"}
+    assert dict(permitted_sink(to, OPEN, "test", environ).options) == {
+        "url": "jdbc:postgresql://me:s3/${cret}@db/d",
+        "user": "me",
+        "dbtable": "t",
+    }
+    for shown in ("s3/${cret}", "s3%2F%24%7Bcret%7D"):
+        assert without_secrets(f"no login with {shown}", environ) == "no login with ***"
+    with pytest.raises(AccessError) as caught:
+        permitted_sink(to, OPEN, "test", {"ANABRANCH_SINK_USER": "me"})
     assert caught.value.field == "ANABRANCH_SINK_PW"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch_runtime.sinks.spark import _messages, spark_writer
 from tests.support.deliveries import sink, staged
+from tests.support.policy import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ def rows(*values: int) -> pa.RecordBatch:
 @pytest.fixture
 def write(spark: SparkSession, tmp_path: Path) -> Callable[[Delivery], None]:
     return spark_writer(
-        spark, results=tmp_path / "results", namespace="test", identity=lambda: "one"
+        spark, results=tmp_path / "results", namespace="test", identity=lambda: "one", access=OPEN
     )
 
 

@@ -22,6 +22,7 @@ from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.state.checkpoint import source_offsets
+from tests.support.policy import OPEN
 from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ class World:
         self.session = session
         self.home = home
         self.server = redis.Redis.from_url(url)
-        settings = Settings(home / "state", home / "results", mode=Mode.LIVE)
+        settings = Settings(home / "state", home / "results", mode=Mode.LIVE, access=OPEN)
         (settings.state / "recordings").mkdir(parents=True)
         self.pipeline = Pipeline(settings, Control(url, "test"), "local[2]")
-        ingest = Ingest(session, settings.state, local=True)
+        ingest = Ingest(session, settings.state, local=True, access=OPEN)
         self.watch = SourceWatch(self.pipeline.control, ingest)
         self.files = 0
 

@@ -9,6 +9,7 @@ import pytest
 
 from anabranch_planner.exchange import Mode
 from anabranch_service.settings import Settings
+from tests.support.policy import OPEN
 from tests.support.redis import redis_url
 from tests.support.service import Service, serving
 
@@ -32,6 +33,7 @@ def settings(redis: str) -> Settings:
         mode=Mode.STEP,
         parallelism=2,
         poll_seconds=0.005,
+        access=OPEN,
     )
 
 

@@ -21,10 +21,12 @@ from anabranch_service.normalise import parse, usable_streams
 from anabranch_service.planning import StatedStatistics, Task, plan_queries
 from anabranch_service.records import EpochRecord, PlanningRecord, StreamRecord
 from anabranch_service.routes.streams import read_stream
+from anabranch_service.settings import Settings
 from anabranch_service.what_if import Running, decided_in
 from anabranch_service.widths import relation_widths
 from anabranch_service.wire import StreamIn
 from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.policy import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from anabranch_planner.plan import Plan
 
 RECORDS: dict[str, StreamRecord] = {
-    record.name: record for record in (read_stream(StreamIn.model_validate(s)) for s in STREAMS)
+    str(stream["name"]): read_stream(StreamIn.model_validate(stream), Settings(access=OPEN))
+    for stream in STREAMS
 }
 
 

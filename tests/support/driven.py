@@ -17,6 +17,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
+from tests.support.policy import OPEN
 from tests.support.states import RS, rules
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def driver(
         epoch_seconds=seconds,
         mode=mode,
         patience=0.05,
+        access=OPEN,
         **others,
     )
     settings.state.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.state.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.task.worker import run_task
+from tests.support.policy import OPEN
 from tests.support.states import rules, stream
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Fed:
             for name, options in self.options.items()
             if name in self.registered
         ]
-        options = source_options(records, 2, self.url, "test", str(self.home / "state"))
+        options = source_options(records, 2, self.url, "test", str(self.home / "state"), OPEN)
         self.reader = FeedsReader(options)
         feeds = frozenset(self.reader.feeds)
         planned = {"feeds": lambda: FeedsReader(options)}

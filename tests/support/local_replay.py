@@ -40,6 +40,7 @@ from anabranch_runtime.vectors import filters
 from tests.support.invariants import Watch
 from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
+from tests.support.policy import OPEN
 from tests.support.scenario_file import read_document, read_scenario
 from tests.support.script import ATTEMPTS, Death, Fault, Point, Script
 
@@ -139,6 +140,7 @@ class _Run:
             self.scenario.every,
             mode=script.mode,
             patience=5,
+            access=OPEN,
             attempts=ATTEMPTS,
             throttle=replay.throttle,
             object_store=None if replay.objects is None else replay.objects.as_uri(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from anabranch_client.allowed import Access
 from anabranch_client.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.processes import free_port, session, signal_all
 
@@ -106,5 +107,6 @@ def spec_of(home: Path, **changes: object) -> PipelineSpec:
         "epoch_batches": 3,
         "port": free_port(),
         "master": "local[2]",
+        "access": Access((home.parent,), ("*",), ("jdbc", "fax")),
     }
     return PipelineSpec(**{**given, **changes})  # type: ignore[arg-type]

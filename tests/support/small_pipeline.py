@@ -15,6 +15,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
+from tests.support.policy import OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +36,7 @@ def small_pipeline(service: Service, folder: Path, *, every: int = 3, fanout: in
         epoch_batches=every,
         mode=Mode.STEP,
         patience=20.0,
+        access=OPEN,
         fanout=fanout,
     )
     settings.state.mkdir(parents=True, exist_ok=True)

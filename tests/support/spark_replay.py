@@ -30,6 +30,7 @@ from anabranch_runtime.session import spark_session, warm_up
 from anabranch_runtime.source_watch import SourceWatch
 from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
+from tests.support.policy import OPEN
 from tests.support.scenario_file import read_document, read_scenario
 from tests.support.script import Script
 
@@ -106,6 +107,7 @@ class SparkReplay:
             scenario.every,
             mode=Mode.STEP,
             patience=60,
+            access=OPEN,
             object_store=None if self.objects is None else self.objects.as_uri(),
             cache_size=None if self.objects is None else 4096,
         )
@@ -119,7 +121,9 @@ class SparkReplay:
                 connection.set(keys.gate, last)
             driver = Driver(settings, control)
             driver.announce()
-            watch = SourceWatch(control, Ingest(self.session, settings.state, local=True))
+            watch = SourceWatch(
+                control, Ingest(self.session, settings.state, local=True, access=OPEN)
+            )
             attendant = _Attendant(service, connection, keys, last)
             attendant.start()
             try:

@@ -27,11 +27,13 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sources.decode import schema_of
 from anabranch_runtime.sources.invalid import ARRIVED
+from anabranch_runtime.sources.links import closed
 from anabranch_runtime.state.files import Kind, read_document, sync_directory, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from anabranch_planner.access.policy import AccessPolicy
     from anabranch_runtime.sources.decode import Columns
     from anabranch_runtime.state.logs import Prefixes
 
@@ -143,7 +145,7 @@ def forget(home: Path, below: int) -> None:
 
 
 def file_writer(
-    folder: str, columns: Columns
+    folder: str, columns: Columns, access: AccessPolicy
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a Spark task does with rows of ``spark_stream.spark_rows``: it writes them to one Arrow
     file in ``folder``, makes that durable, and returns a row of :data:`WRITTEN` for it.
@@ -156,6 +158,7 @@ def file_writer(
         written = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
             for batch in batches:
+                batch = closed(batch, len(schema), access)
                 arrays = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
                 file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
                 written += batch.num_rows

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from anabranch_planner.access.policy import AccessPolicy
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.state.choices import Choices
     from anabranch_runtime.state.manifest import State
@@ -70,6 +71,7 @@ class _Source:
         slot: held while a job runs.
         query: Spark's, while it runs.
         local: whether jobs must be of one task.
+        access: what the source may ask for.
         reached: the number of the landed batch that the main query reads next.
         floor: landed batches below it are not needed any more.
     """
@@ -79,6 +81,7 @@ class _Source:
     session: SparkSession
     slot: AbstractContextManager[Any]
     local: bool
+    access: AccessPolicy
     reached: int
     floor: int = 0
     status: SourceStatus = field(init=False)
@@ -162,7 +165,7 @@ class _Source:
             Exception: it has failed.
         """
         self._take_stock()
-        frame = spark_rows(self.session, self.record)
+        frame = spark_rows(self.session, self.record, self.access)
         self._raised = None
         self.query = query = (
             frame.writeStream.foreachBatch(self._land)
@@ -234,7 +237,7 @@ class _Source:
             columns = [(c.name, c.type) for c in self.record.columns]
             with self.slot:
                 frame = frame.coalesce(1) if self.local else frame
-                write = landing.file_writer(str(folder), columns)
+                write = landing.file_writer(str(folder), columns, self.access)
                 written = frame.mapInArrow(write, landing.WRITTEN).collect()
             if not written:
                 return
@@ -264,11 +267,13 @@ class Ingest:
         session: of the pipeline; ingest queries have one of their own.
         home: the state directory.
         local: whether Spark runs in this process's machine only, with few slots.
+        access: what sources may ask for.
     """
 
     session: SparkSession
     home: Path
     local: bool
+    access: AccessPolicy
     _sources: dict[str, _Source] = field(default_factory=dict)
     _slot: AbstractContextManager[Any] = field(init=False)
     _last_batch: int = -1
@@ -296,6 +301,7 @@ class Ingest:
                 self.session,
                 self._slot,
                 self.local,
+                self.access,
                 _numbers(self._offsets).get(LANDED + name, 0),
             )
 

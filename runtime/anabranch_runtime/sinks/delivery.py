@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from anabranch_planner.sinks import REFERENCE, SinkSpec
-from anabranch_runtime.errors import SinkError
+from anabranch_planner.sinks import SinkSpec
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -53,34 +50,3 @@ class Delivery:
         """The delivery that :meth:`describe` described."""
         doc = json.loads(text)
         return Delivery(doc["query"], SinkSpec.from_json(doc["sink"]), doc["batch"], files)
-
-
-def with_secrets(sink: SinkSpec, environ: Mapping[str, str] = os.environ) -> SinkSpec:
-    """The sink with every ``${ANABRANCH_SINK_...}`` replaced by that variable's value.
-
-    Raises:
-        SinkError: a variable is not set.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        found = environ.get(match[1])
-        if found is None:
-            raise SinkError(
-                "no-secret",
-                f"the variable {match[1]} is not set",
-                field=match[1],
-                remedy="set it in the runtime's environment",
-            )
-        return found
-
-    options = tuple((name, REFERENCE.sub(value, text)) for name, text in sink.options)
-    return replace(sink, options=options)
-
-
-def without_secrets(message: str, sink: SinkSpec, environ: Mapping[str, str] = os.environ) -> str:
-    """``message`` with the values of the variables that ``sink`` names masked."""
-    for _, text in sink.options:
-        for name in REFERENCE.findall(text):
-            if environ.get(name):
-                message = message.replace(environ[name], "***")
-    return message

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_planner.sinks import SinkKind
+from anabranch_runtime.access import masked, permitted_sink
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
-from anabranch_runtime.sinks.delivery import Delivery, with_secrets, without_secrets
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.state.claim import identity
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from anabranch_planner.access.policy import AccessPolicy
     from anabranch_planner.ruleset import QuerySpec
     from anabranch_runtime.sinks.delivery import Write
 
@@ -165,9 +167,9 @@ class Publisher:
             writer = self.writers.get(sink.kind)
             if writer is None:
                 raise SinkError("no-writer", f"nothing here writes {sink.format}")
-            writer(replace(delivery, sink=with_secrets(sink)))
+            writer(delivery)
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
-            message = without_secrets(first_line(error), sink)
+            message = masked(first_line(error))
             times = 1 + (self._failures[delivery.query].times if self._known(delivery) else 0)
             retry = time.monotonic() + pause_after(times)
             self._failures[delivery.query] = Failure(message, times, retry)
@@ -187,10 +189,13 @@ class Publisher:
         return delivery.query in self._failures
 
 
-def local_writers(*, url: str, namespace: str, state: Path) -> dict[SinkKind, Write]:
+def local_writers(
+    *, url: str, namespace: str, state: Path, access: AccessPolicy
+) -> dict[SinkKind, Write]:
     """The writers that need no Spark."""
 
     def append(delivery: Delivery) -> None:
+        delivery = replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
         redis_stream.append(delivery, url=url, namespace=namespace, identity=identity(state))
 
     return {SinkKind.REDIS: append}

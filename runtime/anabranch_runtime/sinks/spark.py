@@ -13,12 +13,14 @@ What makes a batch that is written again harmless depends on the format:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
 from anabranch_planner.sinks import BATCH_COLUMN, KEY, OWN, SinkKind, partition_columns
+from anabranch_runtime.access import permitted_sink
 from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.vectors.arrow_types import spark_type
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from anabranch_planner.access.policy import AccessPolicy
     from anabranch_planner.sinks import SinkSpec
     from anabranch_runtime.sinks.delivery import Delivery
 
@@ -39,7 +42,12 @@ _KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
 
 
 def spark_writer(
-    session: SparkSession, *, results: Path, namespace: str, identity: Callable[[], str]
+    session: SparkSession,
+    *,
+    results: Path,
+    namespace: str,
+    identity: Callable[[], str],
+    access: AccessPolicy,
 ) -> Callable[[Delivery], None]:
     """What writes deliveries with ``session``.
 
@@ -49,10 +57,12 @@ def spark_writer(
         namespace: the pipeline's namespace.
         identity: of the pipeline's state; with the namespace and the query it names the writer
             in a Delta table's log.
+        access: what sinks may ask for.
     """
 
     def write(delivery: Delivery) -> None:
-        sink = delivery.sink
+        sink = permitted_sink(delivery.sink, access, namespace)
+        delivery = replace(delivery, sink=sink)
         frame = _frame(session, delivery)
         if sink.kind is SinkKind.FILES:
             _write_files(frame, delivery, results)

@@ -27,8 +27,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from redis.exceptions import RedisError
 
+from anabranch_planner.access.policy import AccessPolicy
 from anabranch_planner.exchange import Intake, Keys, StreamIntake
 from anabranch_planner.feeds import FILES, REDIS_STREAM
+from anabranch_runtime.access import masked
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.ingest.feed import landed_feed
@@ -61,10 +63,11 @@ class FeedsReader(PlannedReader):
         super().__init__(int(options["tasks"]))
         self._redis_url, self._keys = options["redis"], Keys(options["namespace"])
         records = [StreamRecord.model_validate(r) for r in json.loads(options["streams"])]
+        access = AccessPolicy.from_text(options["access"])
         self._feeds = {
             feed.id: feed
             for feed in (
-                make_feed(r, self._redis_url, self._keys, options["state"]) for r in records
+                make_feed(r, self._redis_url, self._keys, options["state"], access) for r in records
             )
         }
         self._errors: dict[str, tuple[float, str]] = {}
@@ -153,7 +156,7 @@ class FeedsReader(PlannedReader):
         except SourceError as error:
             now = time.monotonic()
             rest = max(REST, REST_FACTOR * (now - began))
-            self._errors[feed_id] = (now + rest, str(error))
+            self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _ask(self) -> int | None:
         """Rows that the driver allows, None: any number; notes which feeds it holds.
@@ -209,7 +212,9 @@ class FeedsSource(DataSource):
         return FeedsReader(dict(self.options))
 
 
-def make_feed(record: StreamRecord, redis_url: str, keys: Keys, state: str) -> Feed:
+def make_feed(
+    record: StreamRecord, redis_url: str, keys: Keys, state: str, access: AccessPolicy
+) -> Feed:
     """The feed of one stream.
 
     Raises:
@@ -218,12 +223,17 @@ def make_feed(record: StreamRecord, redis_url: str, keys: Keys, state: str) -> F
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
     if record.source.format == FILES:
-        return file_feed(record, state)
+        return file_feed(record, state, access)
     return landed_feed(record, state)
 
 
 def source_options(
-    records: Sequence[StreamRecord], tasks: int, redis_url: str, namespace: str, state: str
+    records: Sequence[StreamRecord],
+    tasks: int,
+    redis_url: str,
+    namespace: str,
+    state: str,
+    access: AccessPolicy,
 ) -> dict[str, str]:
     """The options under which :class:`FeedsSource` reads ``records``."""
     return {
@@ -232,4 +242,5 @@ def source_options(
         "redis": redis_url,
         "namespace": namespace,
         "state": state,
+        "access": access.to_text(),
     }

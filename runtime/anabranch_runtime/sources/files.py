@@ -12,6 +12,8 @@ not what it should be, can't be read: the stream stops before it, or (``on_bad_f
 it. One that has gone before anything of it was read is left out. The log says of what is left out
 by planning; pieces that stand for it (``Piece.gone``) make the batch record it.
 
+A link that leads out of what the operator allows is passed over.
+
 A directory is listed only when its time of modification says that something has changed in it.
 """
 
@@ -30,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_planner.feeds import FileType, OnLoss, file_options
+from anabranch_runtime.access import resolve
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import from_json, schema_of, typed
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
@@ -37,6 +40,7 @@ from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, fee
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from anabranch_planner.access.policy import AccessPolicy
     from anabranch_planner.feeds import FileOptions
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
@@ -128,6 +132,7 @@ class FileFeed:
     directory: Path
     id: str
     log_path: Path
+    access: AccessPolicy
     _log: FileLog | None = None
     _names: set[str] = field(default_factory=set)
     #: The directory's time of modification at a listing that is trusted.
@@ -224,7 +229,15 @@ class FileFeed:
     def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
         path = str(self.directory / file.name)
-        where = {"path": path, "size": file.size, "mtime": file.mtime, "type": self.options.type}
+        # A link that has appeared since is seen by whoever reads.
+        real = resolve(path)
+        where = {
+            "path": path,
+            "real": real if self.access.permits_path(real) else "",
+            "size": file.size,
+            "mtime": file.mtime,
+            "type": self.options.type,
+        }
         columns = tuple((c.name, c.type) for c in self.record.columns)
         return Piece(
             "file",
@@ -257,6 +270,7 @@ class FileFeed:
                 return
             began = time.time_ns()
             new = []
+            self._permitted("")
             with os.scandir(self.directory) as entries:
                 for entry in entries:
                     if entry.name not in self._names and self._wanted(entry):
@@ -274,10 +288,31 @@ class FileFeed:
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
 
+    def _permitted(self, name: str) -> str:
+        """The resolved path of a file of the directory, or of the directory itself.
+
+        Raises:
+            SourceError: a link leads out of what may be read.
+        """
+        path = resolve(str(self.directory / name))
+        if not self.access.permits_path(path):
+            raise SourceError(
+                "path-not-allowed",
+                f"{self.directory / name} leads out of the directories that may be read",
+                field=f"streams.{self.record.name}.source.path",
+                remedy="take the link away, or allow where it leads by --allow-path",
+            )
+        return path
+
     def _wanted(self, entry: os.DirEntry[str]) -> bool:
         name = entry.name
         hidden = name.startswith((".", "_")) or name.endswith((".tmp", ".partial"))
-        return not hidden and fnmatch.fnmatchcase(name, self.options.pattern) and entry.is_file()
+        if hidden or not fnmatch.fnmatchcase(name, self.options.pattern):
+            return False
+        if entry.is_symlink() and not self.access.permits_path(resolve(entry.path)):
+            # Whether there is such a file is not told.
+            return False
+        return entry.is_file()
 
     def _length(self, number: int, *, planned: bool = False, begun: bool = False) -> int:
         """Rows, or bytes of JSON lines, of a file; 0 of one of which no more is to be read.
@@ -296,6 +331,7 @@ class FileFeed:
             log.leave_out(number, _GONE)
             return 0
         try:
+            self._permitted(file.name)
             _unchanged(path, file.size, file.mtime)
             if number not in self._lengths:
                 self._lengths[number] = self._measure(path, file)
@@ -360,7 +396,7 @@ class FileFeed:
         return max(round(rows / (self._rows(1.0) or 1.0)), 1)
 
 
-def file_feed(record: StreamRecord, state: str) -> FileFeed:
+def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFeed:
     """The feed of a ``files`` source.
 
     Raises:
@@ -369,9 +405,8 @@ def file_feed(record: StreamRecord, state: str) -> FileFeed:
     options = file_options(record.source.path, record.source.options)
     directory = Path(record.source.path or "")
     identity = feed_id(record, ("files", str(directory), options.type.value, options.pattern))
-    return FileFeed(
-        record, options, directory, identity, Path(state) / "files" / f"{identity}.jsonl"
-    )
+    log = Path(state) / "files" / f"{identity}.jsonl"
+    return FileFeed(record, options, directory, identity, log, access)
 
 
 def read_file(piece: Piece) -> Iterator[Decoded]:
@@ -383,6 +418,13 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
     where = piece.where
     path = Path(where["path"])
     _unchanged(path, where["size"], where["mtime"])
+    if resolve(str(path)) != where["real"]:
+        raise SourceError(
+            "file-changed",
+            f"{path} has become a link since it was found",
+            field=str(path),
+            remedy="put back the file",
+        )
     first, last = where["first"], where["last"]
     try:
         if where["type"] == FileType.JSON:

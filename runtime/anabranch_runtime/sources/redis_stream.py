@@ -26,6 +26,7 @@ import redis
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_planner.feeds import OnLoss, Payload, Start, redis_stream_options
+from anabranch_runtime.access import revealed
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
 from anabranch_runtime.sources.feed import Piece, Problem, Waiting, feed_id
@@ -368,7 +369,10 @@ def _script(url: str, source: str, seconds: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _server(url: str, seconds: float) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=LOOKING)
+    # The address may refer to a secret, which stays in the environment of whoever reads.
+    return redis.Redis.from_url(
+        revealed(url), socket_timeout=seconds, socket_connect_timeout=LOOKING
+    )
 
 
 def _number(entry: str) -> tuple[int, int]:

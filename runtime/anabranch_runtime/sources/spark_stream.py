@@ -14,15 +14,20 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from anabranch_planner.access.check import check_source_access
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.spark_source import FILES, spark_source
+from anabranch_planner.sql.spark_text import quoted
 from anabranch_planner.types import parse_type
+from anabranch_runtime.access import masked, resolve, source_options
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.invalid import ARRIVED
+from anabranch_runtime.sources.links import FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from anabranch_planner.access.policy import AccessPolicy
     from anabranch_planner.errors import StructuredError
     from anabranch_runtime.control import StreamRecord
 
@@ -39,9 +44,9 @@ _WRAPPINGS = (
 )
 
 
-def spark_rows(session: SparkSession, record: StreamRecord) -> DataFrame:
+def spark_rows(session: SparkSession, record: StreamRecord, access: AccessPolicy) -> DataFrame:
     """The stream as a streaming frame: its columns as declared, and what arrived of invalid rows
-    (``invalid.ARRIVED``), NULL in others.
+    (``invalid.ARRIVED``), NULL in others; of a source of files also which one (``links.FILE``).
 
     Raises:
         SourceError: Spark can't read such a source: an unknown format, a missing option or path,
@@ -51,7 +56,7 @@ def spark_rows(session: SparkSession, record: StreamRecord) -> DataFrame:
     from pyspark.errors import PySparkException
 
     try:
-        return _rows(session, record)
+        return _rows(session, record, access)
     except PlannerError as cause:
         raise refused(record, cause) from cause
     except (PySparkException, Py4JJavaError, ValueError) as cause:
@@ -74,7 +79,7 @@ def reason(error: BaseException) -> str:
     root = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by:")]
     if root and root[-1].partition(": ")[2] not in text:
         text = f"{text[: LONGEST_REASON // 2]} ({root[-1]})"
-    return text[:LONGEST_REASON]
+    return masked(text)[:LONGEST_REASON]
 
 
 def source_name(record: StreamRecord) -> str:
@@ -100,21 +105,45 @@ def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
     )
 
 
-def _rows(session: SparkSession, record: StreamRecord) -> DataFrame:
+def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
+    """The path that Spark is given: as registered, for Spark knows files by it; resolved where it
+    has ``..`` in it, which Spark takes away before links are followed.
+
+    Raises:
+        AccessError: the source asks for what is not allowed.
+    """
+    source = record.source
+    found = check_source_access(
+        source.format, source.path, source.options, access, resolve, plain=False
+    )
+    if source.path is None or found is None or ".." not in source.path.split("/"):
+        return source.path
+    return f"file://{found}"
+
+
+def _rows(session: SparkSession, record: StreamRecord, access: AccessPolicy) -> DataFrame:
     columns = [(c.name, parse_type(c.type)) for c in record.columns]
-    source = spark_source(record.source.format, record.source.options, columns)
+    path = _path(record, access)
+    source = spark_source(record.source.format, source_options(record), columns)
     reader = session.readStream.format(record.source.format).options(**source.options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
+    from_files = record.source.format in (*FILES, "text")
     if not _LIMITS & {key.lower() for key in source.options}:
-        if record.source.format in (*FILES, "text"):
+        if from_files:
             reader = reader.option("maxBytesPerTrigger", FILE_BYTES)
         elif record.source.format == "kafka":
             reader = reader.option("maxOffsetsPerTrigger", OFFSETS)
-    frame = reader.name(source_name(record)).load(record.source.path)
-    if source.parsed is not None:
-        frame = frame.selectExpr("*", source.parsed)
+    frame = reader.name(source_name(record)).load(path)
+    frame = frame.selectExpr(
+        "*",
+        *([] if source.parsed is None else [source.parsed]),
+        *([f"_metadata.file_path AS {quoted(FILE)}"] if from_files else []),
+    )
     # What arrived is put together of invalid rows only.
     selected = [*source.columns, f"if({source.invalid}, {source.arrived}, NULL)"]
     names = [*(c.name for c in record.columns), ARRIVED]
+    if from_files:
+        selected.append(quoted(FILE))
+        names.append(FILE)
     return frame.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(selected))).toDF(*names)

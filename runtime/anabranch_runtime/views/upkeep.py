@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_planner.ruleset import query_from_json, query_to_json
+from anabranch_runtime.access import masked
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.sinks.delivery import without_secrets
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
 from anabranch_runtime.state.files import write_durably
 from anabranch_runtime.views import groups, inputs
@@ -278,7 +278,7 @@ class Views:
 
     def _failed(self, name: str, kept: _Kept, error: Exception) -> None:
         cause = next((part.cause for part in kept.parts if part.cause is not None), error)
-        message = without_secrets(first_line(cause), kept.place.query.sink)
+        message = masked(first_line(cause))
         kept.stop()
         kept.failures += 1
         kept.problem, kept.unsure = message, True

@@ -17,7 +17,7 @@ from anabranch_planner.exchange import ViewRows
 from anabranch_planner.sinks import SinkKind
 from anabranch_planner.view import Function
 from anabranch_runtime.errors import SinkError
-from anabranch_runtime.sinks.delivery import Delivery, with_secrets
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.views import groups, inputs, partners
@@ -199,7 +199,7 @@ class Maker:
         writer = self.writers.get(query.sink.kind)
         if writer is None:
             raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
-        writer(Delivery(str(query.id), with_secrets(query.sink), version, (staged,)))
+        writer(Delivery(str(query.id), query.sink, version, (staged,)))
 
 
 def _finished(view: View, table: pa.Table) -> pa.Table:

@@ -32,6 +32,7 @@ from anabranch_service.normalise import (
     read_window,
     usable_streams,
 )
+from anabranch_service.permitted import check_sink_request
 from anabranch_service.records import QueryRecord, SinkRecord
 from anabranch_service.sharing import shared_filters
 from anabranch_service.views import query_out
@@ -67,6 +68,7 @@ async def add_query(
     parsed = parse(
         name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
     )
+    check_sink_request(body.sink.to_sink(), ctx.settings)
     _check_sink(body.sink, parsed)
     options = await ctx.store.planning() or default_planning(ctx.settings)
     limits = read_window(body.window)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.exchange import Activation, Keys, Mode, Progress, SourceState
-from anabranch_planner.feeds import FILES, REDIS_STREAM, check_source
+from anabranch_planner.feeds import FILES, REDIS_STREAM
 from anabranch_planner.model import Stream
 from anabranch_planner.types import parse_type
 from anabranch_service.access.guarded import guarded_router
@@ -26,8 +26,10 @@ from anabranch_service.errors import Conflict, InvalidInput, NotFound
 from anabranch_service.lifecycle import LIVE, is_wanted, status_of
 from anabranch_service.measured import sample_out
 from anabranch_service.normalise import describe, parse_record, usable_streams
+from anabranch_service.permitted import check_push, check_stream
 from anabranch_service.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.rows import entries, read_rows, target
+from anabranch_service.settings import Settings
 from anabranch_service.views import stream_out
 from anabranch_service.wire import (
     RetentionIn,
@@ -68,7 +70,7 @@ async def add_stream(
     about a second; ``source_status`` says what came of it. A stream whose source can't be read is
     registered all the same: it is tried again.
     """
-    record = read_stream(body).model_copy(update={"registration": uuid4().hex[:8]})
+    record = read_stream(body, ctx.settings).model_copy(update={"registration": uuid4().hex[:8]})
     existing = await ctx.store.streams()
     clash = next((n for n in existing if n.lower() == record.name.lower()), None)
     if clash is not None and clash != record.name:
@@ -144,7 +146,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
             changed = changed.model_copy(
                 update={"source": source.model_copy(update={"options": options})}
             )
-            _check_source(changed)
+            check_stream(changed, ctx.settings, plain=False)
         _check_lateness(changed)
         changed.to_stream()
         return changed
@@ -175,6 +177,7 @@ async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> Rows
     if record is None:
         raise _unknown(name)
     key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
+    check_push(key, ctx.settings)
     try:
         rows = read_rows(record, await request.body())
     except ValidationError as cause:
@@ -243,7 +246,7 @@ async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def read_stream(body: StreamIn) -> StreamRecord:
+def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
     """The record that a request body asks for.
 
     Raises:
@@ -271,15 +274,9 @@ def read_stream(body: StreamIn) -> StreamRecord:
         **_retention(body.retention),
         source=SourceRecord(**body.source.model_dump()),
     )
-    _check_source(record)
+    check_stream(record, settings)
     _check_lateness(record)
     return record
-
-
-def _check_source(record: StreamRecord) -> None:
-    """Refuse columns that contradict each other, and a source that can't be read into them."""
-    source = record.source
-    check_source(source.format, source.path, source.options, record.to_stream().columns)
 
 
 def _lateness(body: StreamIn) -> int | None:

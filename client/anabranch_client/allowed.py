@@ -1,0 +1,46 @@
+"""What registrations may ask for, as service and runtime are told by their flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: What is below a pipeline's folder that registrations can't name.
+_RESERVED = ("state", "redis", "logs", "admin.token", "up.lock", "up.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What is allowed beside the defaults.
+
+    Attributes:
+        paths: below which files may be read and written.
+        hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``.
+        formats: of sources and sinks.
+    """
+
+    paths: tuple[Path, ...] = ()
+    hosts: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+
+    def arguments(self, home: Path, results: Path) -> list[str]:
+        """The flags of service and runtime; ``home`` and ``results`` are the pipeline's folders.
+
+        The folder may be read but for what the pipeline itself keeps there; its results may be
+        read but not be written to.
+        """
+        return [
+            *_flags("--allow-path", (home, *self.paths)),
+            *_flags("--allow-host", self.hosts),
+            *_flags("--allow-format", self.formats),
+            *_flags("--reserve-path", (home / name for name in _RESERVED)),
+            *_flags("--read-only-path", (results,)),
+        ]
+
+
+def _flags(name: str, values: Iterable[object]) -> list[str]:
+    return [f"{name}={value}" for value in values]

@@ -1,0 +1,266 @@
+"""Addresses in registrations: paths, URIs, brokers, Redis servers, databases.
+
+An address that a client library would read otherwise than this module is a way around the list of
+hosts, so only plain forms are accepted: no escapes, no second authority, no unknown parameters.
+
+>>> parse_path("file:///data/x"), parse_path("s3a://bucket/x")
+(Place(scheme='file', host='', path='/data/x'), Place(scheme='s3a', host='bucket', path='/x'))
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from anabranch_planner.access.policy import AccessError, AccessPolicy, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    #: The path that a path of this machine leads to, links and ``..`` followed.
+    Resolve = Callable[[str], str]
+
+#: File systems other than this machine's.
+REMOTE = ("abfs", "abfss", "gs", "hdfs", "s3", "s3a", "wasb", "wasbs")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.S)
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])"
+_AUTHORITY = re.compile(rf"(?:([^@/]*)@)?({_HOST})(?::(\d+))?")
+_BROKER = re.compile(rf"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?({_HOST}):(\d+)")
+_REDIS_PARAMETERS = re.compile(r"(?:(?:db=\d+|protocol=[23])(?:&(?!$)|$))*")
+_DATABASE = re.compile(
+    rf"jdbc:(postgresql|mysql|mariadb|sqlserver)://((?:[^@/?;]*@)?)({_HOST}(?::\d+)?"
+    rf"(?:,{_HOST}(?::\d+)?)*)(?:/([A-Za-z0-9_$.-]*))?([?;].*)?"
+)
+_DERBY = re.compile(r"jdbc:derby:(memory:[A-Za-z0-9_-]+|/[^;:?]*)((?:;[^;]*)*)")
+_TLS = ("ssl", "sslmode", "usessl", "requiressl", "encrypt", "trustservercertificate")
+_TIMES = ("connecttimeout", "sockettimeout", "logintimeout", "tcpkeepalive")
+#: Parameters of a database's address. Others load classes, open files or run statements.
+_PARAMETERS = {
+    "postgresql": (
+        *(*_TLS, *_TIMES, "user", "password", "applicationname", "currentschema"),
+        *("targetservertype", "rewritebatchedinserts", "preparethreshold"),
+    ),
+    "mysql": (
+        *(*_TLS, *_TIMES, "user", "password", "characterencoding", "useunicode"),
+        *("rewritebatchedstatements", "connectiontimezone", "servertimezone"),
+    ),
+    "mariadb": (*_TLS, *_TIMES, "user", "password", "rewritebatchedstatements", "timezone"),
+    "sqlserver": (
+        *(*_TLS, *_TIMES, "user", "password", "database", "databasename", "applicationname"),
+        "hostnameincertificate",
+    ),
+    "derby": ("create", "user", "password"),
+}
+_PARAMETER = re.compile(r"([A-Za-z_]+)=([A-Za-z0-9_ ./:+$*{}-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path: of this machine (``scheme`` is ``file``, ``host`` empty), or of another system."""
+
+    scheme: str
+    host: str
+    path: str
+
+
+def parse_path(text: str, field: str = "path") -> Place:
+    """What a path of a registration names.
+
+    Raises:
+        AccessError: it can be read in more than one way, or has a scheme that is not supported.
+    """
+    if not text or not text.isprintable():
+        raise AccessError(
+            "bad-path", "a path has a control character, or is empty", field=field, remedy="name it"
+        )
+    match = _SCHEME.fullmatch(text)
+    if match is None:
+        if text.startswith("//"):
+            text = "/" + text.lstrip("/")
+        return Place("file", "", text)
+    scheme, rest = match[1].lower(), match[2]
+    if scheme == "file":
+        local = "/" + rest[2:].lstrip("/") if rest.startswith("///") else rest
+        if not local.startswith("/") or local.startswith("//"):
+            raise AccessError(
+                "bad-path", "this is no path of this machine", field=field, remedy="file:///a/path"
+            )
+        return Place("file", "", local)
+    if scheme not in REMOTE:
+        raise AccessError(
+            "bad-path",
+            f"paths of scheme {scheme!r} are not supported",
+            field=field,
+            remedy=f"give a path of this machine, or one of {', '.join(REMOTE)}",
+        )
+    authority, _, path = rest.removeprefix("//").partition("/")
+    found = _AUTHORITY.fullmatch(authority) if rest.startswith("//") else None
+    # What stands before the @ is a container (abfs) or, elsewhere, a name and a secret.
+    if found is None or (found[1] is not None and (":" in found[1] or scheme[:2] not in "abwa")):
+        raise AccessError(
+            "bad-path", "the address names no host", field=field, remedy=f"{scheme}://host/path"
+        )
+    if _GLOB.search(path) or ".." in path.split("/") or "%" in path:
+        raise AccessError(
+            "bad-path",
+            "an address of another system has .., % or a pattern in it",
+            field=field,
+            remedy="name one directory",
+        )
+    return Place(scheme, found[2] + (f":{found[3]}" if found[3] else ""), "/" + path)
+
+
+def check_path(
+    text: str, policy: AccessPolicy, resolve: Resolve, field: str, *, write: bool = False
+) -> str:
+    """The path to use for ``text``: resolved, where it is this machine's.
+
+    Raises:
+        AccessError: it is outside of what is allowed; whether it exists makes no difference.
+    """
+    place = parse_path(text, field)
+    if place.scheme != "file":
+        host, port = split_host(place.host)
+        check_host(host, port, policy, field)
+        return text
+    found = resolve(place.path)
+    if not policy.permits_path(found, write=write):
+        raise AccessError(
+            "path-not-allowed",
+            "the path is outside of the directories that "
+            + ("may be written to" if write else "may be read"),
+            field=field,
+            remedy=f"allowed are {listed(policy.paths)}"
+            + (f", but for {listed((*policy.reserved, *(policy.read_only if write else ())))}"
+               if policy.reserved or (write and policy.read_only) else "")
+            + "; --allow-path (ANABRANCH_ALLOW_PATH) allows more",
+        )  # fmt: skip
+    return found
+
+
+def check_no_pattern(text: str, field: str) -> None:
+    """Refuse a path that Spark would take for a pattern.
+
+    Raises:
+        AccessError: ``bad-path``.
+    """
+    if _GLOB.search(text):
+        raise AccessError(
+            "bad-path",
+            "the path has a character that stands for others",
+            field=field,
+            remedy="name a directory, and choose files in it by the option pathGlobFilter",
+        )
+
+
+def check_host(host: str, port: int | None, policy: AccessPolicy, field: str) -> None:
+    """Refuse a host that is not allowed.
+
+    Raises:
+        AccessError: ``host-not-allowed``.
+    """
+    if not policy.permits_host(host, port):
+        where = host if port is None else f"{host}:{port}"
+        raise AccessError(
+            "host-not-allowed",
+            f"connections to {where} are not allowed",
+            field=field,
+            remedy=f"allowed are {listed(('localhost', *policy.hosts))}; --allow-host"
+            " (ANABRANCH_ALLOW_HOST) allows more",
+        )
+
+
+def split_host(text: str) -> tuple[str, int | None]:
+    """Host and port of ``host``, ``host:port`` or ``[address]:port``."""
+    head, colon, tail = text.rpartition(":")
+    if colon and tail.isdigit() and (":" not in head or head.startswith("[")):
+        return head.strip("[]"), int(tail)
+    return text.strip("[]"), None
+
+
+def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
+    """Refuse Kafka brokers that are not allowed.
+
+    Raises:
+        AccessError: one is not, or is no ``host:port``.
+    """
+    for broker in text.split(","):
+        match = _BROKER.fullmatch(broker.strip())
+        if match is None:
+            raise AccessError(
+                "bad-address",
+                f"{broker.strip()[:100]!r} is no broker",
+                field=field,
+                remedy="give host:port, separated by commas",
+            )
+        check_host(match[1], int(match[2]), policy, field)
+
+
+def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
+    """Refuse the address of a Redis server that is not allowed.
+
+    Raises:
+        AccessError: it is not, or has parameters that open files.
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts = urlsplit("")
+        port = None
+    plain = text.isprintable() and "\\" not in text and " " not in text
+    if not plain or _REDIS_PARAMETERS.fullmatch(parts.query) is None or parts.fragment:
+        raise AccessError(
+            "bad-address",
+            "this is no plain address of a Redis server",
+            field=field,
+            remedy="give redis://host:port/db, without parameters other than db",
+        )
+    if parts.scheme == "unix":
+        check_path(parts.path, policy, resolve, field)
+    elif parts.scheme in ("redis", "rediss") and parts.hostname and "%" not in parts.netloc:
+        check_host(parts.hostname, port or 6379, policy, field)
+    else:
+        raise AccessError(
+            "bad-address",
+            "this is no address of a Redis server",
+            field=field,
+            remedy="give redis://host:port/db, or leave it out for the pipeline's own",
+        )
+
+
+def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
+    """Refuse the address of a database that is not allowed.
+
+    Raises:
+        AccessError: it is not, has an unknown form, or a parameter that is not on the list.
+    """
+    match, derby = _DATABASE.fullmatch(text), _DERBY.fullmatch(text)
+    if derby is not None:
+        kind, parameters = "derby", derby[2]
+        if not derby[1].startswith("memory:"):
+            check_path(derby[1], policy, resolve, field, write=True)
+    elif match is not None:
+        kind, parameters = match[1], match[5] or ""
+        for server in match[3].split(","):
+            check_host(*split_host(server), policy, field)
+    else:
+        raise AccessError(
+            "bad-address",
+            "this form of a database's address is not supported",
+            field=field,
+            remedy=f"jdbc:NAME://host:port/database, NAME one of {', '.join(_PARAMETERS)}",
+        )
+    for parameter in re.split("[&;?]", parameters):
+        found = _PARAMETER.fullmatch(parameter)
+        if parameter and (found is None or found[1].lower() not in _PARAMETERS[kind]):
+            raise AccessError(
+                "bad-address",
+                f"the address has a parameter {parameter.partition('=')[0][:60]!r} that is not"
+                " allowed, or a value that is not plain",
+                field=field,
+                remedy="it may have " + ", ".join(_PARAMETERS[kind]),
+            )

@@ -1,0 +1,217 @@
+"""What a source or a sink asks for, against what the operator allows.
+
+The service calls this when something is registered, the runtime again when it opens a source or
+writes to a sink: records may be older than the policy, and links may have changed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from anabranch_planner.access.addresses import (
+    check_brokers,
+    check_database,
+    check_no_pattern,
+    check_path,
+    check_redis,
+    parse_path,
+)
+from anabranch_planner.access.options import (
+    CODECS,
+    FILE_OPTIONS,
+    FILE_SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    TABLE_SINK_OPTIONS,
+    option_fits,
+)
+from anabranch_planner.access.policy import SINKS, SOURCES, AccessError, AccessPolicy
+from anabranch_planner.access.secrets import REFERENCE, check_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from anabranch_planner.access.addresses import Resolve
+
+#: Options that are this system's own.
+_OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
+#: Characters of one option, and options of one registration, at most.
+MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
+_DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
+_IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
+_TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
+_COLUMN_TYPES = re.compile(
+    rf"\s*{_IDENTIFIER}\s+[A-Za-z ]+(?:\(\s*\d+\s*(?:,\s*\d+\s*)?\))?"
+    rf"(?:\s*,\s*{_IDENTIFIER}\s+[A-Za-z ]+(?:\(\s*\d+\s*(?:,\s*\d+\s*)?\))?)*\s*"
+)
+_DRIVERS = frozenset({
+    "org.postgresql.Driver", "com.mysql.cj.jdbc.Driver", "org.mariadb.jdbc.Driver",
+    "com.microsoft.sqlserver.jdbc.SQLServerDriver", "org.apache.derby.jdbc.EmbeddedDriver",
+    "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+})  # fmt: skip
+
+
+def check_source_access(
+    format: str,
+    path: str | None,
+    options: Mapping[str, str],
+    policy: AccessPolicy,
+    resolve: Resolve,
+    *,
+    plain: bool = True,
+) -> str | None:
+    """Refuse a source that asks for what is not allowed; returns the resolved path, if any.
+
+    Args:
+        format: of the source. ``path``, ``options``: as registered.
+        policy: what is allowed.
+        resolve: follows links and ``..`` of a path of this machine.
+        plain: whether plain secrets are refused; not those of a record of an earlier release.
+
+    Raises:
+        AccessError: naming the option, what is allowed, and the flag that would allow it.
+    """
+    _check_format("source", format, SOURCES, policy)
+    _check_sizes("source", options)
+    check_secrets("source", format, path, options, plain=plain)
+    if format not in ("redis-stream", "files"):
+        _check_names("source", format, options, SOURCE_OPTIONS.get(format), _OWN_SOURCE)
+    _check_values("source", format, options, policy, resolve)
+    if path is None:
+        return None
+    found = check_path(path, policy, resolve, "source.path")
+    if format in ("recorded", "files") and parse_path(path).scheme != "file":
+        raise _bad("source.path", "this is no path of this machine", "give a directory's path")
+    if format not in ("recorded", "files"):
+        check_no_pattern(path, "source.path")
+    return found
+
+
+def check_sink_access(
+    format: str,
+    path: str | None,
+    options: Mapping[str, str],
+    policy: AccessPolicy,
+    resolve: Resolve,
+    *,
+    plain: bool = True,
+) -> str | None:
+    """Refuse a sink that asks for what is not allowed; as :func:`check_source_access`."""
+    _check_format("sink", format, SINKS, policy)
+    _check_sizes("sink", options)
+    check_secrets("sink", format, path, options, plain=plain)
+    known = {**FILE_SINK_OPTIONS, **TABLE_SINK_OPTIONS}.get(format)
+    if format not in ("redis-stream", "count"):
+        _check_names("sink", format, options, known, _OWN_SINK)
+    _check_values("sink", format, options, policy, resolve)
+    if path is None:
+        return None
+    check_no_pattern(path, "sink.path")
+    return check_path(path, policy, resolve, "sink.path", write=True)
+
+
+def _check_format(kind: str, format: str, known: Collection[str], policy: AccessPolicy) -> None:
+    if format not in known and format not in policy.formats:
+        raise AccessError(
+            "format-not-allowed",
+            f"{kind}s of format {format!r} are not allowed",
+            field=f"{kind}.format",
+            remedy=f"allowed are {', '.join(sorted({*known, *policy.formats}))}; --allow-format"
+            " (ANABRANCH_ALLOW_FORMAT) allows more",
+        )
+
+
+def _check_sizes(kind: str, options: Mapping[str, str]) -> None:
+    if len(options) > MOST_OPTIONS:
+        raise AccessError(
+            "too-large",
+            f"more than {MOST_OPTIONS} options",
+            field=f"{kind}.options",
+            remedy="fewer",
+        )
+    seen: set[str] = set()
+    for name, text in options.items():
+        field = f"{kind}.options.{name[:100]}"
+        if len(name) + len(text) > MOST_TEXT:
+            raise AccessError(
+                "too-large", f"more than {MOST_TEXT} characters", field=field, remedy="shorten it"
+            )
+        if not name.startswith("column.") and name.lower() in seen:
+            raise AccessError(
+                "bad-option",
+                f"option {name!r} is given more than once (case does not matter)",
+                field=field,
+                remedy="give it once",
+            )
+        seen.add(name.lower())
+
+
+def _check_names(
+    kind: str,
+    format: str,
+    options: Mapping[str, str],
+    known: tuple[str, ...] | None,
+    own: tuple[str, ...],
+) -> None:
+    for name in options:
+        # Our own are told apart by case, and would reach Spark otherwise.
+        if any(name == p or (p[-1] == "*" and name.startswith(p[:-1])) for p in own):
+            continue
+        allowed = (
+            _DANGEROUS.search(name) is None and name.lower() != "path"
+            if known is None
+            else any(option_fits(name, pattern) for pattern in known)
+        )
+        if not allowed:
+            raise AccessError(
+                "unknown-option" if kind == "source" else "unknown-sink-option",
+                f"the {kind} {format} has no option {name!r} that may be given",
+                field=f"{kind}.options.{name}",
+                remedy=f"it has {', '.join((*(known or ()), *own))}"
+                if known is not None
+                else "options that name classes or paths can't be given",
+            )
+
+
+def _check_values(
+    kind: str, format: str, options: Mapping[str, str], policy: AccessPolicy, resolve: Resolve
+) -> None:
+    known = format in SOURCES | SINKS | {"jdbc"}
+    for name, text in options.items():
+        field, lowered = f"{kind}.options.{name}", name.lower()
+        # An address that is a reference as a whole is the operator's own.
+        if REFERENCE.fullmatch(text) or name.startswith("column.") or name == "schema":
+            continue
+        if lowered == "kafka.bootstrap.servers":
+            check_brokers(text, policy, field)
+        elif format == "redis-stream" and lowered == "url":
+            check_redis(REFERENCE.sub("secret", text), policy, resolve, field)
+        elif format == "jdbc":
+            _check_jdbc(lowered, REFERENCE.sub("secret", text), policy, resolve, field)
+        elif lowered in FILE_OPTIONS:
+            check_path(text, policy, resolve, field)
+        elif lowered == "compression" and text.lower() not in CODECS:
+            raise _bad(field, f"{text[:60]!r} is no codec", f"give one of {', '.join(CODECS)}")
+        elif not known and ("://" in text or text.startswith(("/", "file:"))):
+            check_path(text, policy, resolve, field, write=kind == "sink")
+
+
+def _check_jdbc(name: str, text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
+    if name == "url":
+        check_database(text, policy, resolve, field)
+    elif name == "dbtable" and _TABLE.fullmatch(text) is None:
+        raise _bad(field, "this is no name of a table", "give table, or schema.table")
+    elif name == "driver" and text not in _DRIVERS:
+        raise _bad(field, "this driver is not known", f"leave it out, or give {_one(_DRIVERS)}")
+    elif name == "createtablecolumntypes" and _COLUMN_TYPES.fullmatch(text) is None:
+        raise _bad(field, "this is no list of columns and types", "write e.g. name VARCHAR(64)")
+    elif name == "anabranch.batchcolumn" and re.fullmatch(r"[A-Za-z_]\w*", text, re.A) is None:
+        raise _bad(field, "this is no plain name of a column", "use letters, digits and _")
+
+
+def _one(items: Collection[str]) -> str:
+    return " or ".join(sorted(items))
+
+
+def _bad(field: str, message: str, remedy: str) -> AccessError:
+    return AccessError("bad-option", message, field=field, remedy=remedy)

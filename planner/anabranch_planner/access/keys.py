@@ -1,0 +1,62 @@
+"""Keys of Redis that registrations may name: never those of a pipeline's own records.
+
+Whatever the URL says, the server may be the pipeline's own by another name, so keys are checked
+for all servers alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.access.policy import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def check_source_keys(keys: Iterable[str], namespace: str) -> None:
+    """Refuse to read keys of the pipeline's own, but for streams and results.
+
+    Raises:
+        AccessError: ``reserved-key``.
+
+    >>> check_source_keys(["orders", "anabranch:stream:s", "anabranch:results:q"], "anabranch")
+    """
+    for key in keys:
+        _check(key, namespace, ("stream:", "results:"), "source.options.keys")
+
+
+def check_push_key(key: str, namespace: str) -> None:
+    """Refuse to push rows to a key of the pipeline's own, but for streams.
+
+    Raises:
+        AccessError: ``reserved-key``.
+    """
+    _check(key, namespace, ("stream:",), "source.options.keys", write=True)
+
+
+def check_sink_key(key: str, namespace: str) -> None:
+    """Refuse to write results to a key of the pipeline's own, but for streams.
+
+    Raises:
+        AccessError: ``reserved-key``.
+    """
+    _check(key, namespace, ("stream:",), "sink.options.stream", write=True)
+
+
+def _check(
+    key: str, namespace: str, open_: tuple[str, ...], field: str, *, write: bool = False
+) -> None:
+    prefix = f"{namespace}:"
+    own = key == namespace or key.startswith(prefix)
+    # How far a sink has come is kept in {<stream>}:anabranch.
+    position = write and key.endswith(":anabranch")
+    if position or (own and not key[len(prefix) :].startswith(open_)):
+        raise AccessError(
+            "reserved-key",
+            f"the key {key[:200]!r} is the pipeline's own",
+            field=field,
+            remedy=f"name another; of those that begin with {prefix!r} only "
+            + " and ".join(f"{prefix}{part}..." for part in open_)
+            + " may be named",
+        )

@@ -1,0 +1,151 @@
+"""What the operator allows: formats, roots of paths, hosts. A value; nothing is opened here.
+
+>>> policy = AccessPolicy(paths=("/data", "/work"), reserved=("/work/state",), hosts=("*.lan",))
+>>> [policy.permits_path(p) for p in ("/data/x", "/database", "/work/a", "/work/state/a")]
+[True, False, True, False]
+>>> [policy.permits_host(h, 9092) for h in ("a.lan", "lan", "localhost", "evil.example")]
+[True, False, True, False]
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from anabranch_planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+#: Formats of sources and of sinks that need no ``--allow-format``.
+SOURCES = frozenset({
+    "recorded", "redis-stream", "files", "kafka", "rate", "rate-micro-batch",
+    "parquet", "json", "csv", "text", "orc", "xml", "avro", "delta",
+})  # fmt: skip
+SINKS = frozenset({
+    "count", "parquet", "redis-stream", "json", "csv", "orc", "text", "xml", "avro", "delta",
+    "kafka",
+})  # fmt: skip
+#: Hosts that need no ``--allow-host``.
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class AccessError(PlannerError):
+    """A registration asks for something that the operator does not allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """What registrations may ask for beside the defaults.
+
+    Attributes:
+        formats: further formats, of sources and sinks alike.
+        paths: directories, absolute and resolved, below which files may be read and written.
+        reserved: directories in them that may not; of a path's several the longest decides.
+        read_only: directories in them that only sources may use.
+        hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``; of URIs the host, or the bucket.
+    """
+
+    formats: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    def permits_path(self, path: str, *, write: bool = False) -> bool:
+        """Whether ``path`` (absolute and resolved) may be used."""
+        closed = (*self.reserved, *self.read_only) if write else self.reserved
+        allowed = max((len(root) for root in self.paths if _within(path, root)), default=-1)
+        refused = max((len(root) for root in closed if _within(path, root)), default=-1)
+        return allowed > refused
+
+    def permits_host(self, host: str, port: int | None) -> bool:
+        """Whether a connection to ``host`` may be made; names are compared, nothing is resolved."""
+        name = host.lower().rstrip(".").strip("[]")
+        if name in LOOPBACK:
+            return True
+        return any(_host_fits(name, port, entry.lower()) for entry in self.hosts)
+
+    def with_server(self, url: str) -> AccessPolicy:
+        """This policy with the server of ``url`` among its hosts: the pipeline's own Redis."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            return self
+        if host is None:
+            return self
+        name = f"[{host}]" if ":" in host else host
+        return replace(self, hosts=(*self.hosts, f"{name}:{port or 6379}"))
+
+    @staticmethod
+    def read(
+        environ: Mapping[str, str],
+        given: Mapping[str, Sequence[str] | None],
+        resolve: Callable[[str], str],
+    ) -> AccessPolicy:
+        """The policy that variables ``ANABRANCH_ALLOW_PATH`` and so on, and options, spell out.
+
+        Args:
+            environ: paths are separated by colons, other items by commas.
+            given: ``allow_path``, ``allow_host``, ``allow_format``, ``reserve_path`` and
+                ``read_only_path``; one that is given overrides its variable.
+            resolve: follows links and ``..`` of a path.
+
+        >>> AccessPolicy.read({"ANABRANCH_ALLOW_HOST": "a:1,b"}, {"allow_path": ["/x"]}, str).hosts
+        ('a:1', 'b')
+        """
+
+        def items(name: str) -> tuple[str, ...]:
+            listed = given.get(name)
+            if listed is None:
+                separator = ":" if name.endswith("path") else ","
+                listed = environ.get(f"ANABRANCH_{name.upper()}", "").split(separator)
+            return tuple(dict.fromkeys(item.strip() for item in listed if item.strip()))
+
+        def paths(name: str) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(map(resolve, items(name))))
+
+        return AccessPolicy(
+            formats=frozenset(items("allow_format")),
+            paths=paths("allow_path"),
+            reserved=paths("reserve_path"),
+            read_only=paths("read_only_path"),
+            hosts=items("allow_host"),
+        )
+
+    def to_text(self) -> str:
+        """A JSON document; :meth:`from_text` is its inverse."""
+        return json.dumps({**asdict(self), "formats": sorted(self.formats)})
+
+    @staticmethod
+    def from_text(text: str) -> AccessPolicy:
+        """The policy that :meth:`to_text` wrote."""
+        document = json.loads(text)
+        rest = {name: tuple(value) for name, value in document.items() if name != "formats"}
+        return AccessPolicy(formats=frozenset(document["formats"]), **rest)
+
+
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _host_fits(name: str, port: int | None, entry: str) -> bool:
+    host, wanted = entry, None
+    if entry.count(":") == 1 or entry.startswith("["):
+        head, _, tail = entry.rpartition(":")
+        if tail.isdigit():
+            host, wanted = head, int(tail)
+    host = host.strip("[]").rstrip(".")
+    if host == "*":
+        return wanted in (None, port)
+    if wanted is not None and wanted != port:
+        return False
+    return name.endswith(host[1:]) if host.startswith("*.") else name == host
+
+
+def listed(items: Iterable[str], none: str = "none") -> str:
+    """Items for a message."""
+    return ", ".join(items) or none

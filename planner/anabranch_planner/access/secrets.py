@@ -1,0 +1,211 @@
+"""Secrets in registrations: by reference only, in options that are meant for them, never shown.
+
+A reference, ``${ANABRANCH_SINK_NAME}`` or ``${ANABRANCH_SOURCE_NAME}``, names a variable of the
+runtime's environment. It may stand in the options that ``takes_secret`` says; where such an option
+is an address, only as the whole of it or in place of its password.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from anabranch_planner.access.policy import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REFERENCE = re.compile(r"\$\{(ANABRANCH_(?:SINK|SOURCE)_[A-Z0-9_]+)\}")
+#: What environment variables that hold secrets begin with.
+PREFIXES = ("ANABRANCH_SINK_", "ANABRANCH_SOURCE_")
+MASK = "***"
+
+_SECRET_NAME = re.compile(
+    r"passw|passwd|pwd|secret|token|credential|jaas|access\.?key|private\.?key|keystore\.key"
+    r"|api\.?key|sas\.?key|account\.?key",
+    re.I,
+)
+#: ``name=value`` in an address or a connection string. The value ends at a separator.
+_IN_TEXT = re.compile(
+    r"((?:password|passwd|passphrase|pwd|user_?info|secret|token|access_?key(?:_?id)?|api_?key|sig)"
+    r"\s*=\s*)(\"[^\"]*\"|[^&;,\s]*)",
+    re.I,
+)
+#: ``user:password@`` after ``//``, as far as the last ``@`` before the path.
+_USERINFO = re.compile(r"(//[^/?#@:]*:)([^/?#]*)(@)")
+_OPTIONS = {
+    "kafka": frozenset({
+        "kafka.sasl.jaas.config", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
+        "kafka.ssl.truststore.password",
+    }),
+    "jdbc": frozenset({"url", "user", "password"}),
+    "redis-stream": frozenset({"url"}),
+}  # fmt: skip
+#: Formats all of whose options are known, with none for a secret.
+_WITHOUT = frozenset({
+    "count", "recorded", "files", "rate", "rate-micro-batch",
+    "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta",
+})  # fmt: skip
+_JAAS = re.compile(
+    r"org\.apache\.kafka\.common\.security\.(?:plain\.PlainLoginModule|scram\.ScramLoginModule)"
+    r"\s+required\s+username=\"[^\"\\$]*\"\s+password=\"\$\{ANABRANCH_(?:SINK|SOURCE)_[A-Z0-9_]+\}\"\s*;"
+)
+
+
+def takes_secret(format: str, option: str) -> bool:
+    """Whether references may stand in ``option``."""
+    if format in _OPTIONS:
+        return option.lower() in _OPTIONS[format]
+    return format not in _WITHOUT and _SECRET_NAME.search(option) is not None
+
+
+def check_secrets(
+    kind: str, format: str, path: str | None, options: Mapping[str, str], *, plain: bool = True
+) -> None:
+    """Refuse plain secrets, and references where no secret belongs.
+
+    Args:
+        kind: ``source`` or ``sink``: whose variables may be named.
+        plain: whether plain secrets are refused; a record of an earlier release may have some.
+
+    Raises:
+        AccessError: naming the option, never its value.
+    """
+    prefix = f"ANABRANCH_{kind.upper()}_"
+    remedy = f"write ${{{prefix}<NAME>}} and set that variable for the runtime"
+    if path is not None and ("${" in path or (plain and is_secret("", path))):
+        raise AccessError(
+            f"secret-in-{kind}", "the path holds a secret", field=f"{kind}.path", remedy=remedy
+        )
+    for name, value in options.items():
+        field = f"{kind}.options.{name}"
+        # A column's expression is read by the planner; Spark sees its literals as escapes.
+        if name.startswith("column.") or name == "schema":
+            continue
+        if "${" in value:
+            _check_references(prefix, format, name, value, field)
+        if plain and is_secret(name, value):
+            raise AccessError(
+                f"secret-in-{kind}",
+                f"option {name!r} holds a secret that everybody who can list registrations could"
+                " read",
+                field=field,
+                remedy=remedy,
+            )
+
+
+def _check_references(prefix: str, format: str, name: str, value: str, field: str) -> None:
+    if "${" in REFERENCE.sub("", value) or not all(
+        found.startswith(prefix) for found in REFERENCE.findall(value)
+    ):
+        raise AccessError(
+            "bad-reference",
+            f"option {name!r} has ${{ that begins no reference to a variable of the runtime's",
+            field=field,
+            remedy=f"write ${{{prefix}<NAME>}}, capitals, digits and underscores",
+        )
+    if not takes_secret(format, name):
+        raise AccessError(
+            "misplaced-secret",
+            f"option {name!r} is not for secrets: what it says is written into results or messages",
+            field=field,
+            remedy="options for secrets of this format: "
+            + (", ".join(sorted(_OPTIONS.get(format, ()))) or "none"),
+        )
+    whole = REFERENCE.fullmatch(value) is not None
+    if name.lower() == "url" and not whole and not _password_only(value):
+        raise AccessError(
+            "misplaced-secret",
+            "a reference may be the whole address, or its password",
+            field=field,
+            remedy="write scheme://user:${...}@host:port/path",
+        )
+    if name.lower() == "kafka.sasl.jaas.config" and not whole and _JAAS.fullmatch(value) is None:
+        raise AccessError(
+            "misplaced-secret",
+            "this login configuration is not supported",
+            field=field,
+            remedy="give PlainLoginModule or ScramLoginModule with a username, and a reference as"
+            " its password, or all of it as a reference",
+        )
+
+
+def _password_only(url: str) -> bool:
+    rest = _USERINFO.sub(lambda m: m[1] + m[3] if REFERENCE.fullmatch(m[2]) else m[0], url)
+    rest = _IN_TEXT.sub(lambda m: m[1] if REFERENCE.fullmatch(m[2]) else m[0], rest)
+    return "${" not in rest
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether an option seems to hold a secret that is no reference.
+
+    >>> [is_secret("url", v) for v in ("redis://:pw@h", "redis://h:1", "jdbc:x:y;password=p")]
+    [True, False, True]
+    """
+    if _SECRET_NAME.search(name):
+        return value != "" and REFERENCE.search(value) is None
+    return masked_text(value) != value
+
+
+def masked_text(text: str) -> str:
+    """``text`` with the passwords in its addresses and connection strings masked.
+
+    >>> masked_text("jdbc:postgresql://u:p@h/x?password=q&ssl=true")
+    'jdbc:postgresql://u:***@h/x?password=***&ssl=true'
+    """
+
+    def hidden(secret: str) -> str:
+        return secret if not secret or REFERENCE.fullmatch(secret) else MASK
+
+    text = _USERINFO.sub(lambda m: m[1] + hidden(m[2]) + m[3], text)
+    return _IN_TEXT.sub(lambda m: m[1] + hidden(m[2]), text)
+
+
+def masked_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Options as they may be shown: plain secrets of earlier releases are masked."""
+    return {
+        name: MASK if _SECRET_NAME.search(name) and is_secret(name, value) else masked_text(value)
+        for name, value in options.items()
+    }
+
+
+def resolved(
+    kind: str, format: str, options: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Options with their references replaced, once: what a variable holds is not looked at again.
+
+    Raises:
+        AccessError: a variable is not set, or a reference stands where no secret belongs.
+    """
+    check_secrets(kind, format, None, options, plain=False)
+
+    def value(match: re.Match[str]) -> str:
+        found = environ.get(match[1])
+        if found is None:
+            raise AccessError(
+                "no-secret",
+                f"the variable {match[1]} is not set",
+                field=match[1],
+                remedy="set it in the runtime's environment",
+            )
+        return found
+
+    return {name: _replaced(name, text, value) for name, text in options.items()}
+
+
+def _replaced(name: str, text: str, value: object) -> str:
+    if name.startswith("column.") or name == "schema":
+        return text
+    return REFERENCE.sub(value, text)  # type: ignore[call-overload, no-any-return]
+
+
+def without_secrets(message: str, environ: Mapping[str, str]) -> str:
+    """``message`` with the values of all variables that hold secrets masked, and what looks like a
+    password in an address.
+    """
+    for name, secret in environ.items():
+        if name.startswith(PREFIXES) and secret:
+            for shown in {secret, quote(secret), quote(secret, safe="")}:
+                message = message.replace(shown, MASK)
+    return masked_text(message)

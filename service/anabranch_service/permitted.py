@@ -1,0 +1,55 @@
+"""What a request may ask for: sources, sinks and keys against what the operator allows."""
+
+from __future__ import annotations
+
+import os
+
+from anabranch_planner.access.check import check_sink_access, check_source_access
+from anabranch_planner.access.keys import check_push_key, check_sink_key, check_source_keys
+from anabranch_planner.access.policy import AccessPolicy
+from anabranch_planner.feeds import REDIS_STREAM, check_source, redis_stream_options
+from anabranch_planner.sinks import SinkSpec
+from anabranch_service.records import StreamRecord
+from anabranch_service.settings import Settings
+
+
+def policy_of(settings: Settings) -> AccessPolicy:
+    """What registrations may ask for, the pipeline's own Redis included."""
+    return settings.access.with_server(settings.redis_url)
+
+
+def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True) -> None:
+    """Refuse columns that contradict each other, a source that can't be read into them, and one
+    that asks for what is not allowed; plain secrets of an earlier release's record may stay.
+
+    Raises:
+        PlannerError: naming the field and the remedy.
+    """
+    source, columns = record.source, record.to_stream().columns
+    policy, resolve = policy_of(settings), os.path.realpath
+    check_source_access(source.format, source.path, source.options, policy, resolve, plain=plain)
+    check_source(source.format, source.path, source.options, columns)
+    if source.format == REDIS_STREAM:
+        check_source_keys(redis_stream_options(source.options).keys, settings.namespace)
+
+
+def check_push(key: str, settings: Settings) -> None:
+    """Refuse to write rows to a key that holds something of the pipeline's own.
+
+    Raises:
+        AccessError: ``reserved-key``.
+    """
+    check_push_key(key, settings.namespace)
+
+
+def check_sink_request(sink: SinkSpec, settings: Settings) -> None:
+    """Refuse a sink that asks for what is not allowed.
+
+    Raises:
+        AccessError: naming the field and the remedy.
+    """
+    options = dict(sink.options)
+    check_sink_access(sink.format, sink.path, options, policy_of(settings), os.path.realpath)
+    stream = sink.option("stream")
+    if sink.format == REDIS_STREAM and stream is not None:
+        check_sink_key(stream, settings.namespace)

