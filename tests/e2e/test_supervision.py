@@ -178,4 +178,4 @@ def test_the_same_port_as_somebody_else(tmp_path: Path) -> None:
         second.start()
         assert second.ended(60) == 1
         assert "the service ended: exit code" in second.text()
-        assert "address already in use" in second.text()
+        assert "ddress already in use" in second.text()
