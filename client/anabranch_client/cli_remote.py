@@ -117,21 +117,21 @@ def stream_add(
     """
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
-    if on_bad_file is not None and format != "files":
+    folder = format is None and path is not None and path.is_dir()
+    if on_bad_file is not None and format != "files" and not folder:
         raise UsageError(
             "only a source of files has bad files",
             field="--on-bad-file",
-            remedy="give --format files",
+            remedy="give --format files, or the --path of a folder",
         )
-    if on_bad_file is not None:
-        option = [*(option or ()), f"on_bad_file={on_bad_file}"]
+    bad = [] if on_bad_file is None else [f"on_bad_file={on_bad_file}"]
     if format is not None:
         where = None if path is None else str(path.resolve())
-        source = {"format": format, "path": where, "options": _options(option or [])}
+        source = {"format": format, "path": where, "options": _options([*(option or ()), *bad])}
     elif option:
         raise UsageError("--option needs a format", field="--option", remedy="give --format")
-    elif path is not None and path.is_dir():
-        source = {"format": "parquet", "path": str(path.resolve())}
+    elif folder and path is not None:
+        source = {"format": "files", "path": str(path.resolve()), "options": _options(bad)}
         examples = sorted(path.glob("*.parquet"))
         columns = columns or list(parquet_columns(examples[0], "--path")[0] if examples else ())
     elif path is not None:

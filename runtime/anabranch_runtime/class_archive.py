@@ -19,11 +19,15 @@ FOLDER_VARIABLE = "ANABRANCH_CLASS_ARCHIVE"
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 
+def cache_folder() -> Path:
+    """Return the folder below the user's cache directory for what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anabranch"
+
+
 def archive_path() -> Path:
     """Return the path of the archive that fits this machine's Java and the installed Spark."""
     given = os.environ.get(FOLDER_VARIABLE)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(given) if given else cache / "anabranch"
+    folder = Path(given) if given else cache_folder()
     return folder / f"classes-{_fingerprint()}.jsa"
 
 

@@ -7,13 +7,12 @@ installed package takes a third of that. So they are started by a script that le
 
 from __future__ import annotations
 
-import atexit
+import hashlib
 import os
 import shlex
-import shutil
 import sys
-import tempfile
-from pathlib import Path
+
+from anabranch_runtime.class_archive import cache_folder
 
 _SCRIPT = """#!/bin/sh
 PYTHONPATH={path}
@@ -23,15 +22,23 @@ exec {python} "$@"
 
 
 def worker_interpreter() -> str:
-    """A program that runs this process's Python with this process's path, until it ends."""
-    home = Path(tempfile.mkdtemp(prefix="anabranch-python-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    script = home / "python"
-    script.write_text(
-        _SCRIPT.format(
-            path=shlex.quote(os.environ.get("PYTHONPATH", "")), python=shlex.quote(sys.executable)
-        )
+    """Return a program that runs this process's Python with this process's path.
+
+    The program is kept in the user's cache directory under a name that its text decides, so a
+    runtime that is killed leaves nothing behind.
+    """
+    text = _SCRIPT.format(
+        path=shlex.quote(os.environ.get("PYTHONPATH", "")), python=shlex.quote(sys.executable)
     )
-    script.chmod(0o755)
+    script = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:16]}" / "python"
+    try:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        draft = script.with_name(f"{script.name}.{os.getpid()}")
+        draft.write_text(text)
+        draft.chmod(0o755)
+        draft.replace(script)
+    except OSError:
+        # Nobody may write there: Spark's processes start a little slower.
+        return sys.executable
     # Nothing can be run from a file system that is mounted so.
     return str(script) if os.access(script, os.X_OK) else sys.executable
