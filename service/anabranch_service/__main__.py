@@ -54,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--request-seconds", type=float, help="time for a request's header, and for its body"
     )
+    root.add_argument("--max-aliases", type=int, help="aliases of one query")
+    root.add_argument("--max-columns", type=int, help="columns of one stream")
+    root.add_argument("--max-streams", type=int, help="streams that may be registered")
+    root.add_argument("--max-queries", type=int, help="queries that may run")
     several = {
         "--allow-path": "directory below which files may be read and written",
         "--allow-host": "host, host:port, *.suffix or * that may be connected to",

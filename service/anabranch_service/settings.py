@@ -45,6 +45,10 @@ class Settings:
         body_limit: bytes that the body of a request may have.
         connections: open at one time.
         request_seconds: that the header, and then the body, of a request may take to arrive.
+        max_aliases: aliases of one query, those of its subqueries included: planning takes longer
+            than in proportion to them.
+        max_columns: of one stream.
+        max_streams, max_queries: that may be registered; of queries those that are to run.
         access: what registrations may ask for; see :meth:`AccessPolicy.read` for its variables.
 
     >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
@@ -73,6 +77,10 @@ class Settings:
     body_limit: int = 16 * 1024 * 1024
     connections: int = 512
     request_seconds: float = 30.0
+    max_aliases: int = 16
+    max_columns: int = 1000
+    max_streams: int = 1000
+    max_queries: int = 10_000
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:
@@ -82,6 +90,8 @@ class Settings:
         _require(self.epoch_batches >= 1, "epoch_batches", "must be at least 1")
         _require(self.poll_seconds > 0, "poll_seconds", "must be positive")
         _require(self.solve_seconds > 0, "solve_seconds", "must be positive")
+        for name in ("max_aliases", "max_columns", "max_streams", "max_queries"):
+            _require(getattr(self, name) >= 1, name, "must be at least 1")
         # The runtime goes by the newest few, and after a roll back by some before them.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
         _require(

@@ -56,6 +56,10 @@ async def shared_filters(
         return {}
     others: list[JoinQuery] = []
     for record in wanted:
+        if len(record.normalised.aliases) > ctx.settings.max_aliases:
+            # Of an earlier release, or of other settings: planning it takes as long as it takes,
+            # once per epoch and not whenever another query is registered.
+            continue
         try:
             others.extend(parse_record(record, streams).planned)
         except PlannerError as cause:

@@ -20,6 +20,7 @@ from anabranch_service.context import Ctx
 from anabranch_service.normalise import describe, parse, usable_streams
 from anabranch_service.planning import problem_of
 from anabranch_service.routes.plans import dry_run
+from anabranch_service.sizes import check_aliases
 from anabranch_service.wire import (
     DryRunIn,
     DryRunOut,
@@ -44,6 +45,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     continuously, its stores and probe orders beside what is registered. Stores nothing.
     """
     sql = to_spark(body.sql, body.dialect)
+    check_aliases(sql, None, ctx.settings)
     streams = usable_streams(await ctx.store.streams())
     meaning, refused = None, None
     try:

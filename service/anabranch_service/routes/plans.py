@@ -33,6 +33,8 @@ from anabranch_service.planning import (
 )
 from anabranch_service.records import ProblemRecord, StreamRecord
 from anabranch_service.routes.settings import changed
+from anabranch_service.settings import Settings
+from anabranch_service.sizes import check_aliases
 from anabranch_service.what_if import (
     FULL,
     SUMMARY,
@@ -83,7 +85,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
             queries.extend(parse_record(record, streams).planned)
         except PlannerError as cause:
             rejected[record.id] = problem_of(cause)
-    queries += _added(body, {q.id for q in kept}, streams)
+    queries += _added(body, {q.id for q in kept}, streams, ctx.settings)
     snapshot = await ctx.store.last_snapshot()
     names = Names(queries)
     for name in body.widths:
@@ -178,7 +180,9 @@ def _headline(planned: Planned) -> str:
     )
 
 
-def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> list[JoinQuery]:
+def _added(
+    body: DryRunIn, taken: set[str], streams: Mapping[str, Stream], settings: Settings
+) -> list[JoinQuery]:
     queries: list[JoinQuery] = []
     for index, document in enumerate(body.add):
         name = document.id or f"dry-run-{index}"
@@ -192,6 +196,7 @@ def _added(body: DryRunIn, taken: set[str], streams: Mapping[str, Stream]) -> li
         taken = taken | {name}
         try:
             sql = None if document.sql is None else to_spark(document.sql, document.dialect)
+            check_aliases(sql, document.query, settings)
             parsed = parse(
                 name,
                 streams,

@@ -35,6 +35,7 @@ from anabranch_service.normalise import (
 from anabranch_service.permitted import check_sink_request
 from anabranch_service.records import QueryRecord, SinkRecord
 from anabranch_service.sharing import shared_filters
+from anabranch_service.sizes import check_aliases, check_room
 from anabranch_service.views import query_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
@@ -65,6 +66,10 @@ async def add_query(
     name = body.id or f"q-{uuid4().hex[:12]}"
     streams = usable_streams(await ctx.store.streams())
     sql = None if body.sql is None else to_spark(body.sql, body.dialect)
+    check_aliases(sql, body.query, ctx.settings)
+    activations = await ctx.store.activations()
+    live = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
+    check_room("queries", len(live), ctx.settings.max_queries)
     parsed = parse(
         name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
     )

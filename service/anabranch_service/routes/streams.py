@@ -30,6 +30,7 @@ from anabranch_service.permitted import check_push, check_stream
 from anabranch_service.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.rows import entries, read_rows, target
 from anabranch_service.settings import Settings
+from anabranch_service.sizes import check_columns, check_room
 from anabranch_service.views import stream_out
 from anabranch_service.wire import (
     RetentionIn,
@@ -80,6 +81,8 @@ async def add_stream(
             field="name",
             remedy="SQL can't tell them apart; choose another name",
         )
+    if record.name not in existing:
+        check_room("streams", len(existing), ctx.settings.max_streams)
     if not await ctx.store.add_stream(record):
         known = await ctx.store.stream(record.name)
         if known is None or not record.same_definition(known):
@@ -254,6 +257,7 @@ def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
         StreamError: the columns contradict each other.
     """
     given = body.columns
+    check_columns(len(given), settings)
     pairs = given.items() if isinstance(given, dict) else [(c.name, c.type) for c in given]
     columns = []
     for name, text in pairs:

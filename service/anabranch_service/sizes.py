@@ -1,0 +1,68 @@
+"""How much registrations may ask for: aliases, columns, streams, queries.
+
+Sizes are looked at before anything is planned, for planning takes longer than in proportion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch_planner.errors import QueryError
+from anabranch_planner.sql.syntax import parse_statement
+from anabranch_service.errors import Conflict, InvalidInput
+from anabranch_service.settings import Settings
+
+
+def check_aliases(sql: str | None, query: Mapping[str, Any] | None, settings: Settings) -> None:
+    """Refuse a query of too many aliases; one that can't be read at all is left to the planner.
+
+    Raises:
+        InvalidInput: ``too-many-aliases``.
+    """
+    if sql is not None:
+        try:
+            count = parse_statement(sql).size
+        except (QueryError, RecursionError):
+            return
+    else:
+        sources = (query or {}).get("from")
+        count = len(sources) if isinstance(sources, list | dict) else 0
+    if count > settings.max_aliases:
+        raise InvalidInput(
+            "too-many-aliases",
+            f"the query reads {count} aliases once its subqueries are written out",
+            field="sql" if sql is not None else "query.from",
+            remedy=f"{settings.max_aliases} are allowed; --max-aliases (ANABRANCH_MAX_ALIASES)"
+            " allows more",
+        )
+
+
+def check_columns(count: int, settings: Settings) -> None:
+    """Refuse a stream of too many columns.
+
+    Raises:
+        InvalidInput: ``too-many-columns``.
+    """
+    if count > settings.max_columns:
+        raise InvalidInput(
+            "too-many-columns",
+            f"the stream has {count} columns",
+            field="columns",
+            remedy=f"{settings.max_columns} are allowed; --max-columns (ANABRANCH_MAX_COLUMNS)"
+            " allows more",
+        )
+
+
+def check_room(kind: str, count: int, most: int) -> None:
+    """Refuse one more of ``kind`` (``streams`` or ``queries``) where there are ``most``.
+
+    Raises:
+        Conflict: ``too-many-streams`` or ``too-many-queries``.
+    """
+    if count >= most:
+        raise Conflict(
+            f"too-many-{kind}",
+            f"{count} {kind} are registered, which are all that are allowed",
+            remedy=f"delete some; --max-{kind} (ANABRANCH_MAX_{kind.upper()}) allows more",
+        )

@@ -1,0 +1,72 @@
+"""How much registrations may ask for: more is refused at once, and slows nobody else."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.conftest import PAIR, STREAMS
+from tests.support.service import serving
+
+if TYPE_CHECKING:
+    from anabranch_service.settings import Settings
+    from tests.support.service import Service
+
+
+def chain(count: int) -> str:
+    joins = (f"JOIN orders t{i} ON t{i}.order_id = t{i - 1}.order_id" for i in range(1, count))
+    return f"SELECT t0.total FROM orders t0 {' '.join(joins)}"
+
+
+@pytest.mark.parametrize("count", [17, 99])
+def test_a_join_of_too_many_aliases_is_refused_at_once(shop: Service, count: int) -> None:
+    sql = chain(count)
+    nested = f"SELECT a.total FROM ({sql}) a JOIN orders b ON a.total = b.total"
+    began = time.monotonic()
+    structured = {
+        "from": [{"stream": "orders", "alias": f"t{i}"} for i in range(count)],
+        "join": [f"t{i}.order_id = t{i - 1}.order_id" for i in range(1, count)],
+    }
+    for body in ({"sql": sql}, {"sql": nested}, {"query": structured}):
+        problem = shop.post("/v1/queries", body, 422)
+        assert (problem["code"], "--max-aliases" in problem["remedy"]) == ("too-many-aliases", True)
+        refused = shop.post("/v1/plans:dry-run", {"add": [body]}, 422)
+        assert refused["code"] == "too-many-aliases"
+    assert shop.post("/v1/queries:explain", {"sql": sql}, 422)["code"] == "too-many-aliases"
+    # Seconds where each of them was planned: 11 to 20 for one with 99.
+    assert time.monotonic() - began < 5
+
+
+def test_an_older_query_of_many_aliases_slows_no_registration(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "small", "sql": PAIR})
+    kept = json.loads(str(shop.redis.hget(shop.keys.queries, "small")))
+    aliases = kept["normalised"]["aliases"] * 50
+    kept |= {"id": "large", "sql": chain(99), "normalised": {**kept["normalised"]}}
+    kept["normalised"]["aliases"] = aliases[:99]
+    shop.redis.hset(shop.keys.queries, "large", json.dumps(kept))
+    began = time.monotonic()
+    shop.post("/v1/queries", {"sql": f"{PAIR} WHERE o.order_id > 1"})
+    assert time.monotonic() - began < 5
+
+
+def test_columns_streams_and_queries_are_counted(settings: Settings) -> None:
+    limits = replace(settings, max_columns=5, max_streams=3, max_queries=2)
+    with serving(limits) as service:
+        wide = {f"c{i}": "int" for i in range(6)}
+        problem = service.post("/v1/streams", {"name": "wide", "columns": wide}, 422)
+        assert (problem["code"], problem["errors"][0]["field"]) == ("too-many-columns", "columns")
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        more = {"name": "more", "columns": {"a": "int"}}
+        assert service.post("/v1/streams", more, 409)["code"] == "too-many-streams"
+        # The same again is no more than before.
+        service.post("/v1/streams", STREAMS[0], 200)
+        for name in "ab":
+            service.post("/v1/queries", {"id": name, "sql": PAIR})
+        assert service.post("/v1/queries", {"sql": PAIR}, 409)["code"] == "too-many-queries"
+        service.call("DELETE", "/v1/queries/a", 202)
+        service.post("/v1/queries", {"sql": PAIR})
