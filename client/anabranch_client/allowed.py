@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: What is below a pipeline's folder that registrations can't name.
-_RESERVED = ("state", "redis", "logs", "admin.token", "up.lock", "up.json")
+_RESERVED = (
+    *("state", "redis", "logs", "admin.token", "service.port"),
+    *("up.lock", "up.json", "up.tmp"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,10 @@ _FORMAT_COLUMNS: Mapping[str, Columns] = {
 }
 #: Formats that are told their columns.
 FILES = ("parquet", "json", "csv", "orc", "xml", "avro")
+#: Spaces are taken once and for all: trying them in other ways takes long where text does not fit.
 _SCHEMA_COLUMN = re.compile(
-    r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*:?\s+"
-    r"([A-Za-z_]+(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?)\s*(?:,|$)"
+    r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
+    r"([A-Za-z_]++(?:\s*+\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\))?)\s*+(?:,|$)"
 )
 
 

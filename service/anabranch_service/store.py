@@ -7,7 +7,7 @@ one transaction: two service processes on one namespace can't lose each other's 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -22,6 +22,7 @@ from anabranch_planner.exchange import (
     Keys,
     Progress,
     Snapshot,
+    SourceState,
     SourceStatus,
     ViewRows,
 )
@@ -393,10 +394,19 @@ class Store:
         return None if text is None else _lenient(_PROGRESS, "runtime", text)
 
     async def sources(self) -> Sources:
-        """What the runtime says of the sources of streams."""
+        """What the runtime says of the sources of streams.
+
+        One that was opened and can't be read on counts as failed: a stream that is held before a
+        bad file, or whose server does not answer.
+        """
         raw = await _answer(self.redis.hgetall(self.keys.sources), dict)
         read = {n: _lenient(_SOURCE_STATUS, f"source {n}", text) for n, text in raw.items()}
         reported = {name: status for name, status in read.items() if status is not None}
+        progress = await self.progress()
+        for name, intake in ({} if progress is None else progress.intake).items():
+            known = reported.get(name)
+            if intake.error and known is not None and known.state is SourceState.READING:
+                reported[name] = replace(known, state=SourceState.FAILED, error=intake.error)
         heartbeat = await self.heartbeat()
         return Sources(reported, heartbeat is not None and heartbeat.state != "starting")
 

@@ -9,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.access import given_token
+from anabranch_client.allowed import Access
 from anabranch_client.api import AsyncClient, Client
 from anabranch_client.cli import app
 from anabranch_client.errors import ApiError, UsageError
+from anabranch_planner.access.policy import AccessPolicy
 from anabranch_service.access.roles import Role
 from anabranch_service.settings import Settings
 from tests.support.access import guarded
@@ -145,3 +147,15 @@ def test_the_asynchronous_client_too(locked: Guarded) -> None:
     import asyncio
 
     assert asyncio.run(_who(locked.url, locked.tokens[Role.ADMIN])) == "admin"
+
+
+@pytest.mark.parametrize("name", ["state", "redis", "logs", "admin.token", "service.port"])
+@pytest.mark.parametrize("suffix", ["", "/below"])
+def test_what_up_keeps_in_its_folder_is_reserved(tmp_path: Path, name: str, suffix: str) -> None:
+    flags = Access((tmp_path,)).arguments(tmp_path, tmp_path / "results")
+    reserved = tuple(f.partition("=")[2] for f in flags if f.startswith("--reserve-path="))
+    policy = AccessPolicy(paths=(str(tmp_path),), reserved=reserved)
+    assert not policy.permits_path(f"{tmp_path}/{name}{suffix}")
+    for file in ("up.lock", "up.json", "up.tmp"):
+        assert not policy.permits_path(f"{tmp_path}/{file}{suffix}")
+    assert policy.permits_path(f"{tmp_path}/mine")

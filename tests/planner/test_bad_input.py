@@ -6,16 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.errors import QueryError, StatisticsError
+from anabranch_planner.access.check import check_sink_access
+from anabranch_planner.access.policy import AccessPolicy
+from anabranch_planner.errors import PlannerError, QueryError, StatisticsError
 from anabranch_planner.mir import sub_join
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.spark_source import read_schema
 from tests.support.queries import FixedStatistics, chain, join_query
 
 if TYPE_CHECKING:
@@ -153,3 +158,27 @@ def broken(folder: Path, how: str) -> str:
     (folder / "ortools").mkdir()
     (folder / "ortools" / "__init__.py").write_text(BROKEN[how][0] + "\n")
     return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fits"),
+    [
+        ("schema", "a" + 19_000 * " ", False),
+        ("schema", " a  :  decimal ( 4 , 1 ) , `b c`   bigint", True),
+        ("types", "a" + 1_500 * " " + "!", False),
+        ("types", "a x" + 1_500 * " " + "!", False),
+        ("types", ' a VARCHAR (64) , "B c"  double  precision,c DECIMAL( 4 , 1 ) ', True),
+        ("types", "a VARCHAR(64), b", False),
+        ("types", "a int) AS SELECT 1 --", False),
+    ],
+)
+def test_text_with_many_spaces_is_read_in_one_go(name: str, text: str, fits: bool) -> None:
+    started = time.process_time()
+    with nullcontext() if fits else pytest.raises(PlannerError):
+        if name == "schema":
+            read_schema(text)
+        else:
+            options = {"url": "jdbc:postgresql://localhost/d", "createTableColumnTypes": text}
+            policy = AccessPolicy(formats=frozenset({"jdbc"}))
+            check_sink_access("jdbc", None, options, policy, str)
+    assert time.process_time() - started < 1.0

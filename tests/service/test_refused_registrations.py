@@ -442,6 +442,16 @@ def test_secrets_of_older_records_are_not_shown(guarded: Service) -> None:
     assert SECRET not in json.dumps(changed)
 
 
+def test_an_expression_of_a_column_is_no_secret_for_its_name(guarded: Service) -> None:
+    options = {"rowsPerSecond": "1", "column.token": "cast(value as string)"}
+    body = {
+        "name": "with_token",
+        "columns": {"token": "string"},
+        "source": {"format": "rate", "options": options},
+    }
+    assert guarded.post("/v1/streams", body)["source"]["options"] == options
+
+
 def test_what_is_allowed_goes_through(guarded: Service, root: Path) -> None:
     kafka = {"kafka.bootstrap.servers": "broker.lan:9092,[::1]:9092", "subscribe": "x"}
     for number, source in enumerate(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import Mode, Progress, SourceState, SourceStatus
+from anabranch_planner.exchange import Mode, Progress, SourceState, SourceStatus, StreamIntake
 from tests.service.conftest import PAIR
 from tests.support.service import serving
 
@@ -57,6 +57,23 @@ def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> Non
     stopped = shop.get("/v1/streams/customers")["source_status"]
     assert (stopped["state"], stopped["error"]) == ("stopped", "no such folder")
     assert shop.get("/v1/queries/pair")["input_problems"] == {}
+
+
+def test_a_stream_that_is_held_before_a_bad_file_turns_everything_red(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.beat()
+    for name in ("orders", "items", "customers"):
+        shop.source(name, SourceState.READING)
+    reason = "/in/1.parquet can't be read"
+    shop.progress(Progress("running", intake={"customers": StreamIntake(error=reason)}))
+    held = shop.get("/v1/streams/customers")
+    assert held["source_status"]["state"] == "failed"
+    assert held["source_error"] == held["source_status"]["error"] == reason
+    assert shop.get("/v1/queries/pair")["input_problems"] == {"customers": reason}
+    assert reason in shop.get("/readyz", 503)["detail"]
+    shop.progress(Progress("running", intake={"customers": StreamIntake(waiting=3)}))
+    assert shop.get("/v1/streams/customers")["source_status"]["state"] == "reading"
+    assert shop.get("/readyz")["status"] == "ready"
 
 
 def test_what_is_said_of_another_registration_does_not_count(shop: Service) -> None:

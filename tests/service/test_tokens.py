@@ -134,6 +134,23 @@ def test_tokens_are_bounded_and_ended_ones_make_room(
     assert ended["id"] not in {t["id"] for t in locked.service.get("/v1/tokens")["items"]}
 
 
+def test_a_first_token_that_was_revoked_is_not_accepted_again_when_room_is_made(
+    locked: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = locked.service
+    first = service.get("/v1/whoami")["token"]
+    old = dict(service.http.headers)
+    other = service.post("/v1/tokens", {"name": "other", "role": "admin"})
+    service.http.headers.update(bearer(other["token"]))
+    service.call("DELETE", f"/v1/tokens/{first}", 200)
+    ended = locked.create("viewer")
+    service.call("DELETE", f"/v1/tokens/{ended['id']}", 200)
+    monkeypatch.setattr(tokens_module, "MOST_TOKENS", 1)
+    service.post("/v1/tokens", {"name": "one more", "role": "viewer"})
+    service.http.headers.update(old)
+    assert service.get("/v1/streams", 401)["code"] == "bad-token"
+
+
 def test_on_loopback_nobody_needs_a_token_but_a_given_one_counts(service: Service) -> None:
     assert service.get("/v1/whoami") == {
         "token": None,

@@ -40,10 +40,12 @@ MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
 _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
-_COLUMN_TYPES = re.compile(
-    rf"\s*{_IDENTIFIER}\s+[A-Za-z ]+(?:\(\s*\d+\s*(?:,\s*\d+\s*)?\))?"
-    rf"(?:\s*,\s*{_IDENTIFIER}\s+[A-Za-z ]+(?:\(\s*\d+\s*(?:,\s*\d+\s*)?\))?)*\s*"
+#: Spaces are taken once and for all: trying them in other ways takes hours where text does not fit.
+_COLUMN_TYPE = (
+    rf"\s*+{_IDENTIFIER}\s++[A-Za-z]++(?: ++[A-Za-z]++)*+\s*+"
+    r"(?:\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\)\s*+)?"
 )
+_COLUMN_TYPES = re.compile(rf"{_COLUMN_TYPE}(?:,{_COLUMN_TYPE})*+")
 _DRIVERS = frozenset({
     "org.postgresql.Driver", "com.mysql.cj.jdbc.Driver", "org.mariadb.jdbc.Driver",
     "com.microsoft.sqlserver.jdbc.SQLServerDriver", "org.apache.derby.jdbc.EmbeddedDriver",

@@ -163,11 +163,17 @@ def masked_text(text: str) -> str:
 
 
 def masked_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options as they may be shown: plain secrets of earlier releases are masked."""
-    return {
-        name: MASK if _SECRET_NAME.search(name) and is_secret(name, value) else masked_text(value)
-        for name, value in options.items()
-    }
+    """Options as they may be shown: plain secrets of earlier releases are masked.
+
+    Expressions of columns are shown as they are: ``column.token`` names a column.
+    """
+    return {name: _masked_option(name, value) for name, value in options.items()}
+
+
+def _masked_option(name: str, value: str) -> str:
+    if name.startswith("column.") or name == "schema":
+        return masked_text(value)
+    return MASK if _SECRET_NAME.search(name) and is_secret(name, value) else masked_text(value)
 
 
 def resolved(
