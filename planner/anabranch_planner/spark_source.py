@@ -8,8 +8,9 @@ Beside the options of the format itself a source may have:
   with ``payload`` also over ``data``, the parsed object. It is written in the language of queries.
 * ``schema``: the columns of the source, where they are neither the format's nor the stream's.
 
-Everything is parsed and type-checked here, and rendered anew for Spark (``sql.spark_text``): no
-text of a request reaches Spark's parser.
+Everything is parsed and type-checked here. Spark selects columns and casts them, which is rendered
+anew (``sql.spark_text``): no text of a request reaches Spark's parser. All other expressions are
+evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import TypeAlias
 
 from anabranch_planner.errors import PlannerError, QueryError, StreamError
 from anabranch_planner.expr import Call, Column, Expr, size
+from anabranch_planner.expr import columns as columns_of
 from anabranch_planner.sql.coercion import castable
 from anabranch_planner.sql.scope import Scope, Shown, Table, nearest
-from anabranch_planner.sql.spark_text import columns_text, quoted, string, to_spark_text
+from anabranch_planner.sql.spark_text import columns_text, quoted, string
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.typecheck import coerce, typed
 from anabranch_planner.sql.unresolved import located
@@ -35,6 +37,8 @@ Columns: TypeAlias = Sequence[tuple[str, DataType]]
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
 #: How expressions call the parsed object, and how Spark does: no source has such a column.
 DATA, _DATA = "data", "#data"
+#: The alias of what Spark has cast to a column of the stream.
+_CAST = "#cast"
 _CORRUPT = "#corrupt"
 #: Characters of one expression or schema, and terms of one expression, at most.
 MOST_TEXT, MOST_TERMS = 20_000, 2_000
@@ -76,15 +80,19 @@ class SparkSource:
         options: those of the format itself.
         schema: the columns of the source as Spark's DDL; None: the format knows them.
         parsed: text of the parsed JSON object, to be selected as ``#data``; None: no payload.
-        columns: text of each column of the stream, in order; NULL where its value does not fit.
-        invalid: text of the condition under which a row is none of the stream's.
-        arrived: text of what arrived, as bytes.
+        inputs: what Spark is to select, and its text; NULL where a cast fails. Those without alias
+            are the source's own columns.
+        columns: each column of the stream as an expression over the inputs, in order.
+        invalid: text of the condition under which a row is none of the stream's, whatever the
+            expressions give.
+        arrived: text of what arrived, as bytes; NULL in rows where the inputs tell it.
     """
 
     options: Mapping[str, str]
     schema: str | None
     parsed: str | None
-    columns: tuple[str, ...]
+    inputs: tuple[tuple[Column, str], ...]
+    columns: tuple[Expr, ...]
     invalid: str
     arrived: str
 
@@ -109,30 +117,51 @@ def spark_source(
     for name in expressions:
         if name not in names:
             raise _bad(COLUMN + name, f"the stream has no column {name!r}", nearest(name, names))
-    known = declared or _FORMAT_COLUMNS.get(format)
+    known = declared or _FORMAT_COLUMNS.get(format) or (columns if format in FILES else None)
     own = known or columns
     scope = _scope(own, columns if payload else None)
     needs_schema = format in FILES or declared is not None
     given = {
         k: v for k, v in options.items() if k not in (PAYLOAD, SCHEMA) and not k.startswith(COLUMN)
     }
-    tried = [
+    found = [
         _column(name, kind, expressions[name], scope)
         if name in expressions
-        else _plain(name, kind, scope, known=known is not None, payload=bool(payload))
+        else _plain(name, kind, scope, payload=bool(payload))
         for name, kind in columns
     ]
-    invalid = [condition for _, condition in tried if condition is not None]
+    inputs: dict[Column, _Selected] = {}
+    for i, (name, kind) in enumerate(columns):
+        if (cast := _cast_column(found[i], known is not None)) is not None:
+            found[i] = Column(_CAST, name, kind)
+            inputs[Column(_CAST, name, kind)] = cast
+        else:
+            inputs |= {c: _selected(c, known is not None) for c in columns_of(found[i])}
+    computed = not all(isinstance(expr, Column) for expr in found)
+    invalid = [selected.failed for selected in inputs.values() if selected.failed is not None]
     if payload:
         corrupt = f"{quoted(_DATA)}.{quoted(_CORRUPT)}"
         invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
+    condition = f"({' OR '.join(invalid)})" if invalid else "false"
+    if computed and known and not payload:
+        # In their order, for whoever looks at what arrived.
+        shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
+        inputs = shown | inputs
+        arrived = "CAST(NULL AS binary)"
+    else:
+        # A message may be NULL.
+        message = "coalesce(CAST(`value` AS binary), X'')"
+        arrived = message if payload else f"CAST(to_json(struct({_names(own)})) AS binary)"
+        if not computed:
+            arrived = f"if({condition}, {arrived}, NULL)"
     return SparkSource(
         options=given,
         schema=columns_text(own) if needs_schema else None,
         parsed=_parsed(own, columns) if payload else None,
-        columns=tuple(text for text, _ in tried),
-        invalid=f"({' OR '.join(invalid)})" if invalid else "false",
-        arrived=f"CAST({'`value`' if payload else f'to_json(struct({_names(own)}))'} AS binary)",
+        inputs=tuple((column, selected.text) for column, selected in inputs.items()),
+        columns=tuple(found),
+        invalid=condition,
+        arrived=arrived,
     )
 
 
@@ -199,13 +228,10 @@ def _parsed(own: Columns, columns: Columns) -> str:
     )
 
 
-def _plain(
-    name: str, kind: DataType, scope: Scope, *, known: bool, payload: bool
-) -> tuple[str, str | None]:
+def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
     """A column that no expression is given for: the source's, or the object's, of that name."""
-    if payload or not known:
-        # Cast by Spark, for a connector may give another type than the one declared.
-        return _tried(to_spark_text(Column(_DATA if payload else "", name, kind)), kind)
+    if payload:
+        return Column(_DATA, name, kind)
     names = [shown.name for shown in scope.visible]
     if name.lower() not in (other.lower() for other in names):
         raise StreamError(
@@ -216,34 +242,64 @@ def _plain(
             + ", ".join(names),
         )
     with located(f"columns.{name}"):
-        return _cast(name, kind, scope.column(name))
+        return _coerced(name, kind, scope.column(name))
 
 
-def _column(name: str, kind: DataType, text: str, scope: Scope) -> tuple[str, str | None]:
+def _column(name: str, kind: DataType, text: str, scope: Scope) -> Expr:
     with located(f"source.options.{COLUMN}{name}"):
-        return _cast(name, kind, _read(text, scope))
+        return _coerced(name, kind, _read(text, scope))
 
 
-def _cast(name: str, kind: DataType, expr: Expr) -> tuple[str, str | None]:
+def _coerced(name: str, kind: DataType, expr: Expr) -> Expr:
     if not castable(expr.type, kind):
         raise QueryError(
             "type-mismatch",
             f"the source gives {expr.type}, column {name!r} is of type {kind}",
             remedy="give an expression, or declare the column with another type",
         )
-    found = coerce(expr, kind)
-    if isinstance(found, Call) and found.op == "cast":
-        return _tried(to_spark_text(found.args[0]), kind)
-    return to_spark_text(found), None
+    return coerce(expr, kind)
 
 
-def _tried(value: str, kind: DataType) -> tuple[str, str]:
-    """Text of ``value`` as ``kind``, and of the condition under which it does not fit.
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """What Spark selects, and the condition under which that has failed (None: it never does)."""
 
-    Spark's CAST would fail the whole batch.
+    text: str
+    failed: str | None = None
+
+
+def _selected(column: Column, known: bool) -> _Selected:
+    """A column of the source or of the parsed object, in the type that it is known by."""
+    if column.alias:
+        return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
+    name = quoted(column.name)
+    # A connector may give another type than the one declared.
+    return _Selected(name) if known else _tried(name, [column.type])
+
+
+def _cast_column(expr: Expr, known: bool) -> _Selected | None:
+    """A column that is cast, once or more often; None for any other expression.
+
+    Spark has types and spellings that the runtime lacks, and its casts can be tried row by row.
     """
-    text = f"try_cast({value} AS {kind})"
-    return text, f"({value} IS NOT NULL AND {text} IS NULL)"
+    kinds: list[DataType] = []
+    while isinstance(expr, Call) and expr.op == "cast":
+        kinds.append(expr.type)
+        expr = expr.args[0]
+    if not kinds or not isinstance(expr, Column):
+        return None
+    if not expr.alias and not known:
+        kinds.append(expr.type)
+    source = f"{quoted(expr.alias)}." if expr.alias else ""
+    return _tried(source + quoted(expr.name), kinds[::-1])
+
+
+def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
+    """``value`` cast to one of ``kinds`` after the other. (CAST would fail the whole batch.)"""
+    text = value
+    for kind in kinds:
+        text = f"try_cast({text} AS {kind})"
+    return _Selected(text, f"({value} IS NOT NULL AND {text} IS NULL)")
 
 
 def _read(text: str, scope: Scope) -> Expr:

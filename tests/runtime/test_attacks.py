@@ -60,12 +60,12 @@ def values(
 
     def take(frame: DataFrame, batch: int) -> None:
         for part in frame.toArrow().to_batches():
-            rows = closed(part, 2, access)
+            rows = closed(evaluation.rows(part), 2, access)
             found.extend(rows.filter(pc.is_null(rows.column(1))).column(0).to_pylist())
 
+    frame, evaluation = spark_rows(session, given, access)
     query = (
-        spark_rows(session, given, access)
-        .writeStream.foreachBatch(take)
+        frame.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(home / "checkpoint"))
         .start()
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from anabranch_planner.expr import Column
+from anabranch_planner.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.ingest import landing
@@ -18,7 +20,7 @@ from anabranch_runtime.ingest.checkpoints import mend
 from anabranch_runtime.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.sources.blocks import read_piece
-from anabranch_runtime.sources.invalid import ARRIVED
+from anabranch_runtime.sources.evaluated import Evaluation
 from anabranch_runtime.sources.spark_stream import reason, source_name
 from anabranch_runtime.state.checkpoint import COMMIT, source_offsets
 from tests.support.policy import OPEN
@@ -33,6 +35,8 @@ RECORD = StreamRecord(
     registration="1",
 )
 COLUMNS = (("a", "bigint"),)
+COLUMN = Column("", "a", parse_type("bigint"))
+EVALUATION = Evaluation((COLUMN,), ("a",), (COLUMN,))
 
 
 def home(state: Path) -> Path:
@@ -48,10 +52,11 @@ def land(state: Path, number: int, *files: range) -> landing.Landed:
     folder, written = landing.begin(home(state)), []
     for rows in files:
         arrived = [b"raw" if a % 7 == 0 else None for a in rows]
-        arrays = [pa.array(rows, pa.int32()), pa.array(arrived, pa.binary())]
-        batch = pa.RecordBatch.from_arrays(arrays, names=["a", ARRIVED])
+        invalid = [a is not None for a in arrived]
+        arrays = [pa.array(rows, pa.int32()), pa.array(invalid), pa.array(arrived, pa.binary())]
+        batch = pa.RecordBatch.from_arrays(arrays, names=["a", "invalid", "arrived"])
         cuts = [batch.slice(first, 5) for first in range(0, batch.num_rows, 5)]
-        for found in landing.file_writer(str(folder), COLUMNS, OPEN)(iter(cuts)):
+        for found in landing.file_writer(str(folder), COLUMNS, EVALUATION, OPEN)(iter(cuts)):
             written += [tuple(row.values()) for row in found.to_pylist()]
     landed = landing.Landed(2 * number, offsets(2 * number), tuple(written), {})
     landing.finish(home(state), folder, number, landed)

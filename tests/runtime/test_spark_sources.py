@@ -227,6 +227,55 @@ def test_values_that_a_column_can_not_hold_are_a_row_each(world: World, tmp_path
     }
 
 
+def test_rows_on_which_an_expression_fails_are_a_row_each(world: World, tmp_path: Path) -> None:
+    """They failed the batch, and held up their stream for ever."""
+    division = "cast(10 / (cast(value as int) - 3) as bigint)"
+    branch = "CASE WHEN data.a < 5 THEN data.a ELSE data.a + 9223372036854775807 END"
+    given = {
+        "t": stream("t", "text", tmp_path / "t", **{"column.a": division}),
+        "p": stream("p", "text", tmp_path / "p", payload="json", **{"column.a": branch}),
+        "j": stream("j", "json", tmp_path / "j", schema="v bigint, w string, b binary",
+                    **{"column.a": "cast(w || cast(v as string) as bigint)"}),
+        "n": stream("n", "parquet", tmp_path / "n", schema="value string", payload="json"),
+        "x": stream("x", "text", tmp_path / "x", **{"column.a": "cast(value || 'x' as bigint)"}),
+    }  # fmt: skip
+    for folder in given:
+        (tmp_path / folder).mkdir()
+    (tmp_path / "t" / "1").write_text("4\n3\nx\n13\n3\n")
+    (tmp_path / "p" / "1").write_text('{"a": 1}\n{"a":  5}\nnothing\n{"b": 1}\n')
+    (tmp_path / "j" / "1").write_text(
+        '{"v": 1, "w": "2"}\n{"v": 1, "w": "x", "b": "AAE="}\n{"v": 7}\n'
+    )
+    pq.write_table(pa.table({"value": ['{"a": 1}', None, "[]"]}), tmp_path / "n" / "1")
+    (tmp_path / "x" / "1").write_text("".join(f"{i}\n" for i in range(2000)))
+    kept: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
+    for _ in range(2):
+        for block in world.blocks(*given.values()):
+            name = block.stream
+            found.setdefault(name, []).extend(block.rows.column("a").to_pylist())
+            if block.invalid is not None:
+                arrived = raw_text(block.invalid.column(-1)).to_pylist()
+                kept.setdefault(name, []).extend(arrived)
+        # The stream goes on afterwards.
+        (tmp_path / "t" / "2").write_text("8\n")
+    # Two tasks read a batch, in no order.
+    assert {name: sorted(rows, key=str) for name, rows in found.items()} == {
+        "t": [1, 10, 2],
+        "p": [1, None],
+        "j": [21, None],
+        "n": [1],
+        "x": [],
+    }
+    assert {name: sorted(rows) for name, rows in kept.items()} == {
+        "t": ['{"value": "3"}', '{"value": "3"}', '{"value": "x"}'],
+        "p": ["nothing", '{"a":  5}'],
+        "j": ['{"v": 1, "w": "x", "b": "AAE="}'],
+        "n": ["", "[]"],
+        "x": sorted(f'{{"value": "{i}"}}' for i in range(2000)),
+    }
+
+
 def test_a_source_that_cannot_be_opened_leaves_the_others(world: World, tmp_path: Path) -> None:
     world.push("r", range(3))
     (tmp_path / "x").mkdir()

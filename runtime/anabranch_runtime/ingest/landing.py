@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.access.policy import AccessPolicy
     from anabranch_runtime.sources.decode import Columns
+    from anabranch_runtime.sources.evaluated import Evaluation
     from anabranch_runtime.state.logs import Prefixes
 
 KIND = Kind("landed-batch", "landed", 1)
@@ -145,10 +146,11 @@ def forget(home: Path, below: int) -> None:
 
 
 def file_writer(
-    folder: str, columns: Columns, access: AccessPolicy
+    folder: str, columns: Columns, evaluation: Evaluation, access: AccessPolicy
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a Spark task does with rows of ``spark_stream.spark_rows``: it writes them to one Arrow
-    file in ``folder``, makes that durable, and returns a row of :data:`WRITTEN` for it.
+    """What a Spark task does with rows of ``spark_stream.spark_rows``: it evaluates the stream's
+    columns, writes them to one Arrow file in ``folder``, makes that durable, and returns a row of
+    :data:`WRITTEN` for it.
     """
     declared = tuple(columns)
 
@@ -158,7 +160,7 @@ def file_writer(
         written = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
             for batch in batches:
-                batch = closed(batch, len(schema), access)
+                batch = closed(evaluation.rows(batch), len(schema), access)
                 arrays = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
                 file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
                 written += batch.num_rows

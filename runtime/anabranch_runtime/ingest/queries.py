@@ -19,6 +19,7 @@ import shutil
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.access.policy import AccessPolicy
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.evaluated import Evaluation
     from anabranch_runtime.state.choices import Choices
     from anabranch_runtime.state.manifest import State
 
@@ -165,10 +167,10 @@ class _Source:
             Exception: it has failed.
         """
         self._take_stock()
-        frame = spark_rows(self.session, self.record, self.access)
+        frame, evaluation = spark_rows(self.session, self.record, self.access)
         self._raised = None
         self.query = query = (
-            frame.writeStream.foreachBatch(self._land)
+            frame.writeStream.foreachBatch(partial(self._land, evaluation))
             .option("checkpointLocation", str(self.home / "checkpoint"))
             .start()
         )
@@ -205,11 +207,11 @@ class _Source:
         self._failures, self.error = 0, None
         self.status = self._status(SourceState.READING)
 
-    def _land(self, frame: DataFrame, batch: int) -> None:
+    def _land(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         try:
             if self._last is None or batch > self._last.batch:
                 self._hold()
-                self._write(frame, batch)
+                self._write(evaluation, frame, batch)
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
@@ -231,13 +233,13 @@ class _Source:
             time.sleep(LOOK)
         raise PipelineError("stopped", "asked to stop before the batch began")
 
-    def _write(self, frame: DataFrame, batch: int) -> None:
+    def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         folder = landing.begin(self.home)
         try:
             columns = [(c.name, c.type) for c in self.record.columns]
             with self.slot:
                 frame = frame.coalesce(1) if self.local else frame
-                write = landing.file_writer(str(folder), columns, self.access)
+                write = landing.file_writer(str(folder), columns, evaluation, self.access)
                 written = frame.mapInArrow(write, landing.WRITTEN).collect()
             if not written:
                 return

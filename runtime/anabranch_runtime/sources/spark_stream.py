@@ -5,7 +5,7 @@ checks them here once more, for a record may be older than the checks of the ser
 given text that was rendered there.
 
 Messages that are no such object as their stream declares are invalid, and so are rows with a value
-that its column can't hold.
+that its column can't hold or an expression that fails: ``evaluated`` tells them apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_planner.sql.spark_text import quoted
 from anabranch_planner.types import parse_type
 from anabranch_runtime.access import masked, resolve, source_options
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.invalid import ARRIVED
+from anabranch_runtime.sources.evaluated import Evaluation
 from anabranch_runtime.sources.links import FILE
 
 if TYPE_CHECKING:
@@ -44,9 +44,11 @@ _WRAPPINGS = (
 )
 
 
-def spark_rows(session: SparkSession, record: StreamRecord, access: AccessPolicy) -> DataFrame:
-    """The stream as a streaming frame: its columns as declared, and what arrived of invalid rows
-    (``invalid.ARRIVED``), NULL in others; of a source of files also which one (``links.FILE``).
+def spark_rows(
+    session: SparkSession, record: StreamRecord, access: AccessPolicy
+) -> tuple[DataFrame, Evaluation]:
+    """The source as a streaming frame, and how tasks make rows of the stream of it. The frame's
+    last column is the file that a row is of (``links.FILE``) where the source has files.
 
     Raises:
         SourceError: Spark can't read such a source: an unknown format, a missing option or path,
@@ -121,7 +123,9 @@ def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
     return f"file://{found}"
 
 
-def _rows(session: SparkSession, record: StreamRecord, access: AccessPolicy) -> DataFrame:
+def _rows(
+    session: SparkSession, record: StreamRecord, access: AccessPolicy
+) -> tuple[DataFrame, Evaluation]:
     columns = [(c.name, parse_type(c.type)) for c in record.columns]
     path = _path(record, access)
     source = spark_source(record.source.format, source_options(record), columns)
@@ -140,10 +144,11 @@ def _rows(session: SparkSession, record: StreamRecord, access: AccessPolicy) -> 
         *([] if source.parsed is None else [source.parsed]),
         *([f"_metadata.file_path AS {quoted(FILE)}"] if from_files else []),
     )
-    # What arrived is put together of invalid rows only.
-    selected = [*source.columns, f"if({source.invalid}, {source.arrived}, NULL)"]
-    names = [*(c.name for c in record.columns), ARRIVED]
+    selected = [*(text for _, text in source.inputs), source.invalid, source.arrived]
+    names = [f"c{i}" for i in range(len(selected))]
     if from_files:
         selected.append(quoted(FILE))
         names.append(FILE)
-    return frame.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(selected))).toDF(*names)
+    frame = frame.selectExpr(*(f"{t} AS {quoted(n)}" for t, n in zip(selected, names, strict=True)))
+    inputs = tuple(column for column, _ in source.inputs)
+    return frame, Evaluation(inputs, tuple(c.name for c in record.columns), source.columns)

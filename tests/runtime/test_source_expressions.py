@@ -1,0 +1,98 @@
+"""Expressions of Spark's sources: a row on which one fails is invalid, and all others go on."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from anabranch_planner.spark_source import spark_source
+from anabranch_planner.types import parse_type
+from anabranch_runtime.sources.evaluated import Evaluation
+from anabranch_runtime.sources.invalid import ARRIVED
+from anabranch_runtime.vectors.arrow_types import arrow_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST = 2**63 - 1
+
+
+def evaluated(
+    columns: Mapping[str, str], options: Mapping[str, str], given: Mapping[str, list[Any]]
+) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """Rows of the stream, and what arrived of invalid ones, of a source without Spark's casts."""
+    declared = [(name, parse_type(kind)) for name, kind in columns.items()]
+    source = spark_source("parquet", options, declared)
+    inputs = tuple(column for column, _ in source.inputs)
+    own = Evaluation(inputs, tuple(columns), source.columns)
+    arrays = [pa.array(given[c.name], arrow_type(c.type)) for c in inputs]
+    length = len(arrays[0])
+    arrays += [pa.array([False] * length), pa.nulls(length, pa.binary())]
+    part = pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
+    found = pickle.loads(pickle.dumps(own)).rows(part)
+    good = found.filter(pc.is_null(found.column(ARRIVED))).to_pylist()
+    for row in good:
+        del row[ARRIVED]
+    return good, found.column(ARRIVED).drop_null().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("expression", "good", "bad"),
+    [
+        ("10 div (v - 3)", [-5, None, 0], [3]),
+        ("v + 1", [2, 4, None], [LARGEST]),
+        # Only where the branch is taken.
+        ("CASE WHEN v > 5 THEN 0 ELSE v + 9223372036854775800 END",
+         [LARGEST - 6, LARGEST - 4, None, 0], []),
+        ("CASE WHEN v <> 3 THEN 10 div (v - 3) END", [-5, None, None, 0], []),
+        # A row that is not there must not fail for another.
+        ("10 div (coalesce(v, 3) - 3)", [-5, 0], [3, None]),
+        ("cast(cast(v as string) as int) + 1", [2, 4, None], [LARGEST]),
+        ("1 div 0", [], [1, 3, None, LARGEST]),
+    ],
+)  # fmt: skip
+def test_a_row_that_fails_is_alone(
+    expression: str, good: list[int | None], bad: list[int | None]
+) -> None:
+    options = {"schema": "v bigint", "column.x": expression.replace("div", "/")}
+    kind = "double" if "div" in expression else "bigint"
+    rows, arrived = evaluated({"x": kind}, options, {"v": [1, 3, None, LARGEST]})
+    found = [None if row["x"] is None else int(row["x"]) for row in rows]
+    assert found == good
+    want = [f'{{"v": {"null" if v is None else v}}}'.encode() for v in bad]
+    assert arrived == want
+
+
+def test_a_verdict_does_not_depend_on_other_rows() -> None:
+    options = {
+        "schema": "v bigint, w string",
+        "column.x": "100 / (v % 97)",
+        "column.y": "cast(w || '1' as int)",
+    }
+    v = [(i * i) % 1009 for i in range(3000)]
+    w = ["x" if i % 501 == 0 else str(i) for i in range(3000)]
+    kinds = {"x": "double", "y": "int"}
+    rows, arrived = evaluated(kinds, options, {"v": v, "w": w})
+    fails = [i for i in range(3000) if v[i] % 97 == 0 or w[i] == "x"]
+    assert [row["y"] for row in rows] == [10 * i + 1 for i in range(3000) if i not in set(fails)]
+    assert arrived == [f'{{"v": {v[i]}, "w": "{w[i]}"}}'.encode() for i in fails]
+    alone = [evaluated(kinds, options, {"v": [v[i]], "w": [w[i]]}) for i in range(0, 3000, 7)]
+    assert [len(bad) for _, bad in alone] == [int(i in fails) for i in range(0, 3000, 7)]
+
+
+def test_text_that_is_no_utf_8_is_a_row() -> None:
+    declared = [("t", parse_type("string"))]
+    source = spark_source("parquet", {}, declared)
+    inputs = tuple(column for column, _ in source.inputs)
+    values = pa.array([b"a", b"\xff", None], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 3, values.buffers())
+    part = pa.RecordBatch.from_arrays(
+        [text, pa.array([False] * 3), pa.nulls(3, pa.binary())], names=["a", "b", "c"]
+    )
+    found = Evaluation(inputs, ("t",), source.columns).rows(part)
+    assert found.column("t").to_pylist() == ["a", None, None]
+    assert found.column(ARRIVED).to_pylist() == [None, b'{"t": "/w=="}', None]
