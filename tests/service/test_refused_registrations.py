@@ -1,6 +1,7 @@
 """What a client may try, over REST: every attack is refused, by field, and nothing is kept of it.
 
-Release 0.1 accepted most of them: it looked at names of options and at plain passwords of sinks only.
+Earlier ones were accepted, most of them: only names of options and plain passwords of sinks were
+looked at.
 """
 
 from __future__ import annotations
