@@ -83,10 +83,9 @@ def spark_session(master: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("anabranch")
     if tasks is not None:
         builder = builder.config("spark.default.parallelism", str(tasks))
-    for key, value in SPARK_SETTINGS.items():
+    java = {JAVA_OPTIONS: SPARK_SETTINGS[JAVA_OPTIONS] + archive_options()}
+    for key, value in (SPARK_SETTINGS | java).items():
         builder = builder.config(key, value)
-    options = SPARK_SETTINGS[JAVA_OPTIONS] + archive_options()
-    builder = builder.config(JAVA_OPTIONS, options)
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = worker_interpreter()
         builder = builder.config("spark.driver.host", "127.0.0.1")

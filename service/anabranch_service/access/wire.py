@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
 
-from anabranch_service.access.audit import Kind
+from anabranch_service.access.audit import AuditRecord
 from anabranch_service.access.roles import Role
 from anabranch_service.wire import Body, Duration, printable
 
@@ -59,24 +59,8 @@ class WhoOut(BaseModel):
     required: bool = Field(description="Whether this service requires tokens.")
 
 
-class AuditOut(BaseModel):
-    """One request that changed something, or was refused."""
-
-    at: AwareDatetime
-    kind: Kind
-    token: str
-    name: str
-    role: str
-    client: str
-    method: str
-    route: str
-    target: str
-    status: int
-    request: str
-
-
 class AuditPage(BaseModel):
     """A page of the audit log, newest first."""
 
-    items: list[AuditOut]
+    items: list[AuditRecord]
     next_cursor: str | None

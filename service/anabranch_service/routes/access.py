@@ -12,7 +12,6 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, Role, needs
 from anabranch_service.access.tokens import TokenRecord, make_token
 from anabranch_service.access.wire import (
-    AuditOut,
     AuditPage,
     TokenIn,
     TokenList,
@@ -99,7 +98,7 @@ async def read_audit(
 ) -> AuditPage:
     """Who changed what and who was refused, newest first; Redis keeps about 10,000 of each kind."""
     entries, following = await ctx.audit.page(kind, limit, cursor)
-    return AuditPage(items=[AuditOut(**e.model_dump()) for e in entries], next_cursor=following)
+    return AuditPage(items=entries, next_cursor=following)
 
 
 def _expiry(ttl: str | None, now: datetime) -> datetime | None:
