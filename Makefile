@@ -9,12 +9,12 @@ ARGS   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites test test-full check format demo bench bench-planner bench-runtime bench-state clean
+.PHONY: help setup prerequisites class-archive test test-full check format demo bench bench-planner bench-runtime bench-state clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: prerequisites $(STAMP) ## create .venv and install the pinned dependencies (idempotent)
+setup: prerequisites $(STAMP) class-archive ## create .venv and install the pinned dependencies (idempotent)
 
 prerequisites:
 	@sh scripts/check-prerequisites.sh $(PYTHON)
@@ -26,10 +26,12 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.vectors.kernels
-	@echo "Archiving the classes that Spark loads"
-	@$(BIN)/python -m anabranch_runtime.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
-		|| echo "No archive (see $(VENV)/class-archive.log): the runtime starts some seconds slower"
 	@touch $@
+
+# Each time: another Java needs another archive, and the cache that has it may have been emptied.
+class-archive: $(STAMP)
+	@$(BIN)/python -m anabranch_runtime.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
+		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
 test: setup ## run the tests, but for the slow ones
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS) </dev/null

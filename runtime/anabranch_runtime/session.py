@@ -87,7 +87,8 @@ def spark_session(master: str) -> SparkSession:
     for key, value in (SPARK_SETTINGS | java).items():
         builder = builder.config(key, value)
     if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = worker_interpreter()
+        # The driver's is what looks up sources.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_interpreter()
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.getOrCreate()

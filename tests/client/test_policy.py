@@ -9,6 +9,7 @@ from anabranch_client.supervise.policy import (
     MOST,
     PATIENT,
     PAUSES,
+    SETTLED,
     SILENCE,
     STABLE,
     STARTS,
@@ -121,17 +122,30 @@ def test_pauses_grow_and_a_row_ends_with_what_began_it(world: World) -> None:
     assert "no such column" in give_up.cause.message
 
 
+@pytest.mark.parametrize("member", list(Member))
 @pytest.mark.parametrize("way", ["progress", "health"])
-def test_a_row_is_over_with_progress_or_health(world: World, way: str) -> None:
+def test_a_row_is_over_with_progress_or_health(world: World, member: Member, way: str) -> None:
     for _ in range(3 * MOST):
-        assert "GiveUp" not in kinds(world.end(Member.RUNTIME))
-        world.turns(3, Member.REDIS, Member.SERVICE)
+        assert "GiveUp" not in kinds(world.end(member))
+        world.turns(3, *set(Member) - {member})
         if way == "progress":
-            world.turns(1, *Member)
+            world.turns(SETTLED + 1, *Member)
             world.send(Progressed(world.at))
         else:
             world.turns(STABLE + 2, *Member)
-        assert world.now.members[Member.RUNTIME].failures == 0
+        assert world.now.members[member].failures == 0
+
+
+@pytest.mark.parametrize("member", [Member.REDIS, Member.SERVICE])
+def test_the_runtimes_progress_says_nothing_about_one_that_dies_as_soon_as_it_is_up(
+    world: World, member: Member
+) -> None:
+    for failures in range(1, 4):
+        world.end(member)
+        world.turns(PAUSES[failures] + 1, *set(Member) - {member})
+        world.turns(1, *Member)
+        world.send(Progressed(world.at))
+        assert world.now.members[member].failures == failures
 
 
 @pytest.mark.parametrize("code", sorted(FATAL))

@@ -61,8 +61,8 @@ PATIENT = frozenset(("disk-full", "redis-away", "store-unreachable", "store-in-u
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 #: Starts in a row without progress.
 MOST = 8
-#: Seconds of health that end a row of failures.
-STABLE = 60.0
+#: Seconds of health that end a row of failures, and with progress of the pipeline.
+STABLE, SETTLED = 60.0, 3.0
 #: Seconds that a member may take to start. The runtime's heartbeat has its own limit in it.
 STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 700.0}
 #: Seconds without a sign of life after which a member hangs. (The runtime's heartbeat lasts for ten
@@ -197,9 +197,17 @@ def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
             return _ended(now, at, member, cause)
         case Heard(at, member, up):
             return _heard(now, at, member, up)
-        case Progressed():
-            runtime = now.members[Member.RUNTIME]
-            return now.put(Member.RUNTIME, replace(runtime, failures=0, first=None)), []
+        case Progressed(at):
+            return _progressed(now, at), []
+
+
+def _progressed(now: Situation, at: float) -> Situation:
+    """End the rows of the runtime, whose work this is, and of those that bore it for a while."""
+    for member, standing in now.members.items():
+        settled = standing.phase is Phase.UP and at - standing.since >= SETTLED
+        if standing.failures and (settled or member is Member.RUNTIME):
+            now = now.put(member, replace(standing, failures=0, first=None))
+    return now
 
 
 def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
