@@ -178,6 +178,7 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         # Spark begins with a batch that has nothing in it, before or after the activation.
         begun = first.activated_batch
         assert begun in (0, 1)
+        assert first.complete == "always"
         assert live.progress().committed <= 1
 
         world.drop("a", [(k, 10 + k, k) for k in range(6)])
