@@ -27,7 +27,7 @@ Protocol:
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -594,7 +594,7 @@ class UnreadPiece:
         rows: how many rows that was; None where nobody can tell.
         entries: of a Redis Stream, how many entries were gone; None where nobody can tell.
         code, reason: why it could not be read.
-        batch: the batch that should have read it.
+        batch: the first batch that should have read it, or a part of it.
     """
 
     source: str
@@ -606,6 +606,18 @@ class UnreadPiece:
     code: str
     reason: str
     batch: int
+
+    def joined(self, after: UnreadPiece) -> UnreadPiece | None:
+        """This piece and ``after`` as one; None unless that is what follows in the same file, and
+        could not be read for the same reason.
+        """
+        same = (self.source, self.unit, self.code) == (after.source, after.unit, after.code)
+        follows = self.last is not None and self.last == after.first
+        if self.unit == "entries" or not (same and follows):
+            return None
+        known = self.rows is not None and after.rows is not None
+        rows = (self.rows or 0) + (after.rows or 0) if known else None
+        return replace(self, last=after.last, rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,12 +635,18 @@ class Unread:
     last: tuple[UnreadPiece, ...] = ()
 
     def and_also(self, more: Sequence[UnreadPiece]) -> Unread:
-        """With ``more`` pieces recorded."""
-        return Unread(
-            self.pieces + len(more),
-            self.lost + sum(p.entries or 0 if p.unit == "entries" else 1 for p in more),
-            (*self.last, *more)[-RECORDED:],
-        )
+        """With ``more`` pieces recorded; one that continues a piece of a file lengthens that."""
+        pieces, lost, last = self.pieces, self.lost, list(self.last)
+        for piece in more:
+            longer = ((i, known.joined(piece)) for i, known in enumerate(last))
+            at, found = next(((i, p) for i, p in longer if p is not None), (-1, None))
+            if found is not None:
+                last[at] = found
+                continue
+            pieces += 1
+            lost += piece.entries or 0 if piece.unit == "entries" else 1
+            last.append(piece)
+        return Unread(pieces, lost, tuple(last[-RECORDED:]))
 
     @staticmethod
     def from_json(doc: dict[str, Any]) -> Unread:

@@ -366,7 +366,7 @@ class StreamStatisticsOut(BaseModel):
 
 
 class UnreadPieceOut(BaseModel):
-    """A part of a stream's input that could not be read and was left out in ``batch``.
+    """A part of a stream's input that could not be read and was left out, from ``batch`` on.
 
     ``source`` is the path of a file or the key of a Redis Stream. Of ``rows`` or ``bytes`` it is
     from ``first`` on, and up to but without ``last`` (null: to the end); of ``entries``, those

@@ -8,6 +8,7 @@ import os
 import random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch_planner.exchange import Progress, StreamIntake
@@ -110,6 +111,33 @@ def test_a_file_that_goes_bad_is_recorded_once_where_the_stream_skips_such(
     found = intake(fed, "R")
     assert (found.error, found.lost, found.unread.pieces) == (None, 1, 1)
     assert found.unread.last == (piece,)
+    fed.check()
+
+
+def test_a_bad_file_of_many_batches_is_recorded_once_whatever_is_repeated(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.change("R", on_bad_file="skip")
+    fed.push([1])
+    bad = fed.file("a", [1] * 400)
+    fed.turn()
+    damage(bad, groups=range(pq.read_metadata(bad).num_row_groups))
+    fed.file("b", [1] * 5)
+    for point in (Point.LEFT_OUT, Point.STAGED, Point.PUBLISHED, None, Point.COMMITTED, None):
+        with monkeypatch.context() as patch:
+            if point is not None:
+                die_at(patch, point)
+            try:
+                fed.turn()
+            except Killed:
+                fed.start()
+    fed.start()
+    fed.drain()
+    ((_, piece),) = fed.recorded
+    assert piece.rows is not None
+    assert (piece.first, piece.last) == (400 - piece.rows, 400)
+    assert fed.driver.state.next_batch - piece.batch > 2
+    assert intake(fed, "R").unread.pieces == intake(fed, "R").lost == 1
     fed.check()
 
 

@@ -273,3 +273,19 @@ def test_what_could_not_be_read_is_shown(shop: Service) -> None:
     assert shop.get("/v1/streams/items")["unread"] is None
     more = unread.and_also([piece] * 100)
     assert (more.pieces, len(more.last)) == (102, RECORDED)
+
+
+def test_parts_of_a_file_that_follow_each_other_are_one_record() -> None:
+    def part(first: int, last: int | None, rows: int | None = 5, **other: str) -> UnreadPiece:
+        known = {"source": "/in/a", "unit": "rows", "code": "damaged-file", **other}
+        return UnreadPiece(
+            first=first, last=last, rows=rows, entries=None, reason="", batch=first, **known
+        )
+
+    unread = Unread().and_also([part(0, 5), part(5, 10)]).and_also([part(10, 15)])
+    assert (unread.pieces, unread.lost, unread.last) == (1, 1, (part(0, 15, 15),))
+    to_the_end = unread.and_also([part(15, None, None)])
+    assert to_the_end.last == (part(0, None, None),)
+    apart = [part(20, 25), part(15, 20, code="missing-file"), part(15, 20, source="/in/b")]
+    assert unread.and_also(apart).pieces == 4
+    assert to_the_end.and_also(apart).pieces == 4

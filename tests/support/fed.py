@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import redis
 
 from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Keys, Mode
+from anabranch_planner.exchange import RECORDED, Keys, Mode
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -37,7 +37,7 @@ from tests.support.policy import OPEN
 from tests.support.states import rules, stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from anabranch_planner.exchange import UnreadPiece
     from anabranch_runtime.context import BatchContext
@@ -72,7 +72,8 @@ class Fed:
         self.files: dict[str, list[Row]] = {}
         self.entries: dict[str, Row] = {}
         self.removed: set[str] = set()
-        self.recorded: list[tuple[str, UnreadPiece]] = []
+        #: Id of a feed -> its stream, and all that has ever been recorded of it.
+        self._records: dict[str, tuple[str, list[UnreadPiece]]] = {}
         self.rows = 0
         #: Called when a batch has been planned, before it runs.
         self.between: Callable[[], None] = lambda: None
@@ -210,10 +211,16 @@ class Fed:
 
     def _account(self) -> None:
         """Look up what the last commit says could not be read."""
-        for feed in self.driver.state.feeds.values():
-            known = sum(1 for stream, _ in self.recorded if stream == feed.stream)
-            fresh = feed.unread.pieces - known
-            self.recorded += [(feed.stream, p) for p in feed.unread.last[-fresh:] if fresh]
+        for identity, feed in self.driver.state.feeds.items():
+            _, known = self._records.setdefault(identity, (feed.stream, []))
+            # The newest may have become longer.
+            known[max(feed.unread.pieces - RECORDED, 0) :] = feed.unread.last
+            assert len(known) == feed.unread.pieces
+
+    @property
+    def recorded(self) -> list[tuple[str, UnreadPiece]]:
+        """What has been recorded as unread, and of which stream."""
+        return [(stream, piece) for stream, known in self._records.values() for piece in known]
 
     def _recorded(self, stream: str) -> list[Row]:
         """The rows of ``R`` that are recorded as unread."""
@@ -264,11 +271,14 @@ class Fed:
         assert self.results() == expected
 
 
-def damage(path: Path) -> None:
-    """Flip a byte of a page: its checksum does not hold any more, size and time are as before."""
+def damage(path: Path, groups: Iterable[int] = (0,)) -> None:
+    """Flip a byte of a page of every one of ``groups``: its checksum does not hold any more, size
+    and time are as before.
+    """
     stat = path.stat()
     content = bytearray(path.read_bytes())
-    chunk = pq.read_metadata(path).row_group(0).column(0)
-    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 0xFF
+    for group in groups:
+        chunk = pq.read_metadata(path).row_group(group).column(0)
+        content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 0xFF
     path.write_bytes(content)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
