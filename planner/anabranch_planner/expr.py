@@ -39,6 +39,9 @@ OPERATIONS = {
     "concat": "concat", "trim": "trim", "abs": "abs",
     "year": "year", "month": "month", "day": "day", "hour": "hour", "minute": "minute",
     "second": "second",
+    "timestamp_seconds": "timestamp_seconds", "timestamp_millis": "timestamp_millis",
+    "timestamp_micros": "timestamp_micros", "unix_seconds": "unix_seconds",
+    "unix_millis": "unix_millis", "unix_micros": "unix_micros",
 }  # fmt: skip
 _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add", "sub", "mul",
           "div", "mod", "like"}  # fmt: skip

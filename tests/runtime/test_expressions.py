@@ -109,7 +109,10 @@ right(u, 1) | right(s, 0) | right(s, -3) | right(s, 99) | quarter(w) | quarter(m
 startswith(s, 'a') | endswith(s, 'c') | contains(s, 'b') | contains(s, '%') | contains(u, '')
 endswith(s, '_') | EXTRACT(YEAR FROM w) | EXTRACT(month FROM m) | EXTRACT(DAY FROM n)
 EXTRACT(HOUR FROM m) | EXTRACT(MINUTE FROM n) | EXTRACT(QUARTER FROM w) | date_part('year', m)
-date_part('MONTHS', w)
+date_part('MONTHS', w) | timestamp_seconds(i) | timestamp_seconds(t) | timestamp_millis(j)
+timestamp_micros(b) | timestamp_micros(t) | timestamp_millis(unix_millis(m)) | unix_seconds(m)
+unix_millis(m) | unix_micros(m) | unix_seconds(CAST(n AS TIMESTAMP)) | unix_millis(NULL)
+unix_micros(CAST(n AS TIMESTAMP)) | timestamp_seconds(NULL) | unix_seconds(m) - unix_seconds(m)
 """.replace("\n", " | ").split(" | ")
 _EXPRESSIONS = [text.strip() for text in _EXPRESSIONS if text.strip()]
 #: Both must fail.
@@ -118,6 +121,7 @@ _FAILING = [
     "i % (j - 3)", "x / (y - y)", "x / 0", "d / 0", "d % 0", "CAST(b AS INT)", "CAST(i AS TINYINT)",
     "CAST(y AS INT)", "CAST(x AS BIGINT)", "CAST(d AS DECIMAL(3,2))", "CAST(s AS INT)",
     "CAST(u AS DATE)", "CAST(s AS BOOLEAN)", "CAST(u AS DOUBLE)", "CAST(z * z * z * z AS INT)",
+    "timestamp_millis(b)", "timestamp_seconds(b)", "timestamp_seconds(b - 1)",
     "CAST(d * 100000 AS INT) * 10", "p AND 1 / (i - 7) > 0", "CAST(i AS DECIMAL(3,0))",
 ]  # fmt: skip
 _SPELLINGS = [
@@ -316,6 +320,49 @@ def test_what_fails_in_spark_fails_here(spark: SparkSession) -> None:
         except Exception as error:  # noqa: BLE001 (the kinds differ between Spark's clients)
             assert "Exception" in type(error).__name__  # noqa: PT017
     assert wrong == []
+
+
+#: Numbers around the ends of what a timestamp holds, and around 1970, by unit.
+_EPOCHS = [
+    sign * (limit // unit) + step
+    for unit in (1, 1_000, 1_000_000)
+    for limit in (0, 62_135_596_800_000_000, 253_402_300_799_999_999, 2**63 - 1001)
+    for sign in (1, -1)
+    for step in (-1001, -1000, -999, -1, 0, 1, 999, 1000, 1001)
+    if abs(sign * (limit // unit) + step) < 2**63
+]
+
+
+@pytest.mark.spark
+def test_times_as_numbers_are_those_of_spark(spark: SparkSession) -> None:
+    rng = np.random.default_rng(7)
+    spread = rng.integers(-(2**63), 2**63 - 1, 300, endpoint=True) >> rng.integers(0, 63, 300)
+    numbers = pa.array([None, 2**63 - 1, -(2**63), *_EPOCHS, *spread.tolist()], pa.int64())
+    units = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
+    table = pa.table({"v": numbers, "k": pa.array(range(len(numbers)), pa.int32())})
+    scope = Scope.of_stream("r", Stream(StreamName("r"), (("v", parse_type("bigint")),)))
+    frame = spark.createDataFrame(table)
+    for name, unit in units.items():
+        text = f"timestamp_{name}(v)"
+        found = _one_by_one(typed(parse_expression(text), scope), table)
+        fits = [v is not None and -(2**63) <= v * unit < 2**63 for v in numbers.to_pylist()]
+        # What Spark fails on ends its whole query, so it is asked for the others.
+        assert [v is not None for v in found] == fits
+        sound = f"CASE WHEN v BETWEEN {-(2**63) // unit + 1} AND {(2**63 - 1) // unit} THEN"
+        back = [f"unix_{other}({text})" for other in units]
+        answer = frame.selectExpr(
+            *[f"{sound} {t} END AS c{i}" for i, t in enumerate([text, *back])]
+        )
+        columns = answer.toArrow()
+        asked = [
+            f and v != -(2**63) // unit for f, v in zip(fits, numbers.to_pylist(), strict=True)
+        ]
+        want = [v if a else None for v, a in zip(found, asked, strict=True)]
+        assert _values(columns.column(0)) == want
+        for place, inverse in enumerate(back, 1):
+            again = _one_by_one(typed(parse_expression(inverse), scope), table)
+            want = [v if a else None for v, a in zip(again, asked, strict=True)]
+            assert _values(columns.column(place)) == want
 
 
 @pytest.mark.spark

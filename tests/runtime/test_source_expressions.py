@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from anabranch_planner.errors import PlannerError
 from anabranch_planner.spark_source import spark_source
 from anabranch_planner.types import parse_type
 from anabranch_runtime.sources.evaluated import Evaluation
@@ -65,6 +67,40 @@ def test_a_row_that_fails_is_alone(
     assert found == good
     want = [f'{{"v": {"null" if v is None else v}}}'.encode() for v in bad]
     assert arrived == want
+
+
+@pytest.mark.parametrize(("unit", "size"), [("seconds", 10**6), ("millis", 1000), ("micros", 1)])
+def test_times_may_come_as_numbers_and_one_that_overflows_is_alone(unit: str, size: int) -> None:
+    options = {"schema": "v bigint", "column.at": f"timestamp_{unit}(v)"}
+    most = LARGEST // size
+    given = [0, -1, None, 253_402_300_799_999_999 // size, *([most + 1] if size > 1 else [])]
+    rows, arrived = evaluated({"at": "timestamp"}, options, {"v": given})
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    want = [None if v is None else epoch + timedelta(microseconds=v * size) for v in given[:4]]
+    assert [row["at"] for row in rows] == want
+    assert arrived == [f'{{"v": {v}}}'.encode() for v in given[4:]]
+
+
+def test_times_of_messages_are_read_from_the_parsed_object() -> None:
+    columns = [("ts", parse_type("bigint")), ("at", parse_type("timestamp"))]
+    options = {"payload": "json", "column.at": "timestamp_millis(data.ts)"}
+    _, made = spark_source("kafka", options, columns).columns
+    assert str(made) == "timestamp_millis(#data.ts)"
+
+
+@pytest.mark.parametrize(
+    ("expression", "says", "remedy"),
+    [
+        ("timestamp_millis(x)", "takes an integer, but", "BIGINT"),
+        ("timestamp_seconds(s)", "takes an integer, but", "BIGINT"),
+        ("timestamp_micros(unix_micros(n))", "takes timestamp, but", "TIMESTAMP"),
+    ],
+)
+def test_times_as_numbers_are_of_one_type(expression: str, says: str, remedy: str) -> None:
+    options = {"schema": "x double, s string, n timestamp_ntz", "column.at": expression}
+    with pytest.raises(PlannerError, match=says) as caught:
+        spark_source("parquet", options, [("at", parse_type("timestamp"))])
+    assert caught.value.remedy == f"write CAST(... AS {remedy})"
 
 
 def test_a_verdict_does_not_depend_on_other_rows() -> None:

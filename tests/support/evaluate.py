@@ -208,6 +208,12 @@ _STRICT: dict[str, Callable[[list[Value]], Value]] = {
     "hour": lambda a: _moment(a[0]).hour,
     "minute": lambda a: _moment(a[0]).minute,
     "second": lambda a: _moment(a[0]).second,
+    "timestamp_seconds": lambda a: _int(a[0]) * 1_000_000,
+    "timestamp_millis": lambda a: _int(a[0]) * 1_000,
+    "timestamp_micros": lambda a: _int(a[0]),
+    "unix_seconds": lambda a: _int(a[0]) // 1_000_000,
+    "unix_millis": lambda a: _int(a[0]) // 1_000,
+    "unix_micros": lambda a: _int(a[0]),
 }
 _TIME_PARTS = frozenset({"year", "month", "day", "hour", "minute", "second"})
 

@@ -7,26 +7,32 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.errors import QueryError
 from anabranch_planner.expr import Call, Expr, Literal
-from anabranch_planner.sql.coercion import INT, STRING
+from anabranch_planner.sql.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_planner.sql.scope import nearest
-from anabranch_planner.types import NUMERIC, TIMESTAMPS, TypeKind
+from anabranch_planner.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
+_INSTANT = frozenset({TypeKind.TIMESTAMP})
+#: How messages name kinds, where there are too many to list, and the type to cast to.
+_NAMED = {NUMERIC: ("a number", "DOUBLE"), INTEGRAL: ("an integer", "BIGINT")}
 _SUBSTRING_END = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: its operation, argument kinds by position (the last repeats) and arity."""
+    """One function: its operation, argument kinds by position (the last repeats), arity, and type
+    where that does not follow from the arguments.
+    """
 
     op: str
     arguments: tuple[frozenset[TypeKind], ...]
     least: int = 1
     most: int | None = 1
+    type: DataType | None = None
 
 
 _INTEGER = frozenset({TypeKind.INT, TypeKind.SMALLINT, TypeKind.TINYINT})
@@ -51,6 +57,14 @@ _FUNCTIONS = {
     "hour": Function("hour", (TIMESTAMPS,)),
     "minute": Function("minute", (TIMESTAMPS,)),
     "second": Function("second", (TIMESTAMPS,)),
+    **{
+        name: Function(name, (INTEGRAL,), type=TIMESTAMP)
+        for name in ("timestamp_seconds", "timestamp_millis", "timestamp_micros")
+    },
+    **{
+        name: Function(name, (_INSTANT,), type=BIGINT)
+        for name in ("unix_seconds", "unix_millis", "unix_micros")
+    },
 }
 #: The name under which the parser passes a leading ``+`` on.
 UNARY_PLUS = "+"
@@ -88,20 +102,20 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
     for position, arg in enumerate(args):
         wanted = function.arguments[min(position, len(function.arguments) - 1)]
         if arg.type.kind not in wanted and arg.type.kind is not TypeKind.NULL:
-            listed = " or ".join(sorted(wanted)) if len(wanted) < 4 else "a number"
+            listed, target = _NAMED.get(
+                wanted, (" or ".join(sorted(wanted)), sorted(wanted)[0].upper())
+            )
             raise QueryError(
                 "type-mismatch",
                 f"{name}() takes {listed}, but {arg} is of type {arg.type}",
-                remedy=f"write CAST(... AS {sorted(wanted)[0].upper()})"
-                if len(wanted) < 4
-                else "write CAST(... AS DOUBLE)",
+                remedy=f"write CAST(... AS {target})",
             )
     typed = tuple(args)
     if function.op == "substring" and len(typed) == 2:
         typed = (*typed, Literal(_SUBSTRING_END, INT))
     if function.op == "concat" and len(typed) == 1:
         return typed[0]
-    result = (
+    result = function.type or (
         typed[0].type
         if function.op == "abs"
         else STRING

@@ -38,7 +38,7 @@ from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, columns
 from anabranch_planner.sql.coercion import common_type
 from anabranch_planner.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.vectors import arithmetic, text
+from anabranch_runtime.vectors import arithmetic, epochs, text
 from anabranch_runtime.vectors.arrays import (
     Bools,
     Ints,
@@ -173,6 +173,8 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
         return pc.invert(args[0])
     if op in _PARTS:
         return _calendar(op, args[0], kinds[0])
+    if op in epochs.MADE or op in epochs.COUNTED:
+        return epochs.convert(op, args[0], expr.type)
     if op == "like":
         return _like(expr, args[0])
     if op == "substring":
@@ -199,6 +201,8 @@ def _fallible(expr: Expr) -> bool:
             map(_fallible, expr.args)
         )
     if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
+        return True
+    if expr.op in epochs.MADE:
         return True
     return any(map(_fallible, expr.args))
 
