@@ -55,9 +55,12 @@ def parser() -> argparse.ArgumentParser:
         "--request-seconds", type=float, help="time for a request's header, and for its body"
     )
     root.add_argument("--max-aliases", type=int, help="aliases of one query")
-    root.add_argument("--max-columns", type=int, help="columns of one stream")
+    root.add_argument("--max-columns", type=int, help="columns of one stream, or of results")
     root.add_argument("--max-streams", type=int, help="streams that may be registered")
     root.add_argument("--max-queries", type=int, help="queries that may run")
+    root.add_argument(
+        "--registration-seconds", type=float, help="time for understanding one registration"
+    )
     several = {
         "--allow-path": "directory below which files may be read and written",
         "--allow-host": "host, host:port, *.suffix or * that may be connected to",

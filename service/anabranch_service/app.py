@@ -43,6 +43,7 @@ from anabranch_service.tail import Tails
 from anabranch_service.transport.hosts import CheckHost
 from anabranch_service.transport.limits import LimitRequests
 from anabranch_service.transport.observe import Observe
+from anabranch_service.work import Work
 
 #: How long the epoch loop may take to finish what it is at when the service is told to stop.
 STOP_SECONDS = 5.0
@@ -70,6 +71,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     store, metrics = Store(redis, config.namespace), Metrics()
     loop = EpochLoop(store, config, metrics, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
+    work = Work(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
 
     @asynccontextmanager
@@ -84,6 +86,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
+            work.close()
             await redis.aclose()
 
     app = Service(
@@ -110,6 +113,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         tokens,
         gate,
         audit,
+        work,
     )
     problems.install(app)
     for module in (

@@ -17,6 +17,7 @@ from anabranch_service.settings import Settings
 from anabranch_service.store import Store
 from anabranch_service.stored import StoreHistory
 from anabranch_service.tail import Tails
+from anabranch_service.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Context:
     tokens: Tokens
     gate: Gate
     audit: Audit
+    work: Work
 
 
 def _context(request: Request) -> Context:

@@ -47,8 +47,9 @@ class Settings:
         request_seconds: that the header, and then the body, of a request may take to arrive.
         max_aliases: aliases of one query, those of its subqueries included: planning takes longer
             than in proportion to them.
-        max_columns: of one stream.
+        max_columns: of one stream, and of one query's results.
         max_streams, max_queries: that may be registered; of queries those that are to run.
+        registration_seconds: that a registration may take until it is understood.
         access: what registrations may ask for; see :meth:`AccessPolicy.read` for its variables.
 
     >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
@@ -81,6 +82,7 @@ class Settings:
     max_columns: int = 1000
     max_streams: int = 1000
     max_queries: int = 10_000
+    registration_seconds: float = 20.0
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:
@@ -109,7 +111,8 @@ class Settings:
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "goes with tls_cert")
         _require(self.body_limit >= 1024, "body_limit", "must be at least 1024")
         _require(self.connections >= 16, "connections", "must be at least 16")
-        _require(self.request_seconds > 0, "request_seconds", "must be positive")
+        for name in ("request_seconds", "registration_seconds"):
+            _require(getattr(self, name) > 0, name, "must be positive")
 
     @property
     def requires_tokens(self) -> bool:

@@ -26,7 +26,8 @@ from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.context import Context
 from anabranch_service.lifecycle import is_wanted
 from anabranch_service.normalise import parse_record
-from anabranch_service.records import PlanningRecord
+from anabranch_service.records import PlanningRecord, QueryRecord
+from anabranch_service.work import go_on
 
 _LOG = structlog.get_logger(__name__)
 
@@ -46,33 +47,33 @@ async def shared_filters(
     window: int | Mapping[str, int] | None,
     streams: Mapping[str, Stream],
     options: PlanningRecord,
+    watch: Watch,
 ) -> Mapping[str, tuple[Expr, ...]]:
-    """Alias -> the filter that ``query``'s relation had better have; none: its own are best."""
+    """Alias -> the filter that ``query``'s relation had better have; none: its own are best.
+
+    Args:
+        watch: how long all of it may take.
+
+    Raises:
+        Busy: ``registration-too-slow``.
+    """
     if sql is None or query.outer is not None:
         return {}
     now, activations = ctx.clock(), await ctx.store.activations()
     wanted = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
     if len(wanted) > MOST_QUERIES:
         return {}
-    others: list[JoinQuery] = []
-    for record in wanted:
-        if len(record.normalised.aliases) > ctx.settings.max_aliases:
-            # Of an earlier release, or of other settings: planning it takes as long as it takes,
-            # once per epoch and not whenever another query is registered.
-            continue
-        try:
-            others.extend(parse_record(record, streams).planned)
-        except PlannerError as cause:
-            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
-    relations = {r.id: r for other in others for r in other.relations}
-    found = weaker(query, relations.values())
-    if not found:
+    # One of an earlier release, or of other settings, may have more aliases: planning it takes as
+    # long as it takes, once per epoch and not whenever another query is registered.
+    most = ctx.settings.max_aliases
+    small = [record for record in wanted if len(record.normalised.aliases) <= most]
+    others, relaxed = await ctx.work.call(_weaker, query, small, streams, watch)
+    if not relaxed:
         return {}
-    relaxed = {alias: relation.filter for alias, relation in found.items()}
     snapshot = await ctx.store.last_snapshot()
     statistics: Statistics = NoStatistics() if snapshot is None else snapshot
     try:
-        alternative = parse_sql(query.id, sql, streams, window, relaxed)
+        alternative = await ctx.work.call(parse_sql, query.id, sql, streams, window, relaxed)
         own, shared = await asyncio.gather(
             asyncio.to_thread(_cost, [*others, query], statistics, options),
             asyncio.to_thread(_cost, [*others, alternative], statistics, options),
@@ -81,6 +82,22 @@ async def shared_filters(
         _LOG.warning("filters are not shared", query=query.id, error=repr(cause))
         return {}
     return relaxed if shared < own * (1 - WORTH) else {}
+
+
+def _weaker(
+    query: JoinQuery, records: Sequence[QueryRecord], streams: Mapping[str, Stream], watch: Watch
+) -> tuple[list[JoinQuery], dict[str, tuple[Expr, ...]]]:
+    """The queries of ``records``, and alias -> the weaker filter that one of them has."""
+    others: list[JoinQuery] = []
+    for record in records:
+        go_on(watch)
+        try:
+            others.extend(parse_record(record, streams).planned)
+        except PlannerError as cause:
+            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
+    relations = {r.id: r for other in others for r in other.relations}
+    found = weaker(query, relations.values())
+    return others, {alias: relation.filter for alias, relation in found.items()}
 
 
 def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: PlanningRecord) -> float:

@@ -14,20 +14,21 @@ from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.settings import Settings
 
 
-def check_aliases(sql: str | None, query: Mapping[str, Any] | None, settings: Settings) -> None:
-    """Refuse a query of too many aliases; one that can't be read at all is left to the planner.
+def check_query(sql: str | None, query: Mapping[str, Any] | None, settings: Settings) -> None:
+    """Refuse a query of too many aliases or columns, as far as both are written out; one that can't
+    be read at all is left to the planner.
 
     Raises:
-        InvalidInput: ``too-many-aliases``.
+        InvalidInput: ``too-many-aliases`` or ``too-many-columns``.
     """
     if sql is not None:
         try:
-            count = parse_statement(sql).size
+            statement = parse_statement(sql)
         except (QueryError, RecursionError):
             return
+        count, selected = statement.size, len(statement.items)
     else:
-        sources = (query or {}).get("from")
-        count = len(sources) if isinstance(sources, list | dict) else 0
+        count, selected = (_length((query or {}).get(part)) for part in ("from", "select"))
     if count > settings.max_aliases:
         raise InvalidInput(
             "too-many-aliases",
@@ -37,9 +38,19 @@ def check_aliases(sql: str | None, query: Mapping[str, Any] | None, settings: Se
             " allows more",
         )
 
+    check_columns(
+        selected, settings, "the query selects", "sql" if sql is not None else "query.select"
+    )
 
-def check_columns(count: int, settings: Settings) -> None:
-    """Refuse a stream of too many columns.
+
+def _length(part: object) -> int:
+    return len(part) if isinstance(part, list | dict) else 0
+
+
+def check_columns(
+    count: int, settings: Settings, what: str = "the stream has", field: str = "columns"
+) -> None:
+    """Refuse a stream, or results, of too many columns.
 
     Raises:
         InvalidInput: ``too-many-columns``.
@@ -47,8 +58,8 @@ def check_columns(count: int, settings: Settings) -> None:
     if count > settings.max_columns:
         raise InvalidInput(
             "too-many-columns",
-            f"the stream has {count} columns",
-            field="columns",
+            f"{what} {count} columns",
+            field=field,
             remedy=f"{settings.max_columns} are allowed; --max-columns (ANABRANCH_MAX_COLUMNS)"
             " allows more",
         )

@@ -209,11 +209,16 @@ class QueryIn(Body):
     @field_validator("query")
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Refuse lone surrogates, which JSON can spell but nobody can store."""
+        """Refuse lone surrogates, which JSON can spell but nobody can store, and what is longer
+        than SQL may be.
+        """
         try:
-            json.dumps(value, ensure_ascii=False).encode()
+            text = json.dumps(value, ensure_ascii=False)
+            text.encode()
         except (UnicodeEncodeError, RecursionError):
             raise PydanticCustomError("bad-text", "must be valid Unicode, not too deep") from None
+        if len(text) > MAX_TEXT:
+            raise PydanticCustomError("too-long", f"must have {MAX_TEXT} characters at most")
         return value
 
 

@@ -70,3 +70,58 @@ def test_columns_streams_and_queries_are_counted(settings: Settings) -> None:
         assert service.post("/v1/queries", {"sql": PAIR}, 409)["code"] == "too-many-queries"
         service.call("DELETE", "/v1/queries/a", 202)
         service.post("/v1/queries", {"sql": PAIR})
+
+
+def test_columns_of_results_are_counted_at_once(shop: Service) -> None:
+    listed = ", ".join(f"o.total c{n}" for n in range(5000))
+    structured = {
+        "from": {"o": "orders", "c": "customers"},
+        "join": ["o.customer_id = c.customer_id"],
+        "select": ["o.total"] * 5000,
+    }
+    wide = {"name": "wide", "columns": {f"c{n}": "int" for n in range(5000)}}
+    began = time.monotonic()
+    problem = shop.post("/v1/streams", wide, 422)
+    assert (problem["code"], problem["errors"][0]["field"]) == ("too-many-columns", "columns")
+    for body, field in (
+        ({"sql": PAIR.replace("o.order_id, c.city", listed)}, "sql"),
+        ({"query": structured}, "query.select"),
+    ):
+        problem = shop.post("/v1/queries", body, 422)
+        assert (problem["code"], problem["errors"][0]["field"]) == ("too-many-columns", field)
+    assert time.monotonic() - began < 5
+
+
+def test_stars_count_as_the_columns_that_they_stand_for(settings: Settings) -> None:
+    with serving(replace(settings, max_columns=5)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        star = PAIR.replace("o.order_id, c.city", "o.*, c.city, c.customer_id AS same")
+        problem = service.post("/v1/queries", {"sql": star}, 422)
+        assert (problem["code"], "6 columns" in problem["detail"]) == ("too-many-columns", True)
+        service.post("/v1/queries", {"sql": star.replace(", c.city", "")})
+
+
+def test_a_structured_query_is_no_longer_than_sql_may_be(shop: Service) -> None:
+    structured = {
+        "from": {"o": "orders", "c": "customers"},
+        "join": ["o.customer_id = c.customer_id"],
+        "where": [f"o.total > {n}" for n in range(10_000)],
+        "select": ["o.total"],
+    }
+    problem = shop.post("/v1/queries", {"query": structured}, 422)
+    assert (problem["code"], problem["errors"][0]["field"]) == ("invalid-request", "query")
+
+
+def test_all_options_of_a_source_together_are_bounded(shop: Service) -> None:
+    """Each is short enough, and all of them would take minutes to parse."""
+    columns = [f"c{n}" for n in range(100)]
+    expression = "CASE WHEN " + "value + value + " * 200 + "1 > 0 THEN 1 END"
+    options = {f"column.{column}": expression for column in columns}
+    body = {
+        "name": "long",
+        "columns": dict.fromkeys(columns, "int"),
+        "source": {"format": "rate", "options": options},
+    }
+    problem = shop.post("/v1/streams", body, 422)
+    assert (problem["code"], problem["errors"][0]["field"]) == ("too-large", "source.options")

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
 #: Characters of one option, and options of one registration, at most.
 MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
+#: Characters of all options of one registration: parsing expressions takes 10 us a character.
+MOST_ALL_TEXT = 200_000
 _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
@@ -130,6 +132,13 @@ def _check_sizes(kind: str, options: Mapping[str, str]) -> None:
             f"more than {MOST_OPTIONS} options",
             field=f"{kind}.options",
             remedy="fewer",
+        )
+    if sum(len(name) + len(text) for name, text in options.items()) > MOST_ALL_TEXT:
+        raise AccessError(
+            "too-large",
+            f"all options together have more than {MOST_ALL_TEXT} characters",
+            field=f"{kind}.options",
+            remedy="shorten them",
         )
     seen: set[str] = set()
     for name, text in options.items():

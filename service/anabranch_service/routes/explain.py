@@ -20,7 +20,8 @@ from anabranch_service.context import Ctx
 from anabranch_service.normalise import describe, parse, usable_streams
 from anabranch_service.planning import problem_of
 from anabranch_service.routes.plans import dry_run
-from anabranch_service.sizes import check_aliases
+from anabranch_service.settings import Settings
+from anabranch_service.sizes import check_query
 from anabranch_service.wire import (
     DryRunIn,
     DryRunOut,
@@ -44,9 +45,25 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     """The plan of a statement with binary joins and with multi-way joins; and if it can run
     continuously, its stores and probe orders beside what is registered. Stores nothing.
     """
+    async with ctx.work.limited():
+        streams = usable_streams(await ctx.store.streams())
+        found, meant = await ctx.work.call(_understand, body, streams, ctx.settings)
+    if not meant:
+        return found
+    query = QueryIn(id=await _free_name(ctx), sql=found.sql, window=body.window)
+    without = await dry_run(DryRunIn(detail="summary"), ctx)
+    planned = await dry_run(DryRunIn(add=[query]), ctx)
+    return found.model_copy(
+        update={**_own(planned, str(query.id)), "added_cost": planned.cost - without.cost}
+    )
+
+
+def _understand(
+    body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
+) -> tuple[ExplainOut, bool]:
+    """The answer but for the plan, and whether the query can run continuously."""
     sql = to_spark(body.sql, body.dialect)
-    check_aliases(sql, None, ctx.settings)
-    streams = usable_streams(await ctx.store.streams())
+    check_query(sql, None, settings)
     meaning, refused = None, None
     try:
         meaning = parse(
@@ -64,7 +81,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
         if refused is not None:
             raise refused from None
     after = None if before is None else convert(before)
-    found = ExplainOut(
+    answer = ExplainOut(
         sql=sql,
         before=_plan_out(before),
         after=_plan_out(after),
@@ -77,14 +94,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
         added_cost=None,
         plan=None,
     )
-    if meaning is None:
-        return found
-    query = QueryIn(id=await _free_name(ctx), sql=sql, window=body.window)
-    without = await dry_run(DryRunIn(detail="summary"), ctx)
-    planned = await dry_run(DryRunIn(add=[query]), ctx)
-    return found.model_copy(
-        update={**_own(planned, str(query.id)), "added_cost": planned.cost - without.cost}
-    )
+    return answer, meaning is not None
 
 
 def catalog_of(streams: Mapping[str, Stream]) -> Catalog:

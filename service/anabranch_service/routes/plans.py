@@ -10,6 +10,7 @@ from anabranch_planner.errors import PlannerError
 from anabranch_planner.model import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
 from anabranch_planner.optimiser.uncertainty import cost_range
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.plan import Formulation
 from anabranch_planner.sampling import estimate
 from anabranch_planner.sql.dialects import to_spark
@@ -31,10 +32,10 @@ from anabranch_service.planning import (
     plan_queries,
     problem_of,
 )
-from anabranch_service.records import ProblemRecord, StreamRecord
+from anabranch_service.records import ProblemRecord, QueryRecord, StreamRecord
 from anabranch_service.routes.settings import changed
 from anabranch_service.settings import Settings
-from anabranch_service.sizes import check_aliases
+from anabranch_service.sizes import check_query
 from anabranch_service.what_if import (
     FULL,
     SUMMARY,
@@ -47,6 +48,7 @@ from anabranch_service.what_if import (
     rewired_from,
 )
 from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut, RetentionIn
+from anabranch_service.work import go_on
 
 router = guarded_router("/v1", tag="plans")
 
@@ -78,14 +80,11 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     kept = [
         q for q in registered if is_wanted(q, activations.get(q.id), now) and q.id not in dropped
     ]
-    queries: list[JoinQuery] = []
-    rejected: dict[str, ProblemRecord] = {}
-    for record in kept:
-        try:
-            queries.extend(parse_record(record, streams).planned)
-        except PlannerError as cause:
-            rejected[record.id] = problem_of(cause)
-    queries += _added(body, {q.id for q in kept}, streams, ctx.settings)
+    # What is registered was understood once; only what is new has a limit.
+    queries, rejected = await ctx.work.call(_registered, kept, streams)
+    async with ctx.work.limited() as watch:
+        taken = {q.id for q in kept}
+        queries += await ctx.work.call(_added, body, taken, streams, ctx.settings, watch)
     snapshot = await ctx.store.last_snapshot()
     names = Names(queries)
     for name in body.widths:
@@ -180,11 +179,29 @@ def _headline(planned: Planned) -> str:
     )
 
 
+def _registered(
+    records: list[QueryRecord], streams: Mapping[str, Stream]
+) -> tuple[list[JoinQuery], dict[str, ProblemRecord]]:
+    queries: list[JoinQuery] = []
+    rejected: dict[str, ProblemRecord] = {}
+    for record in records:
+        try:
+            queries.extend(parse_record(record, streams).planned)
+        except PlannerError as cause:
+            rejected[record.id] = problem_of(cause)
+    return queries, rejected
+
+
 def _added(
-    body: DryRunIn, taken: set[str], streams: Mapping[str, Stream], settings: Settings
+    body: DryRunIn,
+    taken: set[str],
+    streams: Mapping[str, Stream],
+    settings: Settings,
+    watch: Watch,
 ) -> list[JoinQuery]:
     queries: list[JoinQuery] = []
     for index, document in enumerate(body.add):
+        go_on(watch)
         name = document.id or f"dry-run-{index}"
         if name in taken:
             raise InvalidInput(
@@ -196,7 +213,7 @@ def _added(
         taken = taken | {name}
         try:
             sql = None if document.sql is None else to_spark(document.sql, document.dialect)
-            check_aliases(sql, document.query, settings)
+            check_query(sql, document.query, settings)
             parsed = parse(
                 name,
                 streams,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -13,8 +14,9 @@ from uuid import uuid4
 from fastapi import Header, Query, Response
 
 from anabranch_planner.errors import PlannerError
-from anabranch_planner.expr import to_json
+from anabranch_planner.expr import Expr, to_json
 from anabranch_planner.model import JoinQuery, Stream
+from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.view import change_columns
@@ -33,9 +35,10 @@ from anabranch_service.normalise import (
     usable_streams,
 )
 from anabranch_service.permitted import check_sink_request
-from anabranch_service.records import QueryRecord, SinkRecord
+from anabranch_service.records import NormalisedInfo, QueryRecord, SinkRecord
+from anabranch_service.settings import Settings
 from anabranch_service.sharing import shared_filters
-from anabranch_service.sizes import check_aliases, check_room
+from anabranch_service.sizes import check_columns, check_query, check_room
 from anabranch_service.views import query_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
@@ -64,35 +67,24 @@ async def add_query(
             return _kept(kept, digest)
     now = ctx.clock()
     name = body.id or f"q-{uuid4().hex[:12]}"
-    streams = usable_streams(await ctx.store.streams())
-    sql = None if body.sql is None else to_spark(body.sql, body.dialect)
-    check_aliases(sql, body.query, ctx.settings)
     activations = await ctx.store.activations()
     live = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
     check_room("queries", len(live), ctx.settings.max_queries)
-    parsed = parse(
-        name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
-    )
-    check_sink_request(body.sink.to_sink(), ctx.settings)
-    _check_sink(body.sink, parsed)
-    options = await ctx.store.planning() or default_planning(ctx.settings)
-    limits = read_window(body.window)
-    relaxed = await shared_filters(ctx, parsed, sql, limits, streams, options)
-    if relaxed:
-        parsed = parse(name, streams, sql=sql, query=None, window=body.window, relaxed=relaxed)
+    async with ctx.work.limited() as watch:
+        found = await _understand(ctx, name, body, watch)
     await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
-        sql=sql,
+        sql=found.sql,
         query=body.query,
         window=body.window,
         expires_at=_expiry(body.ttl, body.expires_at, now),
         sink=body.sink,
         priority=body.priority,
-        normalised=describe(parsed, streams),
-        relaxed={alias: [to_json(e) for e in kept] for alias, kept in relaxed.items()},
+        normalised=found.normalised,
+        relaxed={alias: [to_json(e) for e in kept] for alias, kept in found.relaxed.items()},
     )
     answer = query_out(record, None, None, await ctx.store.sources(), now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
@@ -116,7 +108,7 @@ async def add_query(
             remedy="register the stream again",
         )
     response.headers["Location"] = f"/v1/queries/{name}"
-    if await _is_understood(ctx, record, streams):
+    if await _is_understood(ctx, record, found.streams):
         return answer
     return await get_query(name, ctx)
 
@@ -208,6 +200,56 @@ async def _update(
     return record
 
 
+@dataclass(frozen=True, slots=True)
+class _Understood:
+    """What a request for a query means.
+
+    Attributes:
+        sql: in Spark's words. ``relaxed``: alias -> the filter of the store that it shares.
+        streams: those that it was parsed with.
+    """
+
+    sql: str | None
+    normalised: NormalisedInfo
+    relaxed: Mapping[str, tuple[Expr, ...]]
+    streams: Mapping[str, Stream]
+
+
+async def _understand(ctx: Context, name: str, body: QueryIn, watch: Watch) -> _Understood:
+    """What ``body`` means beside what is registered; changes nothing."""
+    streams = usable_streams(await ctx.store.streams())
+    sql, parsed = await ctx.work.call(_parsed, name, body, streams, ctx.settings)
+    options = await ctx.store.planning() or default_planning(ctx.settings)
+    limits = read_window(body.window)
+    relaxed = await shared_filters(ctx, parsed, sql, limits, streams, options, watch)
+    if relaxed:
+        parsed = await ctx.work.call(
+            parse, name, streams, sql=sql, query=None, window=body.window, relaxed=relaxed
+        )
+    meaning = await ctx.work.call(describe, parsed, streams)
+    return _Understood(sql, meaning, relaxed, streams)
+
+
+def _parsed(
+    name: str, body: QueryIn, streams: Mapping[str, Stream], settings: Settings
+) -> tuple[str | None, JoinQuery]:
+    """The SQL of a request in Spark's words, and what it means; its sink is looked at as well."""
+    sql = None if body.sql is None else to_spark(body.sql, body.dialect)
+    check_query(sql, body.query, settings)
+    parsed = parse(
+        name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
+    )
+    shown = "sql" if sql is not None else "query.select"
+    check_columns(len(parsed.shown), settings, "the results have", shown)
+    check_sink_request(body.sink.to_sink(), settings)
+    _check_sink(body.sink, parsed)
+    return sql, parsed
+
+
+def _described(record: QueryRecord, streams: Mapping[str, Stream]) -> NormalisedInfo:
+    return describe(parse_record(record, streams), streams)
+
+
 async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
     """Whether the query still means what it was registered with.
 
@@ -220,7 +262,7 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
         if all(now.get(s) == before[s] for s in used):
             return before is streams
         try:
-            changes = {"normalised": describe(parse_record(record, now), now)}
+            changes = {"normalised": await ctx.work.call(_described, record, now)}
         except PlannerError:
             return True
         await _update(ctx, record.id, partial(QueryRecord.model_copy, update=changes))

@@ -71,7 +71,9 @@ async def add_stream(
     about a second; ``source_status`` says what came of it. A stream whose source can't be read is
     registered all the same: it is tried again.
     """
-    record = read_stream(body, ctx.settings).model_copy(update={"registration": uuid4().hex[:8]})
+    async with ctx.work.limited():
+        given = await ctx.work.call(read_stream, body, ctx.settings)
+    record = given.model_copy(update={"registration": uuid4().hex[:8]})
     existing = await ctx.store.streams()
     clash = next((n for n in existing if n.lower() == record.name.lower()), None)
     if clash is not None and clash != record.name:
