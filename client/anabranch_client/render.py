@@ -97,27 +97,31 @@ def _status(status: str) -> Text:
 
 
 def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
-    """All streams, a line each."""
+    """All streams, a line each, and below them why some are not read; it fits into 80 columns."""
     table = table_of(
-        "stream", "source", "columns", "event time", "lateness", "input", "late", "invalid",
-        "ahead", "unread", "not read because",
-        right=("columns", "input", "late", "invalid", "ahead", "unread"),
+        "stream", "source", "event time", "input", "late", "invalid", "ahead", "unread",
+        right=("input", "late", "invalid", "ahead", "unread"),
     )  # fmt: skip
+    table.padding = (0, 1, 0, 0)
+    for column in table.columns:
+        column.overflow, column.no_wrap = "fold", column.header in ("source", "input")
     for s in streams:
         table.add_row(
             escape(s.name),
             _source_state(s.source_status),
-            str(len(s.columns)),
             escape(s.event_time or "–"),
-            s.lateness or "–",
             number(s.input_tuples),
             number(s.late_tuples),
             number(s.invalid_tuples),
             number(s.ahead_tuples),
             number(s.unread.pieces if s.unread is not None else None),
-            escape(s.source_error or ""),
         )
-    return table
+    reasons = [
+        Text.assemble((s.name, "bold red"), " is not read: ", " ".join(s.source_error.split()))
+        for s in streams
+        if s.source_error
+    ]
+    return Group(table, *reasons)
 
 
 def _latest(stream: StreamInfo) -> dict[str, str]:

@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from anabranch_client import render
-from anabranch_client.answers import EpochInfo, QueryInfo
+from anabranch_client.answers import EpochInfo, QueryInfo, SourceStatus, StreamInfo
 from anabranch_client.demo import DemoResult, demo_summary
 from anabranch_client.errors import ApiError, ClientError
 from anabranch_client.oracle import Comparison
 
 
-def text(content: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=140)
+def text(content: RenderableType, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(content)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -72,6 +72,31 @@ def test_what_is_shared_is_said_once_and_in_full() -> None:
         "⟨R, S[b], T[c]⟩ is probed once for q1, q2",
     ]
     assert render.shared_lines({}) == []
+
+
+def test_streams_and_why_they_are_not_read_fit_into_80_columns() -> None:
+    def stream(name: str, error: str | None = None) -> StreamInfo:
+        status = SourceStatus(state="failed" if error else "reading", error=error)
+        return StreamInfo(
+            name=name, columns=[], source={}, event_time="ordered_at", lateness="10 minutes",
+            input_tuples=123_456_789, late_tuples=0, invalid_tuples=12, ahead_tuples=3,
+            source_error=error, source_status=status,
+        )  # fmt: skip
+
+    long = "a_stream_with_quite_a_long_name_of_its_own_that_goes_on"
+    reason = "no [bold]broker[/bold] answers:\n" + "broker-of-a-long-name.example:9092 " * 4
+    shown = text(render.streams_table([stream("orders"), stream(long, reason)]), width=80)
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert max(map(len, lines)) <= 80
+    (orders,) = (line.split() for line in lines if line.startswith(" orders"))
+    assert orders == ["orders", "reading", "ordered_at", "123,456,789", "0", "12", "3", "–"]
+    assert "…" not in shown
+    said = " ".join(" ".join(lines[lines.index("") :]).split())
+    assert said.endswith(f"{long} is not read: {' '.join(reason.split())}")
+    # The table is not the wider for a reason.
+    plain = text(render.streams_table([stream("orders"), stream(long)]), width=80)
+    assert "is not read" not in plain
+    assert shown.splitlines()[:4] == plain.splitlines()[:4]
 
 
 def test_text_from_users_is_never_markup() -> None:
