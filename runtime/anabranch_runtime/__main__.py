@@ -63,6 +63,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="seconds that a batch should take at most, where there is more input; 0: any time",
     )
     parser.add_argument(
+        "--stuck-after",
+        type=float,
+        default=float(environ.get("ANABRANCH_STUCK_AFTER", "600")),
+        metavar="SECONDS",
+        help="seconds after which a batch is cancelled and tried again whose tasks get no further",
+    )
+    parser.add_argument(
         "--memory-limit",
         type=_bytes,
         default=environ.get("ANABRANCH_MEMORY_LIMIT"),
@@ -124,6 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         mode=options.mode,
         verify=options.verify,
         target_latency=options.target_latency if options.target_latency > 0 else None,
+        stuck_after=options.stuck_after,
         memory_limit=options.memory_limit,
         object_store=options.object_store,
         cache_size=options.cache_size,
@@ -139,8 +147,16 @@ def main(arguments: list[str] | None = None) -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     control = Control(options.redis_url, options.namespace, options.run)
+
+    def abandon(error: StructuredError) -> None:
+        """End at once: what would be closed in order waits for what hangs."""
+        sys.stderr.write(f"anabranch_runtime: {masked(str(error))}\n")
+        sys.stderr.flush()
+        tell(options.error_fd, control.run, error)
+        os._exit(1)
+
     try:
-        Pipeline(settings, control, options.master, begun).run()
+        Pipeline(settings, control, options.master, begun, abandon).run()
     except StructuredError as error:
         sys.stderr.write(f"anabranch_runtime: {masked(str(error))}\n")
         tell(options.error_fd, control.run, error)

@@ -105,6 +105,7 @@ class Settings:
             registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
         patience: seconds to wait for a ruleset that must come.
         attempts: how often a batch's job is tried before the pipeline fails.
+        stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
         verify: how much of the state is read at a start to see whether it is whole.
         fanout: segments of one store partition that are merged into one.
         throttle: how much of a backfill a batch does.
@@ -127,6 +128,7 @@ class Settings:
     mode: Mode = Mode.LIVE
     patience: float = 300.0
     attempts: int = 4
+    stuck_after: float = 600.0
     verify: Verify = Verify.FULL
     fanout: int = FANOUT
     throttle: Throttle = field(default_factory=Throttle)

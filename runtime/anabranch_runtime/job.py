@@ -13,6 +13,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.sources.batch_input import note
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.stuck import Signs
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import TaskReport, run_task
@@ -77,14 +78,16 @@ def _task(context: BatchContext) -> str:
     def failed(piece: Piece, why: Problem) -> None:
         unread.append(note(piece, why))
 
+    messages = exchange_directory(context)
     report = run_task(
         context,
         task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
         read_pieces(context.shares[task] if context.shares else (), failed),
         task=task,
         tasks=tasks,
-        exchange=Rendezvous(exchange_directory(context), task, tasks),
+        exchange=Rendezvous(messages, task, tasks),
         sharing=hosts.count(hosts[task]),
+        advanced=Signs(messages, task).give,
     )
     report.unread = unread
     return json.dumps(report, default=plain)

@@ -27,6 +27,7 @@ from anabranch_planner.feeds import RECORDED
 from anabranch_planner.sinks import SinkKind
 from anabranch_runtime.access import masked, permitted_source
 from anabranch_runtime.compactor import Compactor
+from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.driver import Driver
 from anabranch_runtime.ending import redis_away
 from anabranch_runtime.errors import PipelineError
@@ -42,6 +43,7 @@ from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.claim import exclusive, identity
 from anabranch_runtime.state.durable import attach
 from anabranch_runtime.storage import diagnosed
+from anabranch_runtime.stuck import Watchdog
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
@@ -76,6 +78,8 @@ _PLANNER_LOST = (
 )
 #: Seconds between two looks at the query and the stop key.
 WATCH = 0.05
+#: Seconds that Spark's session may take to start, beside what is done meanwhile.
+SESSION = 180.0
 #: Seconds between two looks at the registry.
 LOOK = 0.5
 
@@ -127,12 +131,14 @@ class Pipeline:
 
     Attributes:
         begun: Spark's session, where its start has begun before; else :meth:`run` begins it.
+        abandon: ends the process where it can't be left in order, for the reason that it is given.
     """
 
     settings: Settings
     control: Control
     master: str
     begun: Future[SparkSession] | None = None
+    abandon: Callable[[StructuredError], None] | None = None
     _tries: int = 0
 
     def run(self) -> None:
@@ -175,7 +181,7 @@ class Pipeline:
     def _run(self, begun: Future[SparkSession], heart: Heart) -> None:
         driver = Driver(self.settings, self.control)
         driver.announce()
-        session = begun.result()
+        session = _session(begun)
         local = self.master.startswith("local")
         # How many tasks a host of a cluster gets is known to each task only.
         tasks = session.sparkContext.defaultParallelism if local else 1
@@ -273,10 +279,12 @@ class Pipeline:
         driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
         slots = one_each(session, tasks)
+        watchdog = Watchdog(self.settings.stuck_after)
 
         def apply(_: DataFrame, batch: int) -> None:
             def job(context: BatchContext) -> list[TaskReport]:
-                return run_batch(slots, context)
+                with watchdog.over(batch, exchange_directory(context)):
+                    return run_batch(slots, context)
 
             with busy:
                 if leaving.is_set():
@@ -301,10 +309,22 @@ class Pipeline:
             .start()
         )
         driver.report("running")
+
+        def look() -> None:
+            """See to it that the batch that runs does not hang."""
+            cancel = partial(session.sparkContext.cancelJobGroup, str(query.runId))
+            try:
+                watchdog.look(cancel)
+            except PipelineError as error:
+                if self.abandon is None:
+                    raise
+                self.abandon(error)
+
         try:
-            self._watch(session, query, driver, records, watch, busy, heart)
+            self._watch(session, query, driver, records, watch, busy, heart, look)
         finally:
             while not busy.acquire(timeout=LOOK):
+                look()
                 # Asked of the JVM: where that hangs, this is not a batch that takes its time.
                 if query.isActive:
                     heart.well()
@@ -365,6 +385,7 @@ class Pipeline:
         watch: SourceWatch,
         busy: threading.Lock,
         heart: Heart,
+        look: Callable[[], None],
     ) -> None:
         """Wait for a stop request, a change of the streams, or a failure of the query."""
         idle, looked = False, time.monotonic()
@@ -387,6 +408,7 @@ class Pipeline:
                 idle = True
             if time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
+                look()
                 registered = records
                 if self.settings.mode is Mode.LIVE:
                     registered = self.control.streams()
@@ -411,6 +433,25 @@ class Pipeline:
                     finally:
                         busy.release()
             time.sleep(WATCH)
+
+
+def _session(begun: Future[SparkSession]) -> SparkSession:
+    """The session that has begun to start; no state is read meanwhile.
+
+    Raises:
+        PipelineError: ``spark-not-started``: it takes too long.
+    """
+    try:
+        return begun.result(SESSION)
+    except TimeoutError as error:
+        # A session that failed by a timeout of its own raises the same.
+        if begun.done():
+            raise
+        raise PipelineError(
+            "spark-not-started",
+            f"Spark's JVM has not started within {SESSION:.0f} s",
+            remedy="see the log above for why; start the runtime again, nothing is lost",
+        ) from error
 
 
 def _stop(begun: Future[SparkSession]) -> None:

@@ -229,13 +229,20 @@ def test_a_start_takes_as_long_as_it_takes_but_not_for_ever(world: World) -> Non
     assert Kill(Member.RUNTIME) in actions
 
 
-def test_a_redis_that_reads_its_file_is_starting(world: World) -> None:
-    world.end(Member.REDIS)
-    world.turns(1)
-    for _ in range(int(3 * STARTS[Member.REDIS])):
+@pytest.mark.parametrize("member", [Member.REDIS, Member.RUNTIME])
+def test_one_that_says_that_it_reads_is_starting(world: World, member: Member) -> None:
+    """Redis its file, the runtime its state."""
+    others = tuple(m for m in Member if m is not member)
+    world.end(member)
+    world.turns(1, *others)
+    for _ in range(int(3 * STARTS[member])):
         world.at += 1
-        assert world.send(Heard(world.at, Member.REDIS, up=False)) == []
-        assert Kill(Member.REDIS) not in world.send(Turn(world.at))
+        assert world.send(Heard(world.at, member, up=False)) == []
+        for other in others:
+            world.send(Heard(world.at, other))
+        assert Kill(member) not in world.send(Turn(world.at))
+    actions = world.turns(STARTS[member] + 2, *others)
+    assert Kill(member) in actions
 
 
 def test_somebody_elses_redis_is_waited_for() -> None:

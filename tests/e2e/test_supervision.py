@@ -153,6 +153,28 @@ def test_a_pause_is_forgiven_and_a_jvm_that_hangs_is_not(tmp_path: Path) -> None
         assert up.stop() == 0
 
 
+def test_workers_that_hang_cost_an_attempt(tmp_path: Path) -> None:
+    with upped(tmp_path, environment={"ANABRANCH_STUCK_AFTER": "5"}) as up:
+        up.register()
+        with up.fed():
+            up.wait_for_commits(2)
+            log = up.home / "logs" / "runtime.log"
+            up.kill(Target.WORKER, signal.SIGSTOP)
+            wait_until("a batch to be cancelled", lambda: "batch cancelled" in log.read_text())
+            up.wait_for_commits(2)
+            assert "ended" not in up.text()
+            # With them the process that starts and ends them: Spark takes another in the end, or
+            # the runtime is started again.
+            for worker in up.find(Target.WORKER)[:1]:
+                daemon = worker.parent()
+                assert daemon is not None
+                daemon.suspend()
+            up.kill(Target.WORKER, signal.SIGSTOP)
+            up.wait_for_commits(4)
+        assert up.text().count("ended") == up.text().count("[batch-stuck]; it is started again")
+        assert up.stop() == 0
+
+
 def test_a_source_that_fails_is_named_and_can_be_mended(tmp_path: Path) -> None:
     with upped(tmp_path) as up:
         with up.client() as client:

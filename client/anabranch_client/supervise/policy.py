@@ -63,8 +63,9 @@ PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 MOST = 8
 #: Seconds of health that end a row of failures, and with progress of the pipeline.
 STABLE, SETTLED = 60.0, 3.0
-#: Seconds that a member may take to start. The runtime's heartbeat has its own limit in it.
-STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 700.0}
+#: Seconds that a member may take to start; of Redis and the runtime, without saying that it does.
+#: (Both may have much to read. The runtime says so for ten minutes at most.)
+STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 120.0}
 #: Seconds without a sign of life after which a member hangs. (The runtime's heartbeat lasts for ten
 #: more.) A pause of a few seconds, or a machine that is busy, must not cost a restart.
 SILENCE = {Member.REDIS: 30.0, Member.SERVICE: 30.0, Member.RUNTIME: 20.0}
@@ -242,8 +243,7 @@ def _hung(member: Member, standing: Standing, at: float) -> Cause | None:
     if standing.phase is Phase.UP and at - standing.heard > SILENCE[member]:
         seconds = at - standing.heard
         return Cause("no-answer", f"it has given no sign of life for {seconds:.0f} s")
-    # A server that reads its file says so; that may take any time.
-    began = standing.heard if member is Member.REDIS else standing.since
+    began = standing.since if member is Member.SERVICE else standing.heard
     if standing.phase is Phase.STARTING and at - began > STARTS[member]:
         return Cause("no-start", f"it has not started within {STARTS[member]:.0f} s")
     return None

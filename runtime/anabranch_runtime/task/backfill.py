@@ -17,7 +17,7 @@ from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.vectors.expressions import filter_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from anabranch_planner.ruleset import StoreSpec
     from anabranch_runtime.state.layout import Layout
@@ -39,11 +39,13 @@ def fill_slice(
     work: Slice,
     task: int,
     tasks: int,
+    advanced: Callable[[], None],
 ) -> list[int]:
     """Append to ``writer`` what ``task`` of ``tasks`` computes of ``work``.
 
     Args:
         collector: told what goes into the store.
+        advanced: called whenever the task has got further.
 
     Returns:
         The numbers of ``work.merges`` that were done.
@@ -53,12 +55,14 @@ def fill_slice(
     rule, access = _as_probe(spec, work)
     pieces = Pieces(prober)
     for start in _starts(layout, root, work, task, tasks):
+        advanced()
         for found in pieces.probe(start, rule, access):
             cache: KeyCache = {}
             insert(writer, layout, spec, combination_rows(layout, spec, found), cache)
             collector.stored(spec, cache)
     merged = list(range(task, len(work.merges), tasks))
     for number in merged:
+        advanced()
         readers = [open_segment(root, s) for s in work.merges[number].segments]
         for reader in readers:
             reader.verify()

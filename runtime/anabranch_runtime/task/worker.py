@@ -117,6 +117,7 @@ def run_task(
     exchange: Exchange,
     collect: bool = True,
     sharing: int | None = None,
+    advanced: Callable[[], None] = lambda: None,
 ) -> TaskReport:
     """Apply ``ruleset`` to a task's share of a batch.
 
@@ -128,9 +129,11 @@ def run_task(
         exchange: gives every task's message; called equally often by all.
         collect: False leaves out delays, sketches and samples, to see what they cost.
         sharing: of these tasks, those that share a host's memory with this one; None: all.
+        advanced: called again and again, whenever the task has got further.
     """
     sharing = tasks if sharing is None else sharing
-    return _Task(context, ruleset, task, tasks, exchange, collect, sharing).run(blocks)
+    working = _Task(context, ruleset, task, tasks, exchange, collect, sharing, advanced)
+    return working.run(blocks)
 
 
 class _Task:
@@ -145,6 +148,7 @@ class _Task:
         exchange: Exchange,
         collect: bool,
         sharing: int,
+        advanced: Callable[[], None],
     ) -> None:
         self.context = context
         self.ruleset = without(ruleset, context.failed)
@@ -152,6 +156,7 @@ class _Task:
         self.task = task
         self.tasks = tasks
         self.exchange = exchange
+        self.advanced = advanced
         self.durable = attach(context.root, context.objects)
         self.fetched = self.durable.fetches, self.durable.fetched
         keep_open(context.root, itertools.chain(*context.segments.values()))
@@ -188,7 +193,7 @@ class _Task:
                 context.batch,
                 self.task,
                 context.watermarks,
-                blocks,
+                self._read(blocks),
                 self.collector,
                 self._filter_failed,
                 context.newest_allowed,
@@ -225,9 +230,15 @@ class _Task:
         self.memory.give_back(self.budget)
         return self.report
 
+    def _read(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        for block in blocks:
+            self.advanced()
+            yield block
+
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         """Add the time that the block takes, less that of phases in it, to the report."""
+        self.advanced()
         started, outer, self.inner = time.perf_counter(), self.inner, 0.0
         yield
         spent = time.perf_counter() - started
@@ -281,6 +292,7 @@ class _Task:
                     work,
                     self.task,
                     self.tasks,
+                    self.advanced,
                 )
         except EVALUATION as error:
             self.report.backfill_failed = error.message
@@ -339,6 +351,7 @@ class _Task:
                 return
             if joined is None:
                 return
+            self.advanced()
             self.memory.glance()
             self._pass_on(joined, rule, level)
 

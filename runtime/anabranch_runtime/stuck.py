@@ -1,0 +1,149 @@
+"""Batches that hang: tasks that give no sign of life any more are cancelled, so that the batch is
+tried again.
+
+A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
+never returns) would hold its batch for ever while all else looks well. So a task touches a file
+beside the messages that tasks leave each other, about once a second, whenever it has got further
+(:class:`Signs`). Where nothing has changed in that folder for long, the driver cancels the batch's
+job (:class:`Watchdog`). Spark then kills its workers, which fails the attempt. If even that has no
+effect, the process has to end. Times are compared with themselves only, so clocks of hosts may
+differ.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: Seconds between two signs of a task.
+EVERY = 1.0
+#: Seconds that cancelling a job may take. Spark gives a worker two before it kills it.
+GRACE = 60.0
+
+
+@dataclass(slots=True)
+class Signs:
+    """What one task has to say of itself; a batch that is over within a second costs nothing."""
+
+    directory: Path
+    task: int
+    _next: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._next = time.monotonic() + EVERY
+
+    def give(self) -> None:
+        """The task has got further."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + EVERY
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / f"alive-{self.task}").touch()
+
+
+@dataclass(slots=True)
+class Watchdog:
+    """Watches the job of the batch that runs; one thread runs it, another looks.
+
+    Attributes:
+        limit: seconds without any sign after which the job is cancelled.
+    """
+
+    limit: float
+    _watched: _Watched | None = None
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    @contextmanager
+    def over(self, batch: int, directory: Path) -> Iterator[None]:
+        """Watch the block, whose tasks give signs in ``directory``.
+
+        Raises:
+            PipelineError: ``batch-stuck``: the block failed because it was cancelled.
+        """
+        watched = _Watched(batch, directory, time.monotonic())
+        with self._lock:
+            self._watched = watched
+        try:
+            yield
+        except Exception as error:
+            if watched.cancelled is None:
+                raise
+            raise self._stuck(batch) from error
+        finally:
+            with self._lock:
+                self._watched = None
+
+    def look(self, cancel: Callable[[], None]) -> None:
+        """Cancel the job by ``cancel`` if it is stuck.
+
+        Raises:
+            PipelineError: ``batch-stuck``: cancelling has had no effect.
+        """
+        with self._lock:
+            watched, now = self._watched, time.monotonic()
+            if watched is None:
+                return
+            if watched.cancelled is not None:
+                if now - watched.cancelled > GRACE:
+                    raise self._stuck(watched.batch)
+                return
+            signs = _signs(watched.directory)
+            if signs != watched.signs:
+                watched.signs, watched.since = signs, now
+            if now - watched.since <= self.limit:
+                return
+            watched.cancelled = now
+            error = self._stuck(watched.batch)
+            _LOG.error("batch cancelled", batch=watched.batch, error=str(error))
+            # While the block can't be left: what runs after it must not be cancelled.
+            cancel()
+
+    def _stuck(self, batch: int) -> PipelineError:
+        return PipelineError(
+            "batch-stuck",
+            f"batch {batch} was cancelled: none of its tasks has got further for"
+            f" {self.limit:.0f} s",
+            remedy="see what its workers waited for (a disk, a network); if they are that slow,"
+            " give --stuck-after more seconds",
+        )
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A job, and what was seen of it and when; ``cancelled``: when it was."""
+
+    batch: int
+    directory: Path
+    since: float
+    signs: tuple[tuple[str, int], ...] = ()
+    cancelled: float | None = None
+
+
+def _signs(directory: Path) -> tuple[tuple[str, int], ...]:
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    found.append((entry.name, entry.stat().st_mtime_ns))
+                except FileNotFoundError:
+                    # A message that has just got its name.
+                    continue
+    except FileNotFoundError:
+        return ()
+    return tuple(sorted(found))

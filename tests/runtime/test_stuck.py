@@ -1,0 +1,94 @@
+"""Batches that hang: who gets further is left alone, who does not is cancelled."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime import pipeline, stuck
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.stuck import Signs, Watchdog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Cancelled(Exception):
+    """What Spark raises from a job that was cancelled."""
+
+
+def looked(watchdog: Watchdog, seconds: float, signs: Signs | None = None) -> int:
+    """Look for a while, with a task that goes on meanwhile; how often the job was cancelled."""
+    cancelled: list[None] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if signs is not None:
+            signs.give()
+        watchdog.look(lambda: cancelled.append(None))
+        time.sleep(0.01)
+    return len(cancelled)
+
+
+def test_a_job_is_cancelled_once_that_gives_no_sign_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stuck, "EVERY", 0.05)
+    watchdog = Watchdog(0.5)
+
+    def job() -> None:
+        assert looked(watchdog, 1.2, Signs(tmp_path / "exchange", 0)) == 0
+        assert looked(watchdog, 1.2) == 1
+        raise Cancelled
+
+    with (
+        pytest.raises(PipelineError, match="batch 7 was cancelled") as caught,
+        watchdog.over(7, tmp_path / "exchange"),
+    ):
+        job()
+    assert caught.value.code == "batch-stuck"
+    assert isinstance(caught.value.__cause__, Cancelled)
+    # Nothing runs: nothing is cancelled.
+    assert looked(watchdog, 0.7) == 0
+    with pytest.raises(Cancelled), watchdog.over(8, tmp_path / "exchange"):
+        raise Cancelled
+
+
+def test_a_message_between_tasks_is_a_sign(tmp_path: Path) -> None:
+    watchdog = Watchdog(0.5)
+    with watchdog.over(7, tmp_path):
+        for number in range(4):
+            (tmp_path / f"{number}-0").touch()
+            assert looked(watchdog, 0.3) == 0
+
+
+def test_a_job_that_cannot_be_cancelled_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stuck, "GRACE", 0.3)
+    watchdog = Watchdog(0.1)
+    with watchdog.over(7, tmp_path / "none"), pytest.raises(PipelineError) as caught:
+        looked(watchdog, 1.0)
+    assert caught.value.code == "batch-stuck"
+
+
+def test_a_task_gives_few_signs_and_none_at_first(tmp_path: Path) -> None:
+    signs = Signs(tmp_path / "exchange", 3)
+    signs.give()
+    assert not (tmp_path / "exchange").exists()
+    time.sleep(stuck.EVERY + 0.01)
+    signs.give()
+    assert [p.name for p in (tmp_path / "exchange").iterdir()] == ["alive-3"]
+
+
+def test_a_session_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "SESSION", 0.05)
+    with pytest.raises(PipelineError) as caught:
+        pipeline._session(Future())
+    assert caught.value.code == "spark-not-started"
+    failed: Future[object] = Future()
+    failed.set_exception(TimeoutError("of its own"))
+    with pytest.raises(TimeoutError, match="of its own"):
+        pipeline._session(failed)  # type: ignore[arg-type]
