@@ -1,4 +1,5 @@
-"""What a client may try, over REST: every attack is refused, by field, and nothing is kept of it.
+"""What a client may try, over REST, under every role and without a token: every attack is refused,
+by field to those who may register something, and nothing is kept of it.
 
 Earlier ones were accepted, most of them: only names of options and plain passwords of sinks were
 looked at.
@@ -14,14 +15,18 @@ import pytest
 
 from anabranch_planner.access.policy import AccessPolicy
 from anabranch_planner.exchange import Mode
+from anabranch_service.access.roles import Role
 from anabranch_service.records import QueryRecord, SinkRecord, SourceRecord, StreamRecord
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR
-from tests.support.service import Service, serving
+from tests.support.access import Guarded, bearer
+from tests.support.access import guarded as requiring_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.service import Service
 
 COLUMNS = {"a": "string"}
 SECRET = "hunter2-of-the-test"
@@ -43,56 +48,73 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def guarded(redis: str, root: Path) -> Iterator[Service]:
+def guarded(redis: str, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     access = AccessPolicy(
         paths=(str(root),),
         reserved=(str(root / "state"),),
         read_only=(str(root / "in"),),
         hosts=("broker.lan:9092", "*.db.lan"),
     )
-    with _shop(redis, "guarded", access) as running:
+    with _shop(redis, "guarded", access, tmp_path_factory.mktemp("tokens")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def databases(redis: str) -> Iterator[Service]:
+def databases(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A service that takes sinks of format jdbc."""
     access = AccessPolicy(formats=frozenset({"jdbc"}), hosts=("*.db.lan",))
-    with _shop(redis, "databases", access) as running:
+    with _shop(redis, "databases", access, tmp_path_factory.mktemp("tokens")) as running:
         yield running
 
 
 @contextmanager
-def _shop(redis: str, namespace: str, access: AccessPolicy) -> Iterator[Service]:
+def _shop(redis: str, namespace: str, access: AccessPolicy, folder: Path) -> Iterator[Guarded]:
     settings = Settings(redis_url=redis, namespace=namespace, mode=Mode.STEP, access=access)
-    with serving(settings) as running:
+    with requiring_tokens(settings, folder) as running:
         for stream in ("customers", "orders"):
             columns = {"customer_id": "bigint", "order_id": "bigint", "city": "string"}
-            running.post("/v1/streams", {"name": stream, "columns": columns})
+            running.service.post("/v1/streams", {"name": stream, "columns": columns})
         yield running
 
 
 def refused_source(
-    service: Service, format: str, path: str | None = None, **options: str
+    guarded: Guarded, format: str, path: str | None = None, **options: str
 ) -> dict[str, Any]:
     source = {"format": format, "path": path, "options": _dotted(options)}
     body = {"name": "s", "columns": COLUMNS, "source": source}
     if format == "recorded":
         source["rows_per_batch"] = 1  # type: ignore[assignment]
-    return _refused(service, "/v1/streams", body)
+    return _refused(guarded, "/v1/streams", body)
 
 
 def refused_sink(
-    service: Service, format: str, path: str | None = None, **options: str
+    guarded: Guarded, format: str, path: str | None = None, **options: str
 ) -> dict[str, Any]:
     sink = {"format": format, "path": path, "options": _dotted(options)}
-    return _refused(service, "/v1/queries", {"id": "q", "sql": PAIR, "sink": sink})
+    return _refused(guarded, "/v1/queries", {"id": "q", "sql": PAIR, "sink": sink})
 
 
-def _refused(service: Service, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    before = len(service.get(path)["items"])
-    problem = service.post(path, body, 422)
-    assert len(service.get(path)["items"]) == before
+def _refused(guarded: Guarded, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The refusal that an editor and an administrator get; others get none of what it says."""
+    redis, keys = guarded.service.redis, guarded.service.keys
+    kept = keys.streams if path == "/v1/streams" else keys.queries
+    before = redis.hgetall(kept)
+    anybody = guarded.service.http.build_request("POST", path, json=body)
+    del anybody.headers["Authorization"]
+    # After many requests without a token the address has to wait.
+    assert guarded.service.http.send(anybody).status_code in (401, 429)
+    found = {
+        role: guarded.service.http.post(path, json=body, headers=bearer(token))
+        for role, token in guarded.tokens.items()
+    }
+    for role in (Role.VIEWER, Role.WORKER):
+        answer = found[role]
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    for role in (Role.EDITOR, Role.ADMIN):
+        assert found[role].status_code == 422, found[role].text
+    problem: dict[str, Any] = found[Role.EDITOR].json()
+    assert found[Role.ADMIN].json() == problem
+    assert redis.hgetall(kept) == before
     assert problem["errors"][0]["field"]
     assert problem["remedy"]
     assert SECRET not in json.dumps(problem)
@@ -126,7 +148,7 @@ def _dotted(options: dict[str, str]) -> dict[str, str]:
         "from_json(value, 'a int')",
     ],
 )
-def test_an_expression_of_a_source_runs_nothing(guarded: Service, expression: str) -> None:
+def test_an_expression_of_a_source_runs_nothing(guarded: Guarded, expression: str) -> None:
     problem = refused_source(guarded, "kafka", column__a=expression, subscribe="x")
     assert problem["errors"][0]["field"] == "source.options.column.a"
 
@@ -150,7 +172,7 @@ def test_an_expression_of_a_source_runs_nothing(guarded: Service, expression: st
     ],
 )
 def test_options_of_files_are_those_on_the_list(
-    guarded: Service, root: Path, name: str, options: dict[str, str]
+    guarded: Guarded, root: Path, name: str, options: dict[str, str]
 ) -> None:
     found = refused_source(guarded, "csv", str(root / "in"), **options)
     assert found["errors"][0]["field"].startswith("source.options.")
@@ -194,7 +216,7 @@ PATHS = [
 
 @pytest.mark.parametrize("text", PATHS)
 @pytest.mark.parametrize("format", ["text", "csv"])
-def test_no_file_outside_is_read(guarded: Service, root: Path, format: str, text: str) -> None:
+def test_no_file_outside_is_read(guarded: Guarded, root: Path, format: str, text: str) -> None:
     columns = {"column.a": "value"} if format == "text" else {}
     refused_source(guarded, format, text.format(root=root), **columns)
 
@@ -202,7 +224,7 @@ def test_no_file_outside_is_read(guarded: Service, root: Path, format: str, text
 @pytest.mark.parametrize("text", [p for p in PATHS if not set(p) & set("*?[{\\") or "{root}" in p])
 @pytest.mark.parametrize("format", ["files", "recorded"])
 def test_no_file_outside_is_read_by_our_own_sources(
-    guarded: Service, root: Path, format: str, text: str
+    guarded: Guarded, root: Path, format: str, text: str
 ) -> None:
     if set(text.format(root=root)) & set("*?[\\"):
         pytest.skip("these characters stand for themselves there")
@@ -210,12 +232,12 @@ def test_no_file_outside_is_read_by_our_own_sources(
 
 
 @pytest.mark.parametrize("text", [*PATHS, "{root}/in/x"])
-def test_no_file_outside_is_written(guarded: Service, root: Path, text: str) -> None:
+def test_no_file_outside_is_written(guarded: Guarded, root: Path, text: str) -> None:
     problem = refused_sink(guarded, "json", text.format(root=root))
     assert problem["errors"][0]["field"] == "sink.path"
 
 
-def test_a_refusal_does_not_say_whether_a_file_exists(guarded: Service, root: Path) -> None:
+def test_a_refusal_does_not_say_whether_a_file_exists(guarded: Guarded, root: Path) -> None:
     there = refused_source(guarded, "csv", str(root.parent / "outside"))
     gone = refused_source(guarded, "csv", str(root.parent / "nothing"))
     linked = refused_source(guarded, "csv", str(root / "link"))
@@ -239,7 +261,7 @@ def test_a_refusal_does_not_say_whether_a_file_exists(guarded: Service, root: Pa
         "delta ",
     ],
 )
-def test_formats_are_those_on_the_list(guarded: Service, root: Path, format: str) -> None:
+def test_formats_are_those_on_the_list(guarded: Guarded, root: Path, format: str) -> None:
     source = refused_source(guarded, format, str(root / "in"))
     assert (source["code"], "--allow-format" in source["remedy"]) == ("format-not-allowed", True)
     refused_sink(guarded, format)
@@ -257,8 +279,8 @@ def test_formats_are_those_on_the_list(guarded: Service, root: Path, format: str
     ],
 )
 @pytest.mark.parametrize("url", [None, "redis://localhost:6379/0", "redis://127.0.0.1/0"])
-def test_keys_of_the_pipeline_are_reserved(guarded: Service, key: str, url: str | None) -> None:
-    ns = guarded.settings.namespace
+def test_keys_of_the_pipeline_are_reserved(guarded: Guarded, key: str, url: str | None) -> None:
+    ns = guarded.service.settings.namespace
     given = {"keys": key.format(ns=ns)} | ({} if url is None else {"url": url})
     problem = refused_source(guarded, "redis-stream", **given)
     assert problem["code"] == "reserved-key"
@@ -267,23 +289,23 @@ def test_keys_of_the_pipeline_are_reserved(guarded: Service, key: str, url: str 
         refused_sink(guarded, "redis-stream", stream=stream)
 
 
-def test_a_push_to_an_older_record_can_not_lock_the_registry(guarded: Service) -> None:
-    keys = f"{guarded.settings.namespace}:settings"
-    _old_stream(guarded, SourceRecord(format="redis-stream", options={"keys": keys}))
-    problem = guarded.post("/v1/streams/old/rows", {"rows": [{"a": "x"}]}, 422)
+def test_a_push_to_an_older_record_can_not_lock_the_registry(guarded: Guarded) -> None:
+    keys = f"{guarded.service.settings.namespace}:settings"
+    _old_stream(guarded.service, SourceRecord(format="redis-stream", options={"keys": keys}))
+    problem = guarded.service.post("/v1/streams/old/rows", {"rows": [{"a": "x"}]}, 422)
     assert problem["code"] == "reserved-key"
-    assert guarded.redis.exists(keys) == 0
-    guarded.get("/v1/streams")
+    assert guarded.service.redis.exists(keys) == 0
+    guarded.service.get("/v1/streams")
 
 
-def test_a_push_to_a_key_of_another_type_is_the_stream_s_own_problem(guarded: Service) -> None:
-    guarded.redis.hset("taken", "a", "b")
+def test_a_push_to_a_key_of_another_type_is_the_stream_s_own_problem(guarded: Guarded) -> None:
+    guarded.service.redis.hset("taken", "a", "b")
     body = {"name": "s", "columns": COLUMNS}
     source = {"format": "redis-stream", "options": {"keys": "taken"}}
-    guarded.post("/v1/streams", {**body, "source": source})
-    problem = guarded.post("/v1/streams/s/rows", {"rows": [{"a": "x"}]}, 409)
+    guarded.service.post("/v1/streams", {**body, "source": source})
+    problem = guarded.service.post("/v1/streams/s/rows", {"rows": [{"a": "x"}]}, 409)
     assert (problem["code"], "taken" in problem["detail"]) == ("not-a-redis-stream", True)
-    guarded.redis.delete("taken")
+    guarded.service.redis.delete("taken")
 
 
 HOSTS = [
@@ -323,7 +345,7 @@ HOSTS = [
 @pytest.mark.parametrize(("format", "name", "text"), HOSTS)
 @pytest.mark.parametrize("kind", ["source", "sink"])
 def test_no_host_class_or_file_is_reached_by_an_option(
-    guarded: Service, kind: str, format: str, name: str, text: str
+    guarded: Guarded, kind: str, format: str, name: str, text: str
 ) -> None:
     kafka = {"column.a": "topic"} if kind == "source" else {"topic": "t"}
     others = kafka if format == "kafka" else {}
@@ -363,13 +385,13 @@ def test_no_host_class_or_file_is_reached_by_an_option(
     ],
 )
 def test_a_database_is_reached_in_plain_ways_only(
-    databases: Service, options: dict[str, str]
+    databases: Guarded, options: dict[str, str]
 ) -> None:
     given = {"url": "jdbc:postgresql://x.db.lan/d", "dbtable": "t", **options}
     refused_sink(databases, "jdbc", None, **given)
 
 
-def test_a_database_that_is_allowed_is_taken(databases: Service) -> None:
+def test_a_database_that_is_allowed_is_taken(databases: Guarded) -> None:
     options = {
         "url": "jdbc:postgresql://a.db.lan:5432/d?sslmode=require",
         "dbtable": "public.t",
@@ -377,7 +399,10 @@ def test_a_database_that_is_allowed_is_taken(databases: Service) -> None:
         "password": "${ANABRANCH_SINK_PW}",
     }
     sink = {"format": "jdbc", "options": options}
-    assert databases.post("/v1/queries", {"sql": PAIR, "sink": sink})["sink"]["options"] == options
+    assert (
+        databases.service.post("/v1/queries", {"sql": PAIR, "sink": sink})["sink"]["options"]
+        == options
+    )
 
 
 @pytest.mark.parametrize(
@@ -410,7 +435,7 @@ def test_a_database_that_is_allowed_is_taken(databases: Service) -> None:
 )
 @pytest.mark.parametrize("kind", ["source", "sink"])
 def test_secrets_are_references_in_options_for_secrets(
-    guarded: Service, root: Path, kind: str, format: str, name: str, text: str
+    guarded: Guarded, root: Path, kind: str, format: str, name: str, text: str
 ) -> None:
     refuse = refused_source if kind == "source" else refused_sink
     path = str(root / ("in" if kind == "source" else "out")) if format == "csv" else None
@@ -419,41 +444,42 @@ def test_secrets_are_references_in_options_for_secrets(
     assert problem["errors"][0]["field"] == f"{kind}.options.{name}"
 
 
-def test_secrets_of_older_records_are_not_shown(guarded: Service) -> None:
+def test_secrets_of_older_records_are_not_shown(guarded: Guarded) -> None:
     url, options = f"redis://me:{SECRET}@localhost/0", {"kafka.ssl.key.password": SECRET}
-    _old_stream(guarded, SourceRecord(format="redis-stream", options={"url": url}))
-    made = guarded.post("/v1/queries", {"id": "q", "sql": PAIR})
-    kept = json.loads(str(guarded.redis.hget(guarded.keys.queries, "q")))
+    _old_stream(guarded.service, SourceRecord(format="redis-stream", options={"url": url}))
+    made = guarded.service.post("/v1/queries", {"id": "q", "sql": PAIR})
+    kept = json.loads(str(guarded.service.redis.hget(guarded.service.keys.queries, "q")))
     jdbc = f"jdbc:sqlserver://x;user=u;password={SECRET};encrypt=true"
     for name, sink in {
         "q": SinkRecord(format="kafka", options=options),
         "r": SinkRecord(format="jdbc", options={"url": jdbc}),
     }.items():
         record = QueryRecord.model_validate({**kept, "id": name, "sink": sink.model_dump()})
-        guarded.redis.hset(guarded.keys.queries, name, record.model_dump_json())
+        guarded.service.redis.hset(guarded.service.keys.queries, name, record.model_dump_json())
     assert made["sink"]["format"] == "parquet"
     shown = [
-        guarded.get(f"/v1/{part}") for part in ("streams", "queries", "queries/q", "streams/old")
+        guarded.service.get(f"/v1/{part}")
+        for part in ("streams", "queries", "queries/q", "streams/old")
     ]
-    shown.append(guarded.get("/v1/queries/r"))
+    shown.append(guarded.service.get("/v1/queries/r"))
     assert SECRET not in json.dumps(shown)
     assert "password=***;encrypt=true" in json.dumps(shown)
     # What else may be changed of them may still be.
-    changed = guarded.call("PATCH", "/v1/streams/old", 200, {"on_loss": "skip"})
+    changed = guarded.service.call("PATCH", "/v1/streams/old", 200, {"on_loss": "skip"})
     assert SECRET not in json.dumps(changed)
 
 
-def test_an_expression_of_a_column_is_no_secret_for_its_name(guarded: Service) -> None:
+def test_an_expression_of_a_column_is_no_secret_for_its_name(guarded: Guarded) -> None:
     options = {"rowsPerSecond": "1", "column.token": "cast(value as string)"}
     body = {
         "name": "with_token",
         "columns": {"token": "string"},
         "source": {"format": "rate", "options": options},
     }
-    assert guarded.post("/v1/streams", body)["source"]["options"] == options
+    assert guarded.service.post("/v1/streams", body)["source"]["options"] == options
 
 
-def test_what_is_allowed_goes_through(guarded: Service, root: Path) -> None:
+def test_what_is_allowed_goes_through(guarded: Guarded, root: Path) -> None:
     kafka = {"kafka.bootstrap.servers": "broker.lan:9092,[::1]:9092", "subscribe": "x"}
     for number, source in enumerate(
         [
@@ -470,14 +496,14 @@ def test_what_is_allowed_goes_through(guarded: Service, root: Path) -> None:
         ]
     ):
         body = {"name": f"s{number}", "columns": COLUMNS, "source": source}
-        guarded.post("/v1/streams", body)
+        guarded.service.post("/v1/streams", body)
     for sink in (
         {"format": "json", "path": str(root / "out")},
         {"format": "redis-stream", "options": {"stream": "results"}},
-        {"format": "redis-stream", "options": {"url": guarded.settings.redis_url}},
+        {"format": "redis-stream", "options": {"url": guarded.service.settings.redis_url}},
         {"format": "csv", "path": str(root / "o2"), "options": {"nullValue": "none", "sep": ";"}},
     ):
-        guarded.post("/v1/queries", {"sql": PAIR, "sink": sink})
+        guarded.service.post("/v1/queries", {"sql": PAIR, "sink": sink})
 
 
 def _old_stream(service: Service, source: SourceRecord) -> None:
