@@ -11,8 +11,12 @@ import hashlib
 import os
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 from anabranch_runtime.class_archive import cache_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SCRIPT = """#!/bin/sh
 PYTHONPATH={path}
@@ -32,13 +36,23 @@ def worker_interpreter() -> str:
     )
     script = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:16]}" / "python"
     try:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        draft = script.with_name(f"{script.name}.{os.getpid()}")
-        draft.write_text(text)
-        draft.chmod(0o755)
-        draft.replace(script)
+        if not _is_there(script, text):
+            script.parent.mkdir(parents=True, exist_ok=True)
+            draft = script.with_name(f"{script.name}.{os.getpid()}")
+            draft.write_text(text)
+            draft.chmod(0o755)
+            draft.replace(script)
     except OSError:
         # Nobody may write there: Spark's processes start a little slower.
         return sys.executable
     # Nothing can be run from a file system that is mounted so.
     return str(script) if os.access(script, os.X_OK) else sys.executable
+
+
+def _is_there(script: Path, text: str) -> bool:
+    """Whether ``script`` can be run and says ``text``; what another user has put there is not."""
+    try:
+        mine = script.stat().st_uid == os.getuid()
+        return mine and os.access(script, os.X_OK) and script.read_bytes() == text.encode()
+    except OSError:
+        return False

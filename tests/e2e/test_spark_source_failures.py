@@ -21,23 +21,31 @@ from tests.support.processes import kill, live_pipeline
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.processes import LivePipeline
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PR = "SELECT p.v AS pv, r.v AS rv FROM p JOIN r ON p.k = r.k"
 PD = "SELECT p.v AS pv, d.v AS dv FROM p JOIN d ON p.k = d.k"
 
 
+def joined(live: LivePipeline, folder: Path) -> Streams:
+    """Two directories that Spark reads and a Redis Stream, and their joins."""
+    streams = Streams(live, folder, redis.Redis.from_url(live.pipeline.redis_url))
+    for name in ("p", "d"):
+        (folder / name).mkdir()
+        streams.add(name, "parquet", str(folder / name))
+    streams.add("r", "redis-stream")
+    streams.activate("pr", PR)
+    streams.activate("pd", PD)
+    return streams
+
+
 def test_a_source_that_fails_while_it_runs_ends_its_stream_only(tmp_path: Path) -> None:
     chance = random.Random(4)
     with live_pipeline(tmp_path) as live:
-        server = redis.Redis.from_url(live.pipeline.redis_url)
-        streams = Streams(live, tmp_path, server)
-        for name in ("p", "d"):
-            (tmp_path / name).mkdir()
-            streams.add(name, "parquet", str(tmp_path / name))
-        streams.add("r", "redis-stream")
-        streams.activate("pr", PR)
-        streams.activate("pd", PD)
+        streams = joined(live, tmp_path)
+        server = streams.server
         (tmp_path / "plain").write_text("1\n2\n")
         source = {"format": "text", "path": str(tmp_path / "plain"), "options": {"payload": "json"}}
         live.client.create_stream("plain", COLUMNS, source=source)
@@ -92,14 +100,7 @@ def test_kills_where_landed_batches_change_hands_lose_and_double_nothing(tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANABRANCH_FAULTS", str(faults))
         with live_pipeline(tmp_path) as live:
-            server = redis.Redis.from_url(live.pipeline.redis_url)
-            streams = Streams(live, tmp_path, server)
-            for name in ("p", "d"):
-                (tmp_path / name).mkdir()
-                streams.add(name, "parquet", str(tmp_path / name))
-            streams.add("r", "redis-stream")
-            streams.activate("pr", PR)
-            streams.activate("pd", PD)
+            streams = joined(live, tmp_path)
 
             def feed() -> None:
                 for name in ("p", "d"):
@@ -123,7 +124,7 @@ def test_kills_where_landed_batches_change_hands_lose_and_double_nothing(tmp_pat
                         assert runtime.wait(60) is not None
                     kill(live.pipeline, "runtime")
                     held.unlink(missing_ok=True)
-                    server.delete(Keys("test").runtime)
+                    streams.server.delete(Keys("test").runtime)
                     feed()
                     live.start_runtime()
             # The state in its newest form is gone: the batch before is the newest.

@@ -6,8 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anabranch_runtime.interpreter import worker_interpreter
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_it_is_this_interpreter_with_this_path() -> None:
@@ -25,3 +30,23 @@ def test_it_is_this_interpreter_with_this_path() -> None:
     assert os.path.realpath(executable) == os.path.realpath(sys.executable)
     assert arguments == ["-c", "a b", "$c"]
     assert ".zip" not in module
+
+
+def test_the_script_is_written_where_it_is_missing_or_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = Path(worker_interpreter())
+    assert script.is_relative_to(tmp_path)
+    text, written = script.read_text(), script.stat()
+    assert worker_interpreter() == str(script)
+    assert (script.stat().st_ino, script.stat().st_mtime_ns) == (
+        written.st_ino,
+        written.st_mtime_ns,
+    )
+    script.write_text("exit 1")
+    worker_interpreter()
+    assert script.read_text() == text
+    script.chmod(0o600)
+    assert os.access(worker_interpreter(), os.X_OK)
+    assert [p.name for p in script.parent.iterdir()] == ["python"]
