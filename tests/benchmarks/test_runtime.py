@@ -27,6 +27,7 @@ from tests.benchmarks.profiled import blocks_of, planner_stream, recorded
 from tests.benchmarks.runtime import (
     adaptation,
     fixed_cost,
+    ingest,
     latency,
     queries,
     report,
@@ -240,6 +241,7 @@ def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             ),
             (fixed_cost.BENCHMARK, "--queries 3 --rounds 2 --block 3 --warm-up 2"),
             (latency.BENCHMARK, "--rate 2000 --seconds 4 --warm-up 2 --runs 1"),
+            (ingest.BENCHMARK, "--rows 3000 --files 2 --small 2 --small-rows 10 --runs 1"),
             (
                 adaptation.BENCHMARK,
                 "--rate 2000 --before 4 --after 4 --warm-up 2 --epoch-batches 2 --runs 1",
@@ -259,6 +261,8 @@ def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert added["counted"]["probes_added"]["median"] == 0
     assert by_part["rewire"]["all"]["count"] > 0
     assert {e["experiment"] for e in by_part["adaptation"]["experiments"]} == {"partners", "rates"}
+    read_by = [(one["kind"], one["format"]) for one in by_part["ingest"]["sources"]]
+    assert read_by == [(k, f) for k in ("parquet", "json") for f in ("files", k)]
     text = _report(tmp_path, entries)
     for heading in report._HEADINGS.values():
         assert f"## {heading}\n" in text

@@ -6,6 +6,7 @@
 * ``state_size``: throughput with millions of stored tuples.
 * ``fixed_cost``: nearly empty batches with fifty queries, against Spark doing nothing.
 * ``latency``: from a tuple's arrival to its results' commit at a given rate, open loop.
+* ``ingest``: files read by ours and by Spark's sources.
 * ``adaptation``: what a change of the input does to latency, with and without adaptation.
 
 Every run compares its results with an oracle's before it reports a figure. Figures of one line

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tests.benchmarks.runtime import (
     adaptation,
     fixed_cost,
+    ingest,
     latency,
     queries,
     rewire,
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK
-    for module in (sharing, separate, queries, rewire, state_size, fixed_cost, latency, adaptation)
+    for module in (
+        *(sharing, separate, queries, rewire, state_size, fixed_cost, latency, ingest),
+        adaptation,
+    )
 )
 
 

@@ -47,6 +47,7 @@ _HEADINGS = {
     "state_size": "Large state",
     "fixed_cost": "Fixed cost of a batch",
     "latency": "Latency",
+    "ingest": "Directories of files, and Spark's sources",
     "adaptation": "Adaptation",
 }
 
