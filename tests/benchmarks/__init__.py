@@ -2,7 +2,8 @@
 
 * ``throughput``: five TPC-H joins through the real service and runtime, beside DuckDB.
 * ``planner``: how fast plans are found, how good they are proven to be, and what they save.
-* ``runtime``: sharing, numbers of queries, rewires, large state, fixed costs, latency, ingest, adaptation.
+* ``runtime``: sharing, numbers of queries, rewires, large state, fixed costs, latency, ingest,
+  adaptation.
 * ``runtime.report``: ``docs/benchmarks-runtime.md`` from the lines of those.
 * ``report``: ``docs/benchmarks.md`` from the lines that the other two print with ``--json``.
 
