@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
+#: A scheme of any length would be looked for anew at every letter of a long text.
+_CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]{0,30}://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
 
 
 def masked(text: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-#: What stands between the scheme and the host of a URL.
-_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
+#: What stands between the scheme and the host of a URL. A scheme of any length would be looked for
+#: anew at every letter of a long text.
+_CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]{0,30}://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
 
 
 def masked(text: str) -> str:

@@ -6,6 +6,7 @@ Pure: nothing is opened here.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +32,11 @@ FILES = "files"
 RECORDED = "recorded"
 #: Formats that share one source of the runtime.
 FEEDS = (REDIS_STREAM, FILES)
+
+#: Options of Spark's sources that count something; Spark takes a negative rate and sends nothing.
+_POSITIVE = frozenset({
+    "rowspersecond", "rowsperbatch", "numpartitions", "maxfilespertrigger", "maxoffsetspertrigger",
+})  # fmt: skip
 
 
 class Payload(StrEnum):
@@ -168,7 +174,9 @@ def check_source(
 
 
 def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Refuse a source of Spark's that lacks what its format can't do without."""
+    """Refuse a source of Spark's that lacks what its format can't do without, or that is to bring
+    no rows, or fewer.
+    """
     given = {name.lower() for name in options}
     if format in (*SPARK_FILES, "text") and not path and "path" not in given:
         raise StreamError(
@@ -177,6 +185,11 @@ def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None
             field="source.path",
             remedy="give it, as the runtime sees it",
         )
+    for name, text in options.items():
+        if name.lower() in _POSITIVE and re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.A) is None:
+            raise _bad(
+                name, f"{text[:60]!r} is no positive number", "give a whole number from 1 on"
+            )
     if format == "kafka":
         if "kafka.bootstrap.servers" not in given:
             raise _bad("kafka.bootstrap.servers", "a kafka source needs its brokers", "name them")

@@ -11,7 +11,7 @@ from anabranch_service.records import StreamRecord
 from anabranch_service.wire import SourceStatusOut
 
 #: Streams that a summary names, and characters of each reason in it.
-_NAMED, _REASON = 3, 200
+_NAMED, _REASON = 3, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,18 @@ def summary(failed: Mapping[str, str]) -> str:
     """
     if not failed:
         return "ok"
-    named = [f"{name} ({why[:_REASON]})" for name, why in list(failed.items())[:_NAMED]]
+    named = [f"{name} ({_short(why)})" for name, why in list(failed.items())[:_NAMED]]
     more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
     count = "1 stream is" if len(failed) == 1 else f"{len(failed)} streams are"
     return f"{count} not read: {', '.join(named)}{more}"
+
+
+def _short(reason: str) -> str:
+    """A reason for a summary: a long one ends with a whole word, and says where the rest is."""
+    if len(reason) <= _REASON:
+        return reason
+    words = reason[:_REASON].rsplit(" ", 1)[0]
+    return f"{words} ... GET /v1/streams has all of it"
 
 
 def status_out(status: SourceStatus) -> SourceStatusOut:

@@ -101,8 +101,8 @@ def _source_out(record: StreamRecord) -> SourceOut:
     )
 
 
-def _sink_out(record: QueryRecord) -> SinkRecord:
-    sink = record.sink
+def sink_out(sink: SinkRecord) -> SinkRecord:
+    """A sink; plain secrets that an earlier release has taken are masked."""
     path = None if sink.path is None else masked_text(sink.path)
     return sink.model_copy(update={"options": masked_options(sink.options), "path": path})
 
@@ -123,7 +123,7 @@ def query_out(
         sql=record.sql,
         query=record.query,
         window=record.window,
-        sink=_sink_out(record),
+        sink=sink_out(record.sink),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         input_problems=sources.failed_among(streams),
         priority=record.priority,

@@ -31,6 +31,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 import duckdb
 import psutil
@@ -264,7 +265,8 @@ class Chaos:
         self.load = folder / "load"
         self.server = server
         port = free_port()
-        options = ("--port", str(port), "--allow-path", str(self.load))
+        own = urlsplit(server).netloc
+        options = ("--port", str(port), "--allow-path", str(self.load), "--allow-host", own)
         self.up = Up(folder / "home", folder / "up-0.log", arguments=options)
         self.starts = 0
         url = f"http://127.0.0.1:{port}"

@@ -14,6 +14,8 @@ import pytest
 
 from anabranch_planner.access.check import check_sink_access
 from anabranch_planner.access.policy import AccessPolicy
+from anabranch_planner.access.secrets import masked_text
+from anabranch_planner.addresses import masked
 from anabranch_planner.errors import PlannerError, QueryError, StatisticsError
 from anabranch_planner.mir import sub_join
 from anabranch_planner.optimiser.check import cost_of, validate_plan
@@ -24,6 +26,7 @@ from anabranch_planner.spark_source import read_schema
 from tests.support.queries import FixedStatistics, chain, join_query
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from anabranch_planner.plan import Plan
@@ -182,3 +185,26 @@ def test_text_with_many_spaces_is_read_in_one_go(name: str, text: str, fits: boo
             policy = AccessPolicy(formats=frozenset({"jdbc"}))
             check_sink_access("jdbc", None, options, policy, str)
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("mask", [masked, masked_text])
+@pytest.mark.parametrize(
+    "part", ["a", "a-", "a.b+", "redis:", "//", "://", "a://:", "//a:", "x@", "pwd=", 'pwd="']
+)
+def test_masking_takes_as_long_as_the_text_is(mask: Callable[[str], str], part: str) -> None:
+    """Minutes, where the beginning of an address was looked for anew at every letter."""
+    began = time.monotonic()
+    mask(part * 100_000)
+    assert time.monotonic() - began < 2
+
+
+def test_a_secret_behind_a_long_scheme_is_masked() -> None:
+    assert masked("a" * 50 + "://me:secret@host") == "a" * 50 + "://me:***@host"
+
+
+def test_own_ports_need_an_entry_where_they_could_be_probed() -> None:
+    policy = AccessPolicy(hosts=("localhost:7000", "other")).with_server("redis://127.0.0.1:6400")
+    asked = [("127.0.0.1", 6400), ("::1", 7000), ("LOCALHOST", 6400), ("other", 1), ("::1", 22)]
+    assert [policy.permits_host(*a, listed=True) for a in asked] == [True] * 4 + [False]
+    assert policy.permits_host("::1", 22)
+    assert AccessPolicy(hosts=("*",)).permits_host("localhost", 22, listed=True)

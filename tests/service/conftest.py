@@ -79,7 +79,7 @@ STREAMS: list[dict[str, object]] = [
         },
         "event_time": "ts",
         "lateness": "unbounded",
-        "source": {"format": "recorded", "path": "items.parquet", "rows_per_batch": 100},
+        "source": {"format": "recorded", "path": "/data/items.parquet", "rows_per_batch": 100},
     },
 ]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import httpx
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Of the process under test: what takes minutes by default takes seconds.
 SECONDS, CONNECTIONS, BODY = 1.0, 24, 64 * 1024
+LARGE = 24 * 1024 * 1024
 NOW = "POST /v1/streams HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -147,6 +150,63 @@ def test_a_body_that_says_how_large_it_is(port: int) -> None:
     with closing(connect(port)) as large:
         large.sendall(f"{NOW}Content-Length: {BODY + 1}\r\n\r\n".encode())
         assert rest_of(large).startswith(b"HTTP/1.1 413")
+
+
+@pytest.fixture(scope="module")
+def roomy(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """With a limit beyond what sockets hold by themselves."""
+    more = ("--body-limit", str(LARGE // 3), "--request-seconds", "20")
+    with process(redis, tmp_path_factory.mktemp("roomy"), *more) as found:
+        yield found
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("path", ["/v1/streams", "/nothing"])
+def test_a_client_that_sends_all_of_a_large_body_sees_the_answer(
+    roomy: int, path: str, chunked: bool
+) -> None:
+    """Where the connection was closed at once, sending failed, and nobody read the answer."""
+    piece = LARGE // 16 * b"1"
+    content = (piece for _ in range(16)) if chunked else 16 * piece
+    with closing(HTTPConnection("127.0.0.1", roomy, timeout=20)) as plain:
+        plain.request("POST", path, content, {"content-type": "application/json"})
+        # Nobody asks for a body that no route reads.
+        assert plain.getresponse().status == (404 if chunked and path == "/nothing" else 413)
+
+
+def test_curl_sees_the_answer_to_a_large_body(roomy: int, tmp_path: Path) -> None:
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("no curl")
+    (tmp_path / "body").write_bytes(LARGE * b"1")
+    sent = ("-H", "Content-Type: application/json", "--data-binary", f"@{tmp_path / 'body'}")
+    url = f"http://127.0.0.1:{roomy}/v1/streams"
+    for expect in ((), ("-H", "Expect:")):
+        found = subprocess.run([curl, "-sS", *sent, *expect, url], capture_output=True, text=True)
+        assert "body-too-large" in found.stdout, found.stderr
+
+
+def test_more_of_a_body_than_is_dropped_ends_the_connection(roomy: int) -> None:
+    with closing(connect(roomy)) as large:
+        large.sendall(f"{NOW}Content-Length: {100 * LARGE}\r\n\r\n".encode())
+        assert large.recv(12) == b"HTTP/1.1 413"
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            large.sendall(10 * LARGE * b"1")
+
+
+def test_a_key_that_is_there_twice_is_refused(port: int) -> None:
+    headers = {"content-type": "application/json"}
+    for body in (
+        '{"name": "s", "name": "t", "columns": {"a": "int"}}',
+        '{"name": "s", "columns": {"a": "int", "a": "string"}}',
+        '{"name": "s", "columns": [{"name": "a", "type": "int", "\\u0074ype": "string"}]}',
+    ):
+        found = httpx.post(f"http://127.0.0.1:{port}/v1/streams", content=body, headers=headers)
+        assert (found.status_code, found.json()["code"]) == (400, "duplicate-key")
+        assert found.json()["remedy"]
+    rows = '{"rows": [{"a": 1, "a": 2}]}'
+    url = f"http://127.0.0.1:{port}/v1/streams/any/rows"
+    assert httpx.post(url, content=rows, headers=headers).json()["code"] == "duplicate-key"
 
 
 def test_a_body_that_does_not(port: int) -> None:

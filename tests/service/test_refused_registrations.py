@@ -53,7 +53,7 @@ def guarded(redis: str, root: Path, tmp_path_factory: pytest.TempPathFactory) ->
         paths=(str(root),),
         reserved=(str(root / "state"),),
         read_only=(str(root / "in"),),
-        hosts=("broker.lan:9092", "*.db.lan"),
+        hosts=("broker.lan:9092", "*.db.lan", "localhost:6379"),
     )
     with _shop(redis, "guarded", access, tmp_path_factory.mktemp("tokens")) as running:
         yield running
@@ -209,6 +209,10 @@ PATHS = [
     "data:text/plain,x",
     "..",
     "../../../../../../etc",
+    "~/x",
+    "~root/x",
+    "$HOME/x",
+    "in/x",
     "\n/etc",
     "{root}/in\u0000/../../outside",
 ]
@@ -229,6 +233,37 @@ def test_no_file_outside_is_read_by_our_own_sources(
     if set(text.format(root=root)) & set("*?[\\"):
         pytest.skip("these characters stand for themselves there")
     refused_source(guarded, format, text.format(root=root))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("~/x", "nobody expands the ~"), ("$HOME/x", "nobody expands the $"), ("in", "relative")],
+)
+@pytest.mark.parametrize("format", ["files", "recorded", "csv"])
+def test_a_path_that_is_not_given_in_full_is_refused_for_that(
+    guarded: Guarded, format: str, text: str, why: str
+) -> None:
+    problem = refused_source(guarded, format, text)
+    assert (problem["code"], why in problem["detail"]) == ("bad-path", True)
+    assert "in full" in problem["remedy"]
+
+
+def test_what_stands_before_a_host_is_named(guarded: Guarded) -> None:
+    problem = refused_source(guarded, "csv", "s3a://127.0.0.1@evil/x")
+    assert "before its host" in problem["detail"]
+
+
+def test_a_refusal_does_not_say_what_the_pipeline_keeps_where(guarded: Guarded, root: Path) -> None:
+    for problem in (refused_source(guarded, "csv", "/etc"), refused_sink(guarded, "csv", "/etc")):
+        assert str(root) in problem["remedy"]
+        assert str(root / "state") not in problem["remedy"]
+
+
+@pytest.mark.parametrize("name", ["rowsPerSecond", "ROWSPERSECOND", "numPartitions"])
+@pytest.mark.parametrize("text", ["-1", "0", "x", "1.5", "", "1e3"])
+def test_a_rate_is_positive(guarded: Guarded, name: str, text: str) -> None:
+    problem = refused_source(guarded, "rate", column__a="cast(value as string)", **{name: text})
+    assert problem["errors"][0]["field"] == f"source.options.{name}"
 
 
 @pytest.mark.parametrize("text", [*PATHS, "{root}/in/x"])
@@ -310,6 +345,9 @@ def test_a_push_to_a_key_of_another_type_is_the_stream_s_own_problem(guarded: Gu
 
 HOSTS = [
     ("redis-stream", "url", "redis://evil.example:6379/0"),
+    ("redis-stream", "url", "redis://localhost:22/0"),
+    ("redis-stream", "url", "redis://127.0.0.1:22"),
+    ("redis-stream", "url", "rediss://[::1]:8080/0"),
     ("redis-stream", "url", "redis://localhost@evil.example/0"),
     ("redis-stream", "url", "redis://broker.lan:9093/0"),
     ("redis-stream", "url", "redis://localhost.evil.example/0"),
@@ -410,6 +448,8 @@ def test_a_database_that_is_allowed_is_taken(databases: Guarded) -> None:
     [
         ("redis-stream", "url", f"redis://:{SECRET}@localhost:6379/0"),
         ("redis-stream", "url", f"redis://me:{SECRET}@localhost:6379/0"),
+        ("redis-stream", "url", f"redis://{SECRET}@localhost:6379/0"),
+        ("redis-stream", "url", f"rediss://{SECRET}@localhost"),
         ("redis-stream", "url", f"redis://localhost:6379/0?password={SECRET}"),
         ("kafka", "kafka.ssl.key.password", SECRET),
         (
@@ -467,6 +507,33 @@ def test_secrets_of_older_records_are_not_shown(guarded: Guarded) -> None:
     # What else may be changed of them may still be.
     changed = guarded.service.call("PATCH", "/v1/streams/old", 200, {"on_loss": "skip"})
     assert SECRET not in json.dumps(changed)
+
+
+def test_an_answer_that_an_earlier_release_has_kept_shows_no_secret(guarded: Guarded) -> None:
+    sink = {"format": "parquet"}
+    body = {"id": "kept", "sql": PAIR, "sink": sink}
+    again = {"Idempotency-Key": "key-of-the-test"}
+    http = guarded.service.http
+    assert http.post("/v1/queries", json=body, headers=again).status_code == 201
+    (key,) = guarded.service.redis.keys("*key-of-the-test*")
+    answer = json.loads(str(guarded.service.redis.get(key)))
+    options = {"kafka.ssl.key.password": SECRET, "topic": "t"}
+    answer["body"]["sink"] = {"format": "kafka", "options": options, "path": None}
+    guarded.service.redis.set(key, json.dumps(answer))
+    found = http.post("/v1/queries", json=body, headers=again)
+    assert (found.status_code, SECRET in found.text) == (201, False)
+    assert found.json()["sink"]["options"] == {"kafka.ssl.key.password": "***", "topic": "t"}
+
+
+def test_two_spellings_of_a_path_are_one_sink(guarded: Guarded, root: Path) -> None:
+    (root / "alias").symlink_to(root / "shared")
+    sink = {"format": "json", "path": str(root / "shared")}
+    guarded.service.post("/v1/queries", {"id": "first", "sql": PAIR, "sink": sink})
+    for path in ("shared/", "a/../shared", "./shared", "alias", "shared/."):
+        body = {"sql": PAIR, "sink": {**sink, "path": f"{root}/{path}"}}
+        assert guarded.service.post("/v1/queries", body, 409)["code"] == "sink-in-use", path
+    body = {"sql": PAIR, "sink": {**sink, "path": f"file://{root}/shared"}}
+    assert guarded.service.post("/v1/queries", body, 409)["code"] == "sink-in-use"
 
 
 def test_an_expression_of_a_column_is_no_secret_for_its_name(guarded: Guarded) -> None:

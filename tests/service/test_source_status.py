@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_planner.exchange import Mode, Progress, SourceState, SourceStatus, StreamIntake
+from anabranch_service.source_status import summary
 from tests.service.conftest import PAIR
 from tests.support.service import serving
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.service import Service
+
+
+def test_a_long_reason_ends_with_a_word_and_says_where_the_rest_is() -> None:
+    short = "it is gone"
+    assert summary({"a": short}) == f"1 stream is not read: a ({short})"
+    told = summary({"a": "number " * 100})
+    assert told.endswith("number ... GET /v1/streams has all of it)")
 
 
 @pytest.fixture

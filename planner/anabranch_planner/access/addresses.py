@@ -101,7 +101,12 @@ def parse_path(text: str, field: str = "path") -> Place:
     # What stands before the @ is a container (abfs) or, elsewhere, a name and a secret.
     if found is None or (found[1] is not None and (":" in found[1] or scheme[:2] not in "abwa")):
         raise AccessError(
-            "bad-path", "the address names no host", field=field, remedy=f"{scheme}://host/path"
+            "bad-path",
+            "the address names no host"
+            if found is None
+            else "the address has a name or a secret before its host",
+            field=field,
+            remedy=f"{scheme}://host/path",
         )
     if _GLOB.search(path) or ".." in path.split("/") or "%" in path:
         raise AccessError(
@@ -134,11 +139,33 @@ def check_path(
             + ("may be written to" if write else "may be read"),
             field=field,
             remedy=f"allowed are {listed(policy.paths)}"
-            + (f", but for {listed((*policy.reserved, *(policy.read_only if write else ())))}"
+            + (", but not what the pipeline itself keeps there"
                if policy.reserved or (write and policy.read_only) else "")
             + "; --allow-path (ANABRANCH_ALLOW_PATH) allows more",
         )  # fmt: skip
     return found
+
+
+def check_full(text: str, field: str) -> None:
+    """Refuse a path of this machine that is not given in full.
+
+    Raises:
+        AccessError: ``bad-path``.
+
+    >>> check_full("/data/x", "path"), check_full("s3a://bucket/x", "path")
+    (None, None)
+    """
+    place = parse_path(text, field)
+    if place.scheme == "file" and not place.path.startswith("/"):
+        expanded = place.path.startswith(("~", "$"))
+        raise AccessError(
+            "bad-path",
+            f"nobody expands the {place.path[0]} in {text[:100]!r}"
+            if expanded
+            else f"{text[:100]!r} is relative, and the runtime's directory is not yours",
+            field=field,
+            remedy="give the path in full: /a/path",
+        )
 
 
 def check_no_pattern(text: str, field: str) -> None:
@@ -156,19 +183,22 @@ def check_no_pattern(text: str, field: str) -> None:
         )
 
 
-def check_host(host: str, port: int | None, policy: AccessPolicy, field: str) -> None:
-    """Refuse a host that is not allowed.
+def check_host(
+    host: str, port: int | None, policy: AccessPolicy, field: str, *, by_list: bool = False
+) -> None:
+    """Refuse a host that is not allowed; ``by_list``: ports of this machine need an entry, too.
 
     Raises:
         AccessError: ``host-not-allowed``.
     """
-    if not policy.permits_host(host, port):
+    if not policy.permits_host(host, port, listed=by_list):
         where = host if port is None else f"{host}:{port}"
         raise AccessError(
             "host-not-allowed",
             f"connections to {where} are not allowed",
             field=field,
-            remedy=f"allowed are {listed(('localhost', *policy.hosts))}; --allow-host"
+            remedy=f"allowed are {listed((*(() if by_list else ('localhost',)), *policy.hosts))};"
+            " --allow-host"
             " (ANABRANCH_ALLOW_HOST) allows more",
         )
 
@@ -200,7 +230,8 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
 
 
 def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
-    """Refuse the address of a Redis server that is not allowed.
+    """Refuse the address of a Redis server that is not allowed. Of this machine only the pipeline's
+    own is, and what is listed: how a connection fails would tell which ports are open.
 
     Raises:
         AccessError: it is not, or has parameters that open files.
@@ -222,7 +253,7 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
     if parts.scheme == "unix":
         check_path(parts.path, policy, resolve, field)
     elif parts.scheme in ("redis", "rediss") and parts.hostname and "%" not in parts.netloc:
-        check_host(parts.hostname, port or 6379, policy, field)
+        check_host(parts.hostname, port or 6379, policy, field, by_list=True)
     else:
         raise AccessError(
             "bad-address",

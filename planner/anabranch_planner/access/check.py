@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from anabranch_planner.access.addresses import (
     check_brokers,
     check_database,
+    check_full,
     check_no_pattern,
     check_path,
     check_redis,
@@ -70,7 +71,8 @@ def check_source_access(
         format: of the source. ``path``, ``options``: as registered.
         policy: what is allowed.
         resolve: follows links and ``..`` of a path of this machine.
-        plain: whether plain secrets are refused; not those of a record of an earlier release.
+        plain: whether plain secrets and relative paths are refused; not those of a record of an
+            earlier release.
 
     Raises:
         AccessError: naming the option, what is allowed, and the flag that would allow it.
@@ -83,6 +85,8 @@ def check_source_access(
     _check_values("source", format, options, policy, resolve)
     if path is None:
         return None
+    if plain:
+        check_full(path, "source.path")
     found = check_path(path, policy, resolve, "source.path")
     if format in ("recorded", "files") and parse_path(path).scheme != "file":
         raise _bad("source.path", "this is no path of this machine", "give a directory's path")

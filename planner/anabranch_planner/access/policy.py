@@ -61,12 +61,17 @@ class AccessPolicy:
         refused = max((len(root) for root in closed if _within(path, root)), default=-1)
         return allowed > refused
 
-    def permits_host(self, host: str, port: int | None) -> bool:
-        """Whether a connection to ``host`` may be made; names are compared, nothing is resolved."""
+    def permits_host(self, host: str, port: int | None, *, listed: bool = False) -> bool:
+        """Whether a connection to ``host`` may be made; names are compared, nothing is resolved.
+
+        With ``listed``, this machine's own ports need an entry too, by any of its names.
+        """
         name = host.lower().rstrip(".").strip("[]")
-        if name in LOOPBACK:
+        own = name in LOOPBACK
+        if own and not listed:
             return True
-        return any(_host_fits(name, port, entry.lower()) for entry in self.hosts)
+        names = LOOPBACK if own else {name}
+        return any(_host_fits(n, port, entry.lower()) for entry in self.hosts for n in names)
 
     def with_server(self, url: str) -> AccessPolicy:
         """This policy with the server of ``url`` among its hosts: the pipeline's own Redis."""

@@ -34,6 +34,8 @@ _IN_TEXT = re.compile(
 )
 #: ``user:password@`` after ``//``, as far as the last ``@`` before the path.
 _USERINFO = re.compile(r"(//[^/?#@:]*:)([^/?#]*)(@)")
+#: ``user@`` of Redis without a password: a secret that lacks its colon.
+_USER_ONLY = re.compile(r"(\brediss?://)([^/?#@:]+)(@)", re.I)
 _OPTIONS = {
     "kafka": frozenset({
         "kafka.sasl.jaas.config", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
@@ -151,14 +153,15 @@ def is_secret(name: str, value: str) -> bool:
 def masked_text(text: str) -> str:
     """``text`` with the passwords in its addresses and connection strings masked.
 
-    >>> masked_text("jdbc:postgresql://u:p@h/x?password=q&ssl=true")
-    'jdbc:postgresql://u:***@h/x?password=***&ssl=true'
+    >>> masked_text("jdbc:postgresql://u:p@h/x?password=q&ssl=true"), masked_text("redis://p@h")
+    ('jdbc:postgresql://u:***@h/x?password=***&ssl=true', 'redis://***@h')
     """
 
     def hidden(secret: str) -> str:
         return secret if not secret or REFERENCE.fullmatch(secret) else MASK
 
-    text = _USERINFO.sub(lambda m: m[1] + hidden(m[2]) + m[3], text)
+    for pattern in (_USERINFO, _USER_ONLY):
+        text = pattern.sub(lambda m: m[1] + hidden(m[2]) + m[3], text)
     return _IN_TEXT.sub(lambda m: m[1] + hidden(m[2]), text)
 
 

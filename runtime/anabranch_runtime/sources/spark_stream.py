@@ -66,7 +66,9 @@ def spark_rows(
             "bad-source",
             f"Spark can't read format {record.source.format!r}: {reason(cause)}",
             field=f"streams.{record.name}.source",
-            remedy="correct the source's format, path and options; a connector's package must be"
+            remedy="give a path that the runtime sees, or make the directory: it is tried again"
+            if "PATH_NOT_FOUND" in str(cause)
+            else "correct the source's format, path and options; a connector's package must be"
             " on Spark's class path",
         ) from cause
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from anabranch_service.access.gate import Gate
 from anabranch_service.access.roles import ADMITTED, Need, Role, need_of
+from anabranch_service.transport.refusals import BodyRefused, Refusal
 
 #: The name of the scheme in the OpenAPI document.
 SCHEME = "bearer"
@@ -22,6 +25,35 @@ SECURITY_SCHEMES = {
         "description": "Required where the service listens beyond the loopback interface.",
     }
 }
+
+
+class StrictRequest(Request):
+    """A request in whose JSON body no object has a key twice: readers differ in which counts."""
+
+    async def json(self) -> Any:
+        """Return the body as JSON values.
+
+        Raises:
+            BodyRefused: ``duplicate-key``.
+        """
+        if not hasattr(self, "_json"):
+            self._json = json.loads(await self.body(), object_pairs_hook=_object)
+        return self._json
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise BodyRefused(
+            Refusal(
+                400,
+                "duplicate-key",
+                f"an object in the body has the key {twice[:100]!r} more than once",
+                "give each key once",
+            )
+        )
+    return found
 
 
 class GuardedRoute(APIRoute):
@@ -45,7 +77,7 @@ class GuardedRoute(APIRoute):
             gate: Gate = request.app.state.context.gate
             request.state.need = need
             request.state.identity = await gate.admit(request, need)
-            return await handle(request)
+            return await handle(StrictRequest(request.scope, request.receive))
 
         return guarded
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -13,6 +15,8 @@ from uuid import uuid4
 
 from fastapi import Header, Query, Response
 
+from anabranch_planner.access.addresses import parse_path
+from anabranch_planner.access.policy import AccessError
 from anabranch_planner.errors import PlannerError
 from anabranch_planner.expr import Expr, to_json
 from anabranch_planner.model import JoinQuery, Stream
@@ -39,7 +43,7 @@ from anabranch_service.records import NormalisedInfo, QueryRecord, SinkRecord
 from anabranch_service.settings import Settings
 from anabranch_service.sharing import shared_filters
 from anabranch_service.sizes import check_columns, check_query, check_room
-from anabranch_service.views import query_out
+from anabranch_service.views import query_out, sink_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
 router = guarded_router("/v1/queries", tag="queries")
@@ -319,8 +323,11 @@ def _kept(text: str, digest: str) -> Response:
             field="Idempotency-Key",
             remedy="use a new key for a new request",
         )
+    answer = kept["body"]
+    # An earlier release has kept plain secrets of sinks as they came.
+    answer["sink"] = sink_out(SinkRecord.model_validate(answer["sink"])).model_dump(mode="json")
     return Response(
-        json.dumps(kept["body"]),
+        json.dumps(answer),
         201,
         {"Location": f"/v1/queries/{kept['id']}", "Idempotency-Replayed": "true"},
         "application/json",
@@ -348,12 +355,12 @@ async def _check_target(ctx: Context, sink: SinkRecord) -> None:
 
     A Redis Stream belongs to its query for ever, files only while it lives.
     """
-    wanted = target(sink.to_sink())
+    wanted = _target(sink)
     if wanted is None:
         return
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     for other in await ctx.store.queries():
-        if target(other.sink.to_sink()) != wanted:
+        if _target(other.sink) != wanted:
             continue
         state = status_of(other, activations.get(other.id), progress, ctx.clock())
         if state in LIVE or sink.to_sink().kind is SinkKind.REDIS:
@@ -363,6 +370,17 @@ async def _check_target(ctx: Context, sink: SinkRecord) -> None:
                 field="sink",
                 remedy="choose another place",
             )
+
+
+def _target(sink: SinkRecord) -> str | None:
+    """Where a sink writes to, links and ``..`` of a path followed."""
+    spec = sink.to_sink()
+    if spec.path is not None:
+        with suppress(AccessError):
+            place = parse_path(spec.path)
+            if place.scheme == "file":
+                spec = replace(spec, path=os.path.realpath(place.path))
+    return target(spec)
 
 
 def unknown_query(name: str) -> NotFound:

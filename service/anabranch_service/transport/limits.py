@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +14,9 @@ from anabranch_service.transport.refusals import BodyRefused, Refusal
 HEADER_BYTES = 32 * 1024
 #: Bodies that all requests hold at one time, as a multiple of what one may have.
 BODIES = 16
+#: What is read and dropped of a body after the answer, as a multiple of what one may have. A
+#: connection that is closed before is reset, and the client may lose the answer.
+DROPPED = 4
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -35,12 +39,23 @@ class LimitRequests:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        loop = asyncio.get_running_loop()
+        deadline, size, complete = loop.time() + self.seconds, 0, not has_body(scope)
+
+        async def ending(message: Message) -> None:
+            """Send ``message``, the last of an answer after the rest of the body has come."""
+            last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if not last or complete:
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            await _drop(receive, DROPPED * self.body_bytes, deadline)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
         refusal = self._refuse(scope)
         if refusal is not None:
-            await refusal.answer(scope["path"])(scope, receive, send)
+            await refusal.answer(scope["path"])(scope, receive, ending)
             return
-        loop = asyncio.get_running_loop()
-        deadline, size, complete = loop.time() + self.seconds, 0, False
 
         async def counted() -> Message:
             nonlocal size, complete
@@ -62,17 +77,17 @@ class LimitRequests:
             return message
 
         try:
-            await self.app(scope, counted, send)
+            await self.app(scope, counted, ending)
         finally:
             self._held -= size
 
     def _refuse(self, scope: Scope) -> Refusal | None:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             return _LONG_HEADER
-        headers = Headers(scope=scope)
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" not in headers and length == "0":
+        if not has_body(scope):
             return None
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
         if scope["method"] not in _WITH_BODY:
             return _UNEXPECTED
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -99,6 +114,24 @@ class LimitRequests:
             "send less at a time; ANABRANCH_REQUEST_SECONDS is the limit",
             closes=True,
         )
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether a request says that it brings a body."""
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+async def _drop(receive: Receive, most: int, deadline: float) -> None:
+    """Read what is left of a body, keeping none of it, as far as that is bounded."""
+    got = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline):
+            while got <= most:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+                got += len(message["body"])
 
 
 _LONG_HEADER = Refusal(
