@@ -201,7 +201,7 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
         streams.wait_for_input()
 
         # Sources that can't be opened, or read, are reported and don't hold up the others.
-        streams.add("bad", "no-such-format")
+        streams.add("bad", "fax")
         streams.add("lost", "redis-stream", url="redis://127.0.0.1:1/0")
         streams.add("t", "files", str(tmp_path / "t"))
         streams.add("x", "files", str(tmp_path / "x"), type="json")
@@ -214,7 +214,7 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
             return {name: i["error"] for name, i in intake.items() if i["error"]}
 
         live.wait("both to be reported", lambda: errors().keys() == {"bad", "lost"})
-        assert "no-such-format" in errors()["bad"]
+        assert "fax" in errors()["bad"]
         assert "127.0.0.1:1" in errors()["lost"]
 
         # Gone while the runtime is down, and back again while it is up.
