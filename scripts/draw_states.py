@@ -15,10 +15,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.plan import Objective
 from anabranch_planner.problem_file import parse_problem
 from anabranch_planner.problem_yaml import load_yaml
 

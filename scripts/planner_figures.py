@@ -15,8 +15,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.environment import natural
-from anabranch_planner.errors import PlannerError
 from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.bounds import floor
 from anabranch_planner.optimiser.branch import advance, begin
@@ -35,12 +36,11 @@ from anabranch_planner.optimiser.solvers.registry import opened
 from anabranch_planner.optimiser.solvers.relaxation import Relaxation
 from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.statistics import Statistics
 
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-ROOMS = ("planner", "service", "runtime", "client")
+ROOMS = ("contract", "planner", "service", "runtime", "client")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==[0-9][0-9A-Za-z.]*(?: ; [a-z_]+ [<>=!]+ \"[0-9.]+\")?$")
 
 

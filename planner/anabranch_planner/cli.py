@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan
 from anabranch_planner.environment import natural_problem, tree_problem, write_yaml
-from anabranch_planner.errors import PlannerError, QueryError
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
 from anabranch_planner.logical.translate import translate
@@ -35,7 +36,6 @@ from anabranch_planner.optimiser.program import Program
 from anabranch_planner.optimiser.solvers.interface import Request, Solver
 from anabranch_planner.optimiser.solvers.registry import solve
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan
 from anabranch_planner.problem_file import Problem, parse_problem
 from anabranch_planner.problem_report import Planned, document, doubts, facts
 from anabranch_planner.problem_yaml import load_yaml

@@ -23,21 +23,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from anabranch_planner.expr import Expr, columns
-from anabranch_planner.mir import Mir, MirId, canonical, join_keys
-from anabranch_planner.model import (
-    AttrRef,
-    JoinQuery,
-    KeyClass,
-    Label,
-    QueryId,
-    RelationId,
-    Stream,
-    make_relation,
-    needed_columns,
-)
-from anabranch_planner.outer import LEFT_SUFFIX
-from anabranch_planner.ruleset import (
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.plans.ruleset import (
     BackfillRule,
     Edge,
     FillStep,
@@ -55,14 +42,27 @@ from anabranch_planner.ruleset import (
     TimeBound,
     arrival_edge,
 )
-from anabranch_planner.sinks import SinkSpec
-from anabranch_planner.types import key_type
+from anabranch_contract.queries.expressions import Expr, columns
+from anabranch_contract.queries.joins import (
+    AttrRef,
+    JoinQuery,
+    KeyClass,
+    Label,
+    QueryId,
+    RelationId,
+    Stream,
+    make_relation,
+    needed_columns,
+)
+from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.types import key_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
     from anabranch_planner.optimiser.backfill import Backfill
-    from anabranch_planner.plan import Plan, ProbeOrder, Step, StoreCopy
 
 _K = TypeVar("_K")
 

@@ -29,9 +29,9 @@ from math import comb
 from random import Random
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.expr import Column, Output
-from anabranch_planner.model import (
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.joins import (
     AttrRef,
     Equality,
     JoinQuery,
@@ -43,8 +43,8 @@ from anabranch_planner.model import (
     StreamName,
     make_relation,
 )
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.statistics import TableStatistics
-from anabranch_planner.types import DataType, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

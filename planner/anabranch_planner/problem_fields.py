@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
 from anabranch_planner.sql.durations import parse_duration
 from anabranch_planner.sql.scope import nearest
 
@@ -43,7 +43,7 @@ def refused(message: str, at: str, remedy: str) -> ProblemError:
 def within(at: str) -> Iterator[None]:
     """Let what the planner refuses inside be told as an error of the field ``at``.
 
-    >>> from anabranch_planner.errors import QueryError
+    >>> from anabranch_contract.errors import QueryError
     >>> with within("queries.q1"):
     ...     raise QueryError("unknown-alias", "there is no alias 'X'", field="predicates[0]")
     Traceback (most recent call last):

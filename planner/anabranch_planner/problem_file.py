@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from anabranch_planner.model import JoinQuery, Stream, StreamName
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_planner.optimiser.demands import Limits
-from anabranch_planner.plan import Objective
 from anabranch_planner.problem_fields import (
     NAME,
     QUERY_ID,
@@ -50,7 +51,6 @@ from anabranch_planner.sql.normalise import normalise
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved
-from anabranch_planner.types import DataType, TypeKind, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

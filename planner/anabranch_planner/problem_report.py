@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.mir import sub_join
+from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.explain import mir_label, store_labels
 from anabranch_planner.optimiser.timing import loosest_bounds
@@ -14,8 +14,8 @@ from anabranch_planner.optimiser.uncertainty import CostRange, cost_range
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Plan, ProbeOrder
+    from anabranch_contract.plans.plan import Plan, ProbeOrder
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.problem_file import Problem
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlglot import exp
 
-from anabranch_planner.model import AttrRef, Equality, JoinQuery, RelationId
+from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, RelationId
 from anabranch_planner.problem_fields import amount, mapping, refused, share, within
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression

@@ -9,66 +9,28 @@ operations that filters are mostly made of; a filter with any other is not estim
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.expr import Column, Expr, Literal
-from anabranch_planner.model import RelationId
-from anabranch_planner.types import EXACT, FLOATING, NUMERIC, TypeKind, parse_type
+from anabranch_contract.queries.expressions import Column, Expr, Literal
+from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from anabranch_planner.model import Equality, JoinQuery, Relation
-    from anabranch_planner.statistics import JoinSample, Statistics
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.samples import StreamSample, Value
+    from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
+    from anabranch_planner.statistics import Statistics
 
-Value: TypeAlias = bool | int | float | str | Decimal | None
 
 #: Values that :func:`describe` names, most frequent first.
 TOP = 8
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSample:
-    """Tuples drawn uniformly, without replacement, from all that a stream has brought.
-
-    Attributes:
-        seen: how many it has brought.
-        size: how many were drawn.
-        columns: column -> (type, values). Values are as :class:`~anabranch_planner.expr.Literal`
-            has them, but decimals and floats are texts; long texts are cut off.
-    """
-
-    seen: int
-    size: int
-    columns: dict[str, tuple[str, list[Any]]]
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps({"seen": self.seen, "size": self.size, "columns": self.columns})
-
-    @staticmethod
-    def loads(text: str | bytes) -> StreamSample:
-        """The sample that :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        columns = {name: (kind, list(values)) for name, (kind, values) in doc["columns"].items()}
-        return StreamSample(doc["seen"], doc["size"], columns)
-
-    def values(self, column: str) -> list[Value]:
-        """A column's values, decimals and floats as such."""
-        text, values = self.columns[column]
-        kind = parse_type(text).kind
-        read: Callable[[Any], Value] | None = None
-        if kind is TypeKind.DECIMAL:
-            read = Decimal
-        elif kind in FLOATING:
-            read = float
-        return values if read is None else [None if v is None else read(v) for v in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +55,7 @@ class ColumnSummary:
 def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
     """Column by column.
 
+    >>> from anabranch_contract.protocol.samples import StreamSample
     >>> sample = StreamSample(9, 4, {"a": ("int", [7, 7, None, 2])})
     >>> describe(sample)["a"]  # doctest: +NORMALIZE_WHITESPACE
     ColumnSummary(type='int', nulls=0.25, distinct=2, top=((7, 0.5),), quantiles=(2, 2, 7, 7, 7))
@@ -138,7 +101,9 @@ def share(sample: StreamSample, conjuncts: Iterable[Expr]) -> float | None:
     Half a tuple more than were found, of one tuple more than were drawn: nothing found does not
     mean that there is nothing.
 
-    >>> from anabranch_planner.expr import BOOLEAN, Call
+    >>> from anabranch_contract.queries.expressions import BOOLEAN, Call
+    >>> from anabranch_contract.protocol.samples import StreamSample
+    >>> from anabranch_contract.queries.types import parse_type
     >>> kind = parse_type("int")
     >>> small = Call("lt", (Column("", "a", kind), Literal(3, kind)), BOOLEAN)
     >>> share(StreamSample(900, 4, {"a": ("int", [1, 2, 3, None])}), [small])

@@ -20,16 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch_planner.errors import PlannerError, QueryError, StreamError
-from anabranch_planner.expr import Call, Column, Expr, size
-from anabranch_planner.expr import columns as columns_of
-from anabranch_planner.sql.coercion import castable
+from anabranch_contract.connectors.sources import SPARK_FILES
+from anabranch_contract.connectors.spark_text import columns_text, quoted, string
+from anabranch_contract.errors import PlannerError, QueryError, StreamError
+from anabranch_contract.queries.coercion import castable
+from anabranch_contract.queries.expressions import Call, Column, Expr, size
+from anabranch_contract.queries.expressions import columns as columns_of
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_planner.sql.scope import Scope, Shown, Table, nearest
-from anabranch_planner.sql.spark_text import columns_text, quoted, string
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.typecheck import coerce, typed
 from anabranch_planner.sql.unresolved import located
-from anabranch_planner.types import DataType, TypeKind, parse_type
 
 #: Names and types of columns, in order.
 Columns: TypeAlias = Sequence[tuple[str, DataType]]
@@ -63,8 +64,6 @@ _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "rate-micro-batch": _RATE,
     "text": (("value", _STRING),),
 }
-#: Formats that are told their columns.
-FILES = ("parquet", "json", "csv", "orc", "xml", "avro")
 #: Spaces are taken once and for all: trying them in other ways takes long where text does not fit.
 _SCHEMA_COLUMN = re.compile(
     r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
@@ -117,10 +116,10 @@ def spark_source(
     for name in expressions:
         if name not in names:
             raise _bad(COLUMN + name, f"the stream has no column {name!r}", nearest(name, names))
-    known = declared or _FORMAT_COLUMNS.get(format) or (columns if format in FILES else None)
+    known = declared or _FORMAT_COLUMNS.get(format) or (columns if format in SPARK_FILES else None)
     own = known or columns
     scope = _scope(own, columns if payload else None)
-    needs_schema = format in FILES or declared is not None
+    needs_schema = format in SPARK_FILES or declared is not None
     given = {
         k: v for k, v in options.items() if k not in (PAYLOAD, SCHEMA) and not k.startswith(COLUMN)
     }

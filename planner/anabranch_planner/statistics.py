@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-# At run time too: whoever checks a document against JoinSample resolves its annotations.
-from anabranch_planner.mir import MirId  # noqa: TC001
-from anabranch_planner.model import Label  # noqa: TC001
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.model import Equality, RelationId
-
-
-@dataclass(frozen=True, slots=True)
-class JoinSample:
-    """What has been seen of one step: partial results over ``head`` probing ``target``.
-
-    Attributes:
-        joined: the canonical sub-join over both.
-        head, target: its labels, cut in two; sorted.
-        probes: tuples that probed. Older ones may count for less than one, so not whole.
-        pairs: (probing tuple, stored tuple) combinations that were looked at.
-        hits: those of them whose keys agree, before any other check.
-    """
-
-    joined: MirId
-    head: tuple[Label, ...]
-    target: tuple[Label, ...]
-    probes: float
-    pairs: float
-    hits: float
-
-    @staticmethod
-    def from_json(doc: Mapping[str, Any]) -> JoinSample:
-        """The sample of which ``doc`` has the fields."""
-        cut = {name: tuple(doc[name]) for name in ("head", "target")}
-        return JoinSample(**{**doc, **cut})
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.queries.joins import Equality, RelationId
 
 
 class Statistics(Protocol):
@@ -95,7 +66,7 @@ class TableStatistics:
             says nothing about, alone or combined.
         history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
 
-    >>> from anabranch_planner.model import RelationId
+    >>> from anabranch_contract.queries.joins import RelationId
     >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
     >>> known.cardinality(RelationId("R")), known.distinct(RelationId("R"), ("a", "b"))
     (100.0, 70.0)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.addresses import masked
-from anabranch_planner.errors import StructuredError
-from anabranch_planner.exchange import Mode
+from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.access import resolve
 from anabranch_runtime.session import starting
 from anabranch_runtime.state.verify import Verify

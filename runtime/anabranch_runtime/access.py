@@ -11,16 +11,16 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.access.check import check_sink_access, check_source_access
-from anabranch_planner.access.keys import check_sink_key, check_source_keys
-from anabranch_planner.access.secrets import resolved, without_secrets
-from anabranch_planner.feeds import REDIS_STREAM, redis_stream_options
+from anabranch_contract.connectors.check import check_sink_access, check_source_access
+from anabranch_contract.connectors.reserved_keys import check_sink_key, check_source_keys
+from anabranch_contract.connectors.secrets import resolved, without_secrets
+from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.access.policy import AccessPolicy
-    from anabranch_planner.sinks import SinkSpec
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_runtime.control import StreamRecord
 
 

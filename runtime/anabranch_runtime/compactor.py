@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.segment import Segment
 

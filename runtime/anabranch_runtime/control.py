@@ -1,4 +1,4 @@
-"""The runtime's side of the exchange with the control plane (``anabranch_planner.exchange``)."""
+"""The runtime's side of the protocol with the control plane (``anabranch_contract.protocol``)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.addresses import masked
-from anabranch_planner.exchange import (
-    HEARTBEAT_MILLISECONDS,
-    Activation,
-    Boundary,
-    Heartbeat,
-    Intake,
-    Keys,
-    Progress,
-    ViewRows,
-)
+from anabranch_contract.connectors.masking import masked
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.intake import Intake
+from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, Keys
+from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
@@ -37,8 +30,9 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
-    from anabranch_planner.exchange import SourceStatus
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import Activation, ViewRows
+    from anabranch_contract.protocol.intake import SourceStatus
 
 #: Seconds between two looks at a key that is waited for.
 POLL = 0.01
@@ -173,7 +167,7 @@ class Control:
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
     def report_samples(self, samples: dict[str, str]) -> None:
-        """Publish streams' samples (:class:`anabranch_planner.sampling.StreamSample`)."""
+        """Publish streams' samples (:class:`anabranch_contract.protocol.samples.StreamSample`)."""
         if samples:
             documents: dict[EncodableT, EncodableT] = dict(samples.items())
             self._redis.hset(self.keys.samples, mapping=documents)
@@ -206,7 +200,7 @@ class Control:
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
         """Say what the stores hold: texts of a ``StateReport`` and of some stores' ``StoreParts``
-        (:mod:`anabranch_planner.state_report`), and which stores are no more.
+        (:mod:`anabranch_contract.protocol.state_report`), and which stores are no more.
         """
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.state, report)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.exchange import Boundary, Mode, Progress
-from anabranch_planner.sinks import SinkKind
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.context import BatchContext, exchange_directory
 from anabranch_runtime.errors import PipelineError, StateError
@@ -71,9 +71,9 @@ from anabranch_runtime.task.memory import largest_merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch_planner.errors import StructuredError
-    from anabranch_planner.ruleset import Ruleset
-    from anabranch_planner.statistics import JoinSample
+    from anabranch_contract.errors import StructuredError
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.context import Access
     from anabranch_runtime.control import Control
     from anabranch_runtime.sources.batch_input import Sources

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import AuthenticationError, RedisError
 
-from anabranch_planner.addresses import masked
-from anabranch_planner.errors import StructuredError
+from anabranch_contract.connectors.masking import masked
+from anabranch_contract.errors import StructuredError
 from anabranch_runtime.errors import PipelineError
 
 if TYPE_CHECKING:

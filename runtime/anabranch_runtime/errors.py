@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch_planner.errors import StructuredError
+from anabranch_contract.errors import StructuredError
 
 
 class AnabranchRuntimeError(StructuredError):

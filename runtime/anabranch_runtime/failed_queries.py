@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import Failure
+from anabranch_contract.protocol.activations import Failure
 from anabranch_runtime.ownership import without
 from anabranch_runtime.state.lifecycle import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.task.worker import TaskReport
 

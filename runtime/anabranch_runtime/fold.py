@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import EdgeStatistics, Snapshot
-from anabranch_planner.optimiser.measured import remember, step_samples
+from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
+from anabranch_runtime.join_samples import remember, step_samples
 from anabranch_runtime.state.idleness import clock_reading, pass_time
 from anabranch_runtime.state.manifest import UNPLANNED
 from anabranch_runtime.state.reads import sum_reads
@@ -21,8 +21,8 @@ from anabranch_runtime.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.ruleset import Ruleset
-    from anabranch_planner.statistics import JoinSample
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.state.manifest import EdgeCounts, State, StoreState, StreamState
     from anabranch_runtime.task.worker import TaskReport

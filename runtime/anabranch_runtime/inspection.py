@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anabranch_planner.errors import StructuredError
-from anabranch_planner.plain import plain
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.plain import plain
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.claim import exclusive
@@ -37,7 +37,7 @@ from anabranch_runtime.state.rulesets import kept_ruleset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.state_report import StateReport, StoreReport
+    from anabranch_contract.protocol.state_report import StateReport, StoreReport
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.segment import Segment
 

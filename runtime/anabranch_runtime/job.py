@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.plain import plain
+from anabranch_contract.plain import plain
 from anabranch_runtime.context import exchange_directory
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.sources.batch_input import note

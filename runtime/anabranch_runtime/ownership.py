@@ -22,13 +22,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from anabranch_planner.ruleset import Edge, IndexSpec, arrival_edge
+from anabranch_contract.plans.ruleset import Edge, IndexSpec, arrival_edge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from anabranch_planner.model import QueryId, RelationId
-    from anabranch_planner.ruleset import KeyPart, ProbeRule, Ruleset, StoreId
+    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset, StoreId
+    from anabranch_contract.queries.joins import QueryId, RelationId
 
     Queries = frozenset[QueryId]
     #: A store and one of its indexes.

@@ -21,10 +21,11 @@ import structlog
 from py4j.protocol import Py4JError
 from redis.exceptions import RedisError
 
-from anabranch_planner.errors import StructuredError
-from anabranch_planner.exchange import Keys, Mode
-from anabranch_planner.feeds import RECORDED
-from anabranch_planner.sinks import SinkKind
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.connectors.sources import RECORDED
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.access import masked, permitted_source
 from anabranch_runtime.compactor import Compactor
 from anabranch_runtime.context import exchange_directory

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import redis
 from redis.exceptions import RedisError
 
-from anabranch_planner.errors import StructuredError
-from anabranch_planner.exchange import SourceState, SourceStatus
-from anabranch_planner.feeds import (
+from anabranch_contract.connectors.sources import (
     FILES,
     RECORDED,
     REDIS_STREAM,
     file_options,
     redis_stream_options,
 )
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.recording import check_recording
 

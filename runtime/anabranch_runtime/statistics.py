@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch_planner.exchange import StoreStatistics, StreamStatistics
-from anabranch_planner.reads import Reads
-from anabranch_planner.sampling import StreamSample
-from anabranch_planner.types import TypeKind
+from anabranch_contract.protocol.measurements import StoreStatistics, StreamStatistics
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.state.measures import (
     RANK,

@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from anabranch_planner.exchange import Mode
-from anabranch_planner.plan import Objective, Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.access.first_token import read_file
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anabranch_planner.model import AttrRef, Equality, JoinQuery, Label, RelationId
-from anabranch_planner.statistics import JoinSample, Statistics
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
+from anabranch_planner.statistics import Statistics
 from anabranch_service.errors import InvalidInput
 
 #: Names that a remedy lists at most.

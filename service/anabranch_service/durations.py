@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
 from anabranch_planner.sql.durations import parse_duration
 from anabranch_service.errors import InvalidInput
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from anabranch_planner.errors import StructuredError
+from anabranch_contract.errors import StructuredError
 
 
 class ServiceError(StructuredError):

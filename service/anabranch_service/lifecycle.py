@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from anabranch_planner.exchange import Activation, Progress
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 from anabranch_service.records import QueryRecord
 
 

@@ -18,10 +18,12 @@ from dataclasses import replace
 import structlog
 from redis.exceptions import RedisError
 
-from anabranch_planner import ruleset as wire
-from anabranch_planner.exchange import Boundary, Mode, Snapshot
-from anabranch_planner.model import JoinQuery
-from anabranch_planner.sampling import StreamSample, estimate
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.sampling import estimate
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord

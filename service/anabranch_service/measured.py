@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch_planner.exchange import EdgeStatistics, Snapshot, StreamStatistics
-from anabranch_planner.plain import plain
-from anabranch_planner.reads import Reads
-from anabranch_planner.sampling import StreamSample, describe
+from anabranch_contract.plain import plain
+from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_planner.sampling import describe
 from anabranch_service.wire import (
     ColumnSampleOut,
     DelayOut,

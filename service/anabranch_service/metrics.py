@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from anabranch_planner.exchange import Progress, Snapshot, SourceState
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Progress
 from anabranch_service.source_status import Sources
 from anabranch_service.stored import reads_of
 

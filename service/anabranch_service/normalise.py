@@ -7,15 +7,22 @@ from typing import Any
 
 import structlog
 
-from anabranch_planner.errors import PlannerError, QueryError
-from anabranch_planner.expr import Column, Expr, Output, columns, from_json, substitute
-from anabranch_planner.model import Bounds, JoinQuery, Label, Stream
-from anabranch_planner.outer import OuterJoin
+from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.queries.expressions import (
+    Column,
+    Expr,
+    Output,
+    columns,
+    from_json,
+    substitute,
+)
+from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Stream
+from anabranch_contract.queries.outer_joins import OuterJoin
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.sql.structured import parse_structured
-from anabranch_planner.view import WINDOW_END, WINDOW_START, View, change_columns
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.records import (

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 
-from anabranch_planner.access.check import check_sink_access, check_source_access
-from anabranch_planner.access.keys import check_push_key, check_sink_key, check_source_keys
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.feeds import REDIS_STREAM, check_source, redis_stream_options
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.check import check_sink_access, check_source_access
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.reserved_keys import (
+    check_push_key,
+    check_sink_key,
+    check_source_keys,
+)
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
+from anabranch_planner.source_check import check_source
 from anabranch_service.records import StreamRecord
 from anabranch_service.settings import Settings
 

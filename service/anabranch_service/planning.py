@@ -19,10 +19,14 @@ from typing import Any
 
 import structlog
 
-from anabranch_planner import ruleset as wire
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId, Stream
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.model import Equality, JoinQuery, RelationId, Stream
 from anabranch_planner.optimiser.backfill import Backfill, Backfilling, decide, document
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.demands import Limits, Switching
@@ -31,11 +35,8 @@ from anabranch_planner.optimiser.footprint import Footprint
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Formulation, Optimizer, Plan
-from anabranch_planner.ruleset import Ruleset
 from anabranch_planner.sampling import SampledStatistics
-from anabranch_planner.sinks import SinkSpec
-from anabranch_planner.statistics import JoinSample, NoStatistics, Statistics
+from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.records import PlanningRecord, ProblemRecord
 from anabranch_service.widths import relation_widths
 

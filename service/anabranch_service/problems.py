@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from redis.exceptions import RedisError, ResponseError
 from starlette.exceptions import HTTPException
 
-from anabranch_planner.errors import PlannerError, StructuredError
+from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_service.errors import ServiceError
 from anabranch_service.store import Store
 from anabranch_service.transport.refusals import MEDIA_TYPE, BodyRefused, problem

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from anabranch_planner.model import Stream, StreamName
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.optimiser.backfill import DEFAULT_HORIZON, Backfilling
 from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.plan import Objective, Optimizer
-from anabranch_planner.sinks import SinkSpec
-from anabranch_planner.types import parse_type
 
 SinkOption = Annotated[str, Field(max_length=10_000)]
 

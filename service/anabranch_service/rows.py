@@ -27,8 +27,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from anabranch_planner.feeds import REDIS_STREAM, Payload, redis_stream_options
-from anabranch_planner.types import DataType, TypeKind, parse_type
+from anabranch_contract.connectors.sources import REDIS_STREAM, Payload, redis_stream_options
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_service.errors import Conflict
 from anabranch_service.records import StreamRecord
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.exchange import Mode
-from anabranch_planner.plan import Objective, Optimizer
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.errors import SettingsError
 
 ENV_PREFIX = "ANABRANCH_"

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.expr import Expr
-from anabranch_planner.model import JoinQuery, Stream
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.watch import Watch
 from anabranch_planner.sql.implied import weaker

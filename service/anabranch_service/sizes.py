@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.syntax import parse_statement
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.settings import Settings

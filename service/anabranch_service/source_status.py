@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from anabranch_planner.exchange import SourceState, SourceStatus
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_service.records import StreamRecord
 from anabranch_service.wire import SourceStatusOut
 

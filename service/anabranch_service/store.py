@@ -15,19 +15,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
-from anabranch_planner.exchange import (
-    Activation,
-    Boundary,
-    Heartbeat,
-    Keys,
-    Progress,
-    Snapshot,
-    SourceState,
-    SourceStatus,
-    ViewRows,
-)
-from anabranch_planner.sampling import StreamSample
-from anabranch_planner.state_report import StateReport, StoreParts
+from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
 from anabranch_service.source_status import Sources

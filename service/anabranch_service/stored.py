@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.plain import plain
-from anabranch_planner.reads import Reads
+from anabranch_contract.plain import plain
+from anabranch_contract.protocol.reads import Reads
 from anabranch_service.measured import edge_statistics_out, reads_out
 from anabranch_service.wire import (
     IndexOut,
@@ -22,8 +22,13 @@ from anabranch_service.wire import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.exchange import Snapshot, StoreStatistics
-    from anabranch_planner.state_report import EdgeReport, StateReport, StoreParts, StoreReport
+    from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
+    from anabranch_contract.protocol.state_report import (
+        EdgeReport,
+        StateReport,
+        StoreParts,
+        StoreReport,
+    )
     from anabranch_service.store import Store
 
 #: Epochs whose figures of stores are kept in this process.

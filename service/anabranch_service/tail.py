@@ -20,7 +20,7 @@ from typing import Any, cast
 import structlog
 from redis.exceptions import RedisError
 
-from anabranch_planner.exchange import (
+from anabranch_contract.protocol.keys import (
     LISTENING_SECONDS,
     TAIL_SECONDS,
     Keys,

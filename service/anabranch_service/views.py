@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 
-from anabranch_planner.access.secrets import masked_options, masked_text
-from anabranch_planner.exchange import Activation, Heartbeat, Progress, Snapshot, Unread
+from anabranch_contract.connectors.secrets import masked_options, masked_text
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.intake import Unread
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.lifecycle import LIVE, results_of, status_of

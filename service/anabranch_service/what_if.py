@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from anabranch_planner.model import JoinQuery, QueryId, Stream
+from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream
 from anabranch_planner.optimiser.backfill import Backfill, from_document
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.diff import diff, diff_document

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anabranch_planner.model import JoinQuery, RelationId, Stream
-from anabranch_planner.types import DataType, TypeKind
+from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
+from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Bytes assumed of a value whose type has no fixed size.
 TEXT_WIDTH = 24.0

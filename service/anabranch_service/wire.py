@@ -17,10 +17,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from anabranch_planner.feeds import OnLoss
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.plan import Formulation, Objective, Optimizer
 from anabranch_service.records import (
     BoundInfo,
     DiffRecord,

@@ -34,17 +34,18 @@ import pyarrow as pa
 import redis
 import structlog
 
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import RelationId, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Keys, Mode
-from anabranch_planner.model import RelationId, Stream, StreamName
 from anabranch_planner.optimiser.backfill import Backfilling, decide, document
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.sinks import SinkKind, SinkSpec
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import TableStatistics
-from anabranch_planner.types import parse_type
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import redis
 import structlog
 
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Keys, Mode, Snapshot
 from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.plan import Optimizer
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
 from anabranch_runtime.control import Control, fetch_ruleset
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_client.tpch import DemoQuery
-    from anabranch_planner.model import Stream
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.sources.blocks import Block
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_client.oracle import Active, compare
 from anabranch_client.tpch import QUERIES
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.types import parse_type
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows

@@ -40,10 +40,11 @@ import redis
 import structlog
 
 from anabranch_client import tpch
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Keys, Mode
-from anabranch_planner.model import Stream, StreamName
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics

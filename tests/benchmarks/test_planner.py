@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.plan import Formulation, Objective, Optimizer
 from tests.benchmarks import report
 from tests.benchmarks.charts import Line, lines
 from tests.benchmarks.figures import document, line

@@ -15,9 +15,9 @@ import pytest
 
 from anabranch_client import tpch
 from anabranch_client.oracle import Active, compare
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.plan import Optimizer
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
 from tests.benchmarks.command import Benchmark, quantile
@@ -46,7 +46,7 @@ from tests.support.redis import redis_url
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.model import Stream
+    from anabranch_contract.queries.joins import Stream
 
 
 def _line(benchmark: Benchmark, arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:

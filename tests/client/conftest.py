@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from anabranch_client.api import Client
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import Settings
 from tests.support.policy import OPEN
 from tests.support.redis import redis_url

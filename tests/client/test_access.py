@@ -13,7 +13,7 @@ from anabranch_client.allowed import Access
 from anabranch_client.api import AsyncClient, Client
 from anabranch_client.cli import app
 from anabranch_client.errors import ApiError, UsageError
-from anabranch_planner.access.policy import AccessPolicy
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_service.access.roles import Role
 from anabranch_service.settings import Settings
 from tests.support.access import guarded

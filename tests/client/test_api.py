@@ -13,14 +13,14 @@ import pytest
 from anabranch_client.api import AsyncClient, Client
 from anabranch_client.calls import get_epoch, query_body
 from anabranch_client.errors import ApiError
-from anabranch_planner.exchange import (
+from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
     StoreStatistics,
     StreamStatistics,
 )
-from anabranch_planner.sampling import StreamSample
-from anabranch_planner.state_report import StateReport
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.state_report import StateReport
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 
 if TYPE_CHECKING:

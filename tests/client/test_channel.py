@@ -9,7 +9,9 @@ from redis import Redis
 
 from anabranch_client.channel import Channel
 from anabranch_client.errors import ProcessError
-from anabranch_planner.exchange import Activation, Failure, Keys, Progress, Visibility
+from anabranch_contract.protocol.activations import Activation, Failure, Visibility
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

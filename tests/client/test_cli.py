@@ -12,21 +12,23 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli import app
-from anabranch_planner.exchange import (
-    Activation,
+from anabranch_contract.protocol.activations import Activation, Failure
+from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
-    Failure,
-    Progress,
     Snapshot,
     StoreStatistics,
-    StreamIntake,
     StreamStatistics,
-    Unread,
-    UnreadPiece,
 )
-from anabranch_planner.reads import Reads
-from anabranch_planner.sampling import StreamSample
-from anabranch_planner.state_report import EdgeReport, IndexReport, SegmentReport, StoreParts
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.state_report import (
+    EdgeReport,
+    IndexReport,
+    SegmentReport,
+    StoreParts,
+)
 from tests.client.conftest import JOIN
 from tests.service.test_state import report, store
 

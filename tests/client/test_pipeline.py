@@ -10,7 +10,8 @@ from redis import Redis
 from anabranch_client.channel import Channel
 from anabranch_client.errors import ProcessError
 from anabranch_client.pipeline import Pipeline
-from anabranch_planner.exchange import Keys, Progress
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Progress
 from tests.support.processes import spec_of
 
 if TYPE_CHECKING:

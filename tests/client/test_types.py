@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch_client.types import arrow_type, spark_type
-from anabranch_planner.types import parse_type
+from anabranch_contract.queries.types import parse_type
 
 KNOWN = {
     pa.int8(): "tinyint",

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_planner.model import Stream, StreamName
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 from tests.support.replay_check import replay
 from tests.support.scenario_file import read_report
 from tests.support.view_runs import comparable, current_rows

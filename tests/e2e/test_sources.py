@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from anabranch_planner.exchange import Keys
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import Point
 from tests.support.arrow_ipc import ipc_stream
 from tests.support.processes import LivePipeline, kill, live_pipeline, wait_until

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from anabranch_client.processes import session
-from anabranch_planner.exchange import Keys
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import OF_INGEST
 from tests.e2e.test_sources import COLUMNS, Streams, some, table
 from tests.support.processes import kill, live_pipeline

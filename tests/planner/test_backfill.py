@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import Label
 from anabranch_planner.optimiser.backfill import (
     Backfill,
     Backfilling,
@@ -28,7 +29,6 @@ from anabranch_planner.optimiser.backfill import (
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.footprint import footprint
 from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.plan import Objective
 from tests.support.queries import FixedStatistics, chain
 from tests.support.random_plans import random_plan
 from tests.support.what_if import priced_plan, small_queries, small_statistics
@@ -36,8 +36,8 @@ from tests.support.what_if import priced_plan, small_queries, small_statistics
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
 
     Floats = NDArray[np.float64]
 

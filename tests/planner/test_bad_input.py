@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.access.check import check_sink_access
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.access.secrets import masked_text
-from anabranch_planner.addresses import masked
-from anabranch_planner.errors import PlannerError, QueryError, StatisticsError
-from anabranch_planner.mir import sub_join
+from anabranch_contract.connectors.check import check_sink_access
+from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.secrets import masked_text
+from anabranch_contract.errors import PlannerError, QueryError, StatisticsError
+from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import optimise
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
 
 QUERIES = (
     chain("R.a=S.a", "S.b=T.b", id="q1"),

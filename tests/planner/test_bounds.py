@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql import bounds as matrices
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import Bounds
+    from anabranch_contract.queries.joins import Bounds
 
 NAMES = ("R", "S", "T", "U")
 

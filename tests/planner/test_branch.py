@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.environment import natural
 from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.branch import advance, begin
@@ -21,12 +22,11 @@ from anabranch_planner.optimiser.routes import first_routing
 from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
 from anabranch_planner.optimiser.solvers.registry import solve
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective
 from tests.support.queries import FixedStatistics
 from tests.support.small_problems import any_query
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.statistics import Statistics
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.errors import StatisticsError
-from anabranch_planner.mir import is_connected, sub_join
-from anabranch_planner.model import Label
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import is_connected, sub_join
 from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.plan import Objective
 from anabranch_planner.statistics import NoStatistics
 from tests.support.queries import FixedStatistics, chain
 
 if TYPE_CHECKING:
-    from anabranch_planner.mir import Mir
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.queries.mirs import Mir
 
 TPCH = FixedStatistics(
     cardinalities={"supplier": 10e3, "partsupp": 800e3, "part": 200e3, "lineitem": 6e6},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_planner.model import JoinQuery, Label
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.listed import (
     candidate_mirs,
@@ -14,7 +15,6 @@ from anabranch_planner.optimiser.listed import (
     partition_candidates,
 )
 from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.queries import FixedStatistics, chain, join_query
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import individual_cost, optimise
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective, Optimizer, Plan
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
 from tests.support.random_problems import UniformStatistics, random_queries
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
 
 seeds = st.integers(0, 2**32 - 1)
 objectives = st.sampled_from(list(Objective))

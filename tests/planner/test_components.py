@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.environment import natural
 from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.branch import read
@@ -20,7 +21,6 @@ from anabranch_planner.optimiser.reduce import drop_unprofitable
 from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
 from anabranch_planner.optimiser.solvers.registry import solve
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective
 from tests.support.brute_force import cheapest
 from tests.support.demands import demanded
 from tests.support.small_problems import small_problem

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.errors import StatisticsError
-from anabranch_planner.mir import sub_join
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import optimise
 from tests.support.queries import FixedStatistics, chain

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
+from anabranch_contract.queries.joins import Label, Stream, StreamName
+from anabranch_contract.queries.mirs import is_connected, sub_join
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.errors import StatisticsError
-from anabranch_planner.exchange import EdgeStatistics
-from anabranch_planner.mir import is_connected, sub_join
-from anabranch_planner.model import Label, Stream, StreamName
 from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.measured import remember, step_samples
 from anabranch_planner.optimiser.selectivity import MIN_PROBES, PRIOR_HITS
-from anabranch_planner.statistics import JoinSample
+from anabranch_runtime.join_samples import remember, step_samples
 from tests.support.queries import INT, FixedStatistics, chain
 from tests.support.random_plans import random_plan
 from tests.support.random_problems import random_queries
@@ -24,9 +23,9 @@ from tests.support.random_problems import random_queries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.mir import Mir
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.queries.mirs import Mir
 
 QUERY = chain("R.a=S.a", "S.b=T.b", "T.c=U.c")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.mir import sub_join
-from anabranch_planner.model import Label
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.timing import loosest_bounds, shares
 from anabranch_planner.sql.bounds import close, from_windows
@@ -22,8 +22,8 @@ from tests.support.rate_model import Flow, counted, joined
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.mir import Mir
-    from anabranch_planner.model import Bounds, JoinQuery
+    from anabranch_contract.queries.joins import Bounds, JoinQuery
+    from anabranch_contract.queries.mirs import Mir
 
 #: Microseconds in the unit of time.
 UNIT = 1_000_000_000

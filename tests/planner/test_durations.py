@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.durations import format_duration, parse_duration
 
 SECOND = 1_000_000

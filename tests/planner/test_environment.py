@@ -10,6 +10,8 @@ from math import comb
 
 import pytest
 
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.mirs import is_connected, sub_join
 from anabranch_planner.environment import (
     natural,
     natural_problem,
@@ -17,8 +19,6 @@ from anabranch_planner.environment import (
     tree_problem,
     write_yaml,
 )
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.mir import is_connected, sub_join
 from anabranch_planner.optimiser.cost import CostModel
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import AttrRef, Label
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.optimiser.check import walk
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.footprint import (
@@ -26,7 +27,6 @@ from anabranch_planner.optimiser.footprint import (
 )
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.trails import trails
-from anabranch_planner.plan import Optimizer
 from tests.support.queries import FixedStatistics, chain
 from tests.support.what_if import priced_plan, small_queries, small_statistics
 

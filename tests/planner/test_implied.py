@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal
-from anabranch_planner.model import Stream, StreamName
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.implied import implies, weaker
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 
 INT = parse_type("int")
 OPERATORS = {

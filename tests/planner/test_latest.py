@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.errors import RulesetError, StreamError
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import RelationId
-from anabranch_planner.ruleset import LatestRule, StoreId, arrival_edge
+from anabranch_contract.errors import RulesetError, StreamError
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import LatestRule, StoreId, arrival_edge
+from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.queries.mirs import MirId
 from tests.support.sample_streams import sample_streams
 from tests.support.states import RS, R, S, T, rules
 
 if TYPE_CHECKING:
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
 
 STREAMS = sample_streams()
 KEEPING = replace(S, latest=("a",))

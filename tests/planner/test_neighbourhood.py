@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.environment import natural
 from anabranch_planner.optimiser.bounds import by_shares, exclusive, floor
 from anabranch_planner.optimiser.check import cost_of, validate_plan
@@ -14,7 +15,6 @@ from anabranch_planner.optimiser.neighbourhood import Sharing, around
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.problem import build_problem
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective
 
 SLACK = 1 + 1e-9
 

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.model import JoinQuery, Label
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.formulation import formulate
 from anabranch_planner.optimiser.listed import (
@@ -25,7 +26,6 @@ from anabranch_planner.optimiser.routes import Routing, finish, route_greedily, 
 from anabranch_planner.optimiser.solvers import registry
 from anabranch_planner.optimiser.solvers.interface import Request, Solution, Solver, Status
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective
 from tests.support.queries import FixedStatistics, chain, join_query
 from tests.support.random_problems import UniformStatistics, random_queries
 

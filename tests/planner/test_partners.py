@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner import outer
-from anabranch_planner.errors import QueryError
-from anabranch_planner.model import JoinQuery, Stream, StreamName
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries import outer_joins as outer
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 
 if TYPE_CHECKING:
-    from anabranch_planner.outer import OuterJoin
+    from anabranch_contract.queries.outer_joins import OuterJoin
 
 COLUMNS = tuple((c, parse_type(t)) for c, t in (("k", "int"), ("v", "int"), ("ts", "timestamp")))
 STREAMS = {n: Stream(StreamName(n), COLUMNS, "ts", lateness=0) for n in ("a", "b", "c")}

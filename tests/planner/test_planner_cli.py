@@ -312,7 +312,7 @@ def test_plans_and_rulesets_do_not_depend_on_the_hash_seed(tmp_path: Path) -> No
         "from anabranch_planner.optimiser.optimise import optimise\n"
         "from anabranch_planner.problem_file import parse_problem\n"
         "from anabranch_planner.problem_yaml import load_yaml\n"
-        "from anabranch_planner.ruleset import to_json\n"
+        "from anabranch_contract.plans.ruleset import to_json\n"
         "p = parse_problem(load_yaml(Path(sys.argv[1]).read_text()))\n"
         "plan = optimise(p.queries, p.statistics, parallelism=p.parallelism)\n"
         "made = compile_ruleset(\n"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 from anabranch_planner.environment import (
     RandomProblem,
     join_queries,
@@ -14,8 +16,6 @@ from anabranch_planner.environment import (
     tree_problem,
     write_yaml,
 )
-from anabranch_planner.model import AttrRef, Equality, Label, RelationId
-from anabranch_planner.plan import Objective
 from anabranch_planner.problem_fields import ProblemError
 from anabranch_planner.problem_file import Problem, parse_problem
 from anabranch_planner.problem_yaml import load_yaml

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.plans.ruleset import Ruleset, from_json, to_json
+from anabranch_contract.protocol.activations import Visibility
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, Stream, StreamName
+from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Visibility
-from anabranch_planner.mir import MirId, base_mir, sub_join
-from anabranch_planner.model import JoinQuery, Label, QueryId, Stream, StreamName
 from anabranch_planner.optimiser.check import validate_plan
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_planner.ruleset import Ruleset, from_json, to_json
 from anabranch_planner.statistics import NoStatistics
-from anabranch_planner.types import parse_type
 from tests.support.history import record
 from tests.support.interpreter import Outcome, interpret
 from tests.support.nested_loop import nested_loop

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.model import RelationId, Stream, StreamName
-from anabranch_planner.sampling import SampledStatistics, StreamSample, describe, estimate, share
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.queries.joins import RelationId, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.sampling import SampledStatistics, describe, estimate, share
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import TableStatistics
-from anabranch_planner.types import parse_type
 from tests.support.evaluate import holds
 
 if TYPE_CHECKING:
-    from anabranch_planner.expr import Column, Expr
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.expressions import Column, Expr
+    from anabranch_contract.queries.joins import JoinQuery
     from tests.support.evaluate import Value
 
 TYPES = {

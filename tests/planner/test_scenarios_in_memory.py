@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Optimizer, Plan
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
 from tests.support.history import record
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import JoinQuery
 
 
 @pytest.mark.parametrize("seed", range(100, 104))

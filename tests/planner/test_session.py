@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Plan
+from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.environment import natural
-from anabranch_planner.errors import QueryError
-from anabranch_planner.model import QueryId
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.demands import Switching
 from anabranch_planner.optimiser.footprint import footprint
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.session import Session
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective, Plan
 
 SLACK = 1 + 1e-9
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.model import QueryId
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.optimiser.check import Prefix, cost_of, walk
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import individual_cost, optimise
@@ -28,7 +29,6 @@ from anabranch_planner.optimiser.shares import (
     shares,
     standalone,
 )
-from anabranch_planner.plan import Objective, Optimizer
 from tests.support.queries import FixedStatistics, chain
 from tests.support.random_problems import UniformStatistics, random_queries
 from tests.support.what_if import priced_plan, small_queries, small_statistics
@@ -36,9 +36,9 @@ from tests.support.what_if import priced_plan, small_queries, small_statistics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.model import AttrRef, JoinQuery
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery
+    from anabranch_contract.queries.mirs import MirId
 
     Copy = tuple[str, MirId, AttrRef | None]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_planner.access.check import check_sink_access
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.sinks import SinkKind, SinkSpec, check_sink, target
+from anabranch_contract.connectors.check import check_sink_access
+from anabranch_contract.connectors.sinks import SinkKind, SinkSpec, check_sink, target
+from anabranch_contract.errors import PlannerError
 from tests.support.policy import OPEN
 
 COLUMNS = [("a", "bigint"), ("b", "string")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.parse import parse_sql
 from tests.support.sample_streams import ALL_TYPES, stream
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.model import JoinQuery, needed_columns
+from anabranch_contract.queries.joins import JoinQuery, needed_columns
 from anabranch_planner.sql.parse import parse_sql
 from tests.support.sample_streams import sample_streams, stream
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.logical.render import to_document, to_dot, to_sql, to_text
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert

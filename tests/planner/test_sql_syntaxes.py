@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.model import QueryId, Stream, StreamName
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.joins import QueryId, Stream, StreamName
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.sql.structured import parse_structured
@@ -23,8 +23,8 @@ from tests.support.syntaxes import respell
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
     from tests.support.syntaxes import Respelled
 
 STREAMS = sample_streams()

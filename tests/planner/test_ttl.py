@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.errors import QueryError, StreamError
+from anabranch_contract.errors import QueryError, StreamError
+from anabranch_contract.plans import ruleset as rulesets
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.problem_fields import ProblemError
 from anabranch_planner.problem_file import parse_problem
@@ -21,7 +21,7 @@ from tests.support.sample_streams import sample_streams
 from tests.support.states import RS, R, S, T, rules
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import Stream
+    from anabranch_contract.queries.joins import Stream
 
 STREAMS = sample_streams()
 JOIN = "R JOIN S ON R.k = S.k"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner import view as views
-from anabranch_planner.errors import QueryError
-from anabranch_planner.model import JoinQuery, Stream, StreamName
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries import views
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 
 if TYPE_CHECKING:
-    from anabranch_planner.view import View
+    from anabranch_contract.queries.views import View
 
 COLUMNS = {"k": "bigint", "v": "decimal(12,2)", "n": "int", "ts": "timestamp", "d": "date"}
 STREAMS = {

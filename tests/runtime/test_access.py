@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import AttrRef, Label, RelationId
-from anabranch_planner.ruleset import (
+from anabranch_contract.plans.ruleset import (
     Edge,
     FillStep,
     KeyPart,
@@ -14,6 +12,8 @@ from anabranch_planner.ruleset import (
     StoreId,
     TimeBound,
 )
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.state.access import accesses, known_attributes, relation_tiles
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State

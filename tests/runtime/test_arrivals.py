@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from anabranch_planner.model import RelationId
+from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.invalid import unreadable

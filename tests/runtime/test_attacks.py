@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pytest
 
-from anabranch_planner.access.policy import AccessError, AccessPolicy
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.policy import AccessError, AccessPolicy
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.access import permitted_sink, permitted_source
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError

@@ -31,8 +31,8 @@ from tests.support.states import MINUTE, R, S, T, base_store, mir_store, segment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.plan import Plan
-    from anabranch_planner.ruleset import Ruleset, StoreSpec
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
     from anabranch_runtime.state.slices import Backfill, Slice
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"

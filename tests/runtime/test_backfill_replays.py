@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Optimizer, Plan
+    from anabranch_contract.plans.plan import Optimizer, Plan
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.statistics import Statistics
     from anabranch_runtime.state.manifest import State, StoreState
     from tests.support.plain_service import Planner

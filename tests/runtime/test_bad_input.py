@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_planner.exchange import Progress, StreamIntake
+from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.faults import Point
 from tests.support.fed import KEYS, Fed, Killed, damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from anabranch_contract.protocol.intake import StreamIntake
 
 
 @pytest.fixture(autouse=True)

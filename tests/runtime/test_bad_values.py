@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from anabranch_planner.exchange import Keys
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.sources.blocks import read_piece

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from anabranch_planner.mir import Mir, base_mir, canonical
-from anabranch_planner.model import Label
-from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import Mir, base_mir, canonical
 from tests.support.folders import passing_folder
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.statistics import Statistics
     from tests.support.plain_service import Planner
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis as redis_client
 
-from anabranch_planner.exchange import Boundary, Mode
+from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import PipelineError, StateError
 from tests.support.driven import (

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Mode, Snapshot
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.fold import snapshot
 from anabranch_runtime.sources.blocks import Block

@@ -12,7 +12,7 @@ import pytest
 import redis as redis_client
 import yaml
 
-from anabranch_planner.exchange import Activation
+from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.control import fetch_ruleset
 from tests.support.driven import KEYS, driver, expected, job, publish, results
 from tests.support.local_replay import LocalReplay
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from anabranch_planner.exchange import Boundary
+    from anabranch_contract.protocol.progress import Boundary
 
 BATCHES, ROWS, EVERY = 9, 14, 3
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis as redis_client
 
-from anabranch_planner.errors import RulesetError
-from anabranch_planner.exchange import Mode
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state import manifest

@@ -11,7 +11,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError, ConnectionError
 
-from anabranch_planner.exchange import HEARTBEAT_MILLISECONDS, Heartbeat
+from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
+from anabranch_contract.protocol.progress import Heartbeat
 from anabranch_runtime import heartbeat
 from anabranch_runtime.__main__ import _without_passwords
 from anabranch_runtime.control import Control

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.plans import ruleset as rulesets
 from anabranch_runtime import inspection
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.inspection import compact, describe, describe_store, main, verify

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from anabranch_planner.expr import Column
-from anabranch_planner.types import parse_type
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.ingest import landing

@@ -18,7 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.exchange import Failure, Visibility
+from anabranch_contract.protocol.activations import Failure, Visibility
 from anabranch_runtime.failed_queries import take_out
 from anabranch_runtime.inspection import describe
 from anabranch_runtime.ownership import without
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import Failure, Visibility
+from anabranch_contract.protocol.activations import Failure, Visibility
 from anabranch_runtime.state import lifecycle
 from anabranch_runtime.state.lifecycle import enter_epoch, serves
 from anabranch_runtime.state.manifest import UNPLANNED, State
@@ -17,7 +17,7 @@ from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store,
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.model import Stream
+    from anabranch_contract.queries.joins import Stream
 
 
 def after(state: State, batches: int, **greatest: int) -> State:

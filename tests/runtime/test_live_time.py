@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from tests.support.driven import driver, job, publish
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from anabranch_planner.exchange import Snapshot
-from anabranch_planner.model import Label, QueryId, RelationId
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.queries.joins import Label, QueryId, RelationId
 from anabranch_planner.optimiser.optimise import optimise
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Optimizer, Plan
+    from anabranch_contract.plans.plan import Optimizer, Plan
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.statistics import Statistics
 
 ROWS, BATCHES = 240, 12

@@ -34,7 +34,7 @@ from tests.support.states import RS, rules, segment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.ruleset import ProbeRule
+    from anabranch_contract.plans.ruleset import ProbeRule
     from anabranch_runtime.context import Access
     from anabranch_runtime.task.partial import Partial
 

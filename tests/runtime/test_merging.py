@@ -16,7 +16,7 @@ from tests.support.states import MINUTE, RS, rules, segment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.segment import Segment
 
 

@@ -13,7 +13,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime import inspection
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.access.policy import AccessError
-from anabranch_planner.access.secrets import without_secrets
-from anabranch_planner.exchange import Keys, Mode, Progress
-from anabranch_planner.sinks import SinkKind, SinkSpec
+from anabranch_contract.connectors.policy import AccessError
+from anabranch_contract.connectors.secrets import without_secrets
+from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_runtime.access import permitted_sink
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_contract.plans.ruleset import QuerySpec
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.sinks.delivery import Delivery
     from anabranch_runtime.task.worker import TaskReport

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.reads import Reads
-from anabranch_planner.types import parse_type
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.context import Access
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.fold import snapshot, without_batches
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.driver import Driver, Job
     from anabranch_runtime.state.manifest import State

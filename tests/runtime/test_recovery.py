@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis as redis_client
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.state.claim import exclusive

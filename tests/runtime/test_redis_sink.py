@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from anabranch_planner.sinks import SinkSpec
+    from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_runtime.sinks.delivery import Delivery
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 import redis
 
-from anabranch_planner.errors import StreamError
-from anabranch_planner.exchange import Intake, Keys
+from anabranch_contract.errors import StreamError
+from anabranch_contract.protocol.intake import Intake
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.blocks import read_piece, read_pieces

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from tests.support.features import WANTED_OF_MANY, WANTED_OF_MANY_RUNS, WANTED_OF_RUNS
 from tests.support.folders import passing_folder
 from tests.support.run_scenarios import local

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from anabranch_planner.exchange import Keys, Mode
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Settings
 from anabranch_runtime.errors import SourceError

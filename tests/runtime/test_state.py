@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from anabranch_planner.exchange import Activation, Visibility
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import Label
-from anabranch_planner.statistics import JoinSample
+from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest

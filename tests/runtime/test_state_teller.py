@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import redis
 
-from anabranch_planner.exchange import Mode
-from anabranch_planner.reads import Reads
-from anabranch_planner.state_report import EdgeReport, StateReport, StoreParts
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import EdgeReport, StateReport, StoreParts
 from anabranch_runtime import state_teller
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.state import report

@@ -13,9 +13,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics, StreamStatistics
-from anabranch_planner.ruleset import Ruleset
-from anabranch_planner.sampling import StreamSample
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+)
+from anabranch_contract.protocol.samples import StreamSample
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.manifest import Manifests, State, read_manifest

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Snapshot
-from anabranch_planner.sampling import StreamSample
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.samples import StreamSample
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import delay_class

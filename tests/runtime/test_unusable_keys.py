@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from anabranch_contract.plans.ruleset import store_from_json, to_json
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.ruleset import store_from_json, to_json
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.state.layout import Layout, StoreLayout
 from anabranch_runtime.state.opened import open_segment
@@ -23,7 +23,7 @@ from tests.support.random_plans import random_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.ruleset import IndexSpec, StoreId
+    from anabranch_contract.plans.ruleset import IndexSpec, StoreId
     from anabranch_runtime.errors import AnabranchRuntimeError
 
 A = Stream(StreamName("A"), (("k", parse_type("bigint")), ("s", parse_type("string"))))

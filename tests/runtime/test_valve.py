@@ -6,7 +6,8 @@ import time
 
 import redis
 
-from anabranch_planner.exchange import Intake, Keys, StreamIntake
+from anabranch_contract.protocol.intake import Intake, StreamIntake
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control, StreamRecord
 from anabranch_runtime.sources.pressure import FIRST_ROWS
 from anabranch_runtime.sources.spark_stream import source_name

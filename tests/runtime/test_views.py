@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.views import inputs
 from anabranch_runtime.views.upkeep import Views

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import Settings
 from tests.support.policy import OPEN
 from tests.support.redis import redis_url

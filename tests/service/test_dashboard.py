@@ -11,17 +11,15 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from anabranch_planner.exchange import (
-    Activation,
+from anabranch_contract.protocol.activations import Activation, ViewRows, Visibility
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
-    Progress,
     Snapshot,
-    SourceState,
     StoreStatistics,
     StreamStatistics,
-    ViewRows,
-    Visibility,
 )
+from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.test_state import report, store

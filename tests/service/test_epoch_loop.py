@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner import ruleset as wire
-from anabranch_planner.exchange import Keys, Mode, Progress, Snapshot
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Mode, Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.redis import StoppableRedis
 from tests.support.service import eventually, serving

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import Progress
+from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import Activation, Failure, Visibility
+from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Progress
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.progress import Progress
 
 if TYPE_CHECKING:
     from tests.support.service import Service

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from anabranch_planner.exchange import Activation, Failure, Progress
+from anabranch_contract.protocol.activations import Activation, Failure
+from anabranch_contract.protocol.progress import Progress
 from anabranch_service.lifecycle import Status, results_of, status_of
 from anabranch_service.loop import settled
 from anabranch_service.records import NormalisedInfo, ProblemRecord, QueryRecord

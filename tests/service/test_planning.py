@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.model import QueryId
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_planner.optimiser.footprint import Footprint, footprint
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service import planning
 from anabranch_service.normalise import parse, usable_streams
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from anabranch_planner.model import JoinQuery, RelationId
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery, RelationId
 
 RECORDS: dict[str, StreamRecord] = {
     str(stream["name"]): read_stream(StreamIn.model_validate(stream), Settings(access=OPEN))

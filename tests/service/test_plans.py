@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.exchange import Snapshot
+from anabranch_contract.protocol.measurements import Snapshot
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:

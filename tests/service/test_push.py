@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.exchange import Intake, Progress, StreamIntake
+from anabranch_contract.protocol.intake import Intake, StreamIntake
+from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.control import StreamRecord
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.redis_stream import redis_feed

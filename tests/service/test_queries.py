@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.exchange import Activation, Progress, Visibility
+from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.service import serving
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.exchange import Mode
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.access.roles import Role
 from anabranch_service.records import QueryRecord, SinkRecord, SourceRecord, StreamRecord
 from anabranch_service.settings import Settings

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from anabranch_client.api import AsyncClient, Client
 from anabranch_client.cli import app
 from anabranch_client.errors import ApiError
-from anabranch_planner.exchange import Activation, Progress
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks import tail as runtime_tail
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.sinks.tail import Tails

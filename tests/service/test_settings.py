@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from anabranch_planner.exchange import Mode
-from anabranch_planner.plan import Optimizer
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.errors import SettingsError
 from anabranch_service.settings import Settings
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from anabranch_planner.exchange import Activation, Visibility
+from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_service.access.roles import Role
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.access import Guarded, guarded

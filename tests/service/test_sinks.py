@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli import app
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Progress
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 from anabranch_service.records import QueryRecord, SinkRecord
 from tests.service.conftest import PAIR
 

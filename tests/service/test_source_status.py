@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import Mode, Progress, SourceState, SourceStatus, StreamIntake
+from anabranch_contract.protocol.intake import SourceState, SourceStatus, StreamIntake
+from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.source_status import summary
 from tests.service.conftest import PAIR
 from tests.support.service import serving

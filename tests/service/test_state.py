@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import EdgeStatistics, Snapshot, StoreStatistics
-from anabranch_planner.reads import Reads
-from anabranch_planner.state_report import (
+from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StoreStatistics
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import (
     EdgeReport,
     IndexReport,
     LevelReport,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from anabranch_planner.reads import Reads
-from anabranch_planner.state_report import IndexReport, StoreParts
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import IndexReport, StoreParts
 from anabranch_runtime import state_teller
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.test_dashboard import browser, opened

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.exchange import (
+from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
-    Progress,
     Snapshot,
     StoreStatistics,
     StreamStatistics,
 )
-from anabranch_planner.reads import Reads
-from anabranch_planner.sampling import StreamSample
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.samples import StreamSample
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.exchange import RECORDED, Progress, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import RECORDED, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR, STREAMS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from anabranch_planner.exchange import Keys
+from anabranch_contract.protocol.keys import Keys
 from anabranch_service.access import tokens as tokens_module
 from anabranch_service.access.failures import BURST, MOST_ADDRESSES, Failures
 from anabranch_service.access.first_token import read_file

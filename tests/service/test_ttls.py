@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Snapshot, Visibility
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.protocol.measurements import Snapshot
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import ViewRows
+from anabranch_contract.protocol.activations import ViewRows
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:

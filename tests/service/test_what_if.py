@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.exchange import Snapshot
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_planner.optimiser.footprint import from_json
-from anabranch_planner.plan import Objective, Optimizer
 from anabranch_planner.statistics import NoStatistics
 from anabranch_service import what_if
 from anabranch_service.assumptions import Names, assume

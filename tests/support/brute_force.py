@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, base_mir, sub_join
-from anabranch_planner.model import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, base_mir, sub_join
 from anabranch_planner.optimiser.demands import DEFAULT_WIDTH, Limits, Switching
 from anabranch_planner.optimiser.footprint import StepKey
 from anabranch_planner.optimiser.listed import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import ResultWriter
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import base_mir
+from anabranch_contract.queries.mirs import base_mir
 from anabranch_planner.optimiser.check import cost_of, validate_plan
 from anabranch_planner.optimiser.demands import DEFAULT_WIDTH, Limits, Switching
 from anabranch_planner.optimiser.footprint import footprint
@@ -20,9 +20,9 @@ from tests.support.small_problems import RELATIONS, SmallProblem, small_problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.mir import Mir
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.mirs import Mir
     from anabranch_planner.optimiser.cost import CostModel
-    from anabranch_planner.plan import Plan
 
 
 @dataclass(frozen=True)

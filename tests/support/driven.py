@@ -11,8 +11,9 @@ import duckdb
 import pyarrow as pa
 import redis as redis_client
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Boundary, Keys, Mode
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block

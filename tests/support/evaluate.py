@@ -13,8 +13,15 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from anabranch_planner.expr import Column, Expr, Literal
-from anabranch_planner.types import EXACT, FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.expressions import Column, Expr, Literal
+from anabranch_contract.queries.types import (
+    EXACT,
+    FLOATING,
+    INTEGRAL,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

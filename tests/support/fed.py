@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import redis
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import RECORDED, Keys, Mode
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.intake import RECORDED
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -39,7 +41,7 @@ from tests.support.states import rules, stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from anabranch_planner.exchange import UnreadPiece
+    from anabranch_contract.protocol.intake import UnreadPiece
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.sources.feed import Piece, Problem
     from anabranch_runtime.task.worker import TaskReport

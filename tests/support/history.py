@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tests.support.evaluate import Value
 
 if TYPE_CHECKING:
-    from anabranch_planner.exchange import Activation
-    from anabranch_planner.model import Stream
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.joins import Stream
 
 #: One batch: stream name -> rows, in arrival order.
 Batch = Mapping[str, Sequence[Mapping[str, Value]]]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.types import DataType, parse_type
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import DataType, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_planner.exchange import Activation, Visibility
-from anabranch_planner.model import AttrRef, Label, QueryId, RelationId, StreamName
-from anabranch_planner.ruleset import (
+from anabranch_contract.plans.ruleset import (
     Edge,
     KeyPart,
     OutputRule,
@@ -27,13 +25,15 @@ from anabranch_planner.ruleset import (
     TimeBound,
     arrival_edge,
 )
+from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.queries.joins import AttrRef, Label, QueryId, RelationId, StreamName
 from tests.support.evaluate import Value, evaluate, holds, key_of
 from tests.support.history import Arrival, History, sees
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from anabranch_planner.expr import Column, Expr
+    from anabranch_contract.queries.expressions import Column, Expr
 
 #: The arrival sequences of a result's members, in the order of the FROM clause.
 Found: TypeAlias = tuple[int, ...]

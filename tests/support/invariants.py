@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from anabranch_planner.reads import Reads
+from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.state.manifest import Manifests
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_planner.exchange import Activation
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.model import Relation
-    from anabranch_planner.ruleset import ProbeRule, Ruleset
+    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.joins import Relation
+    from anabranch_contract.queries.mirs import MirId
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.task.worker import TaskReport

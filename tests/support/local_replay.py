@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from anabranch_planner.exchange import Activation
-    from anabranch_planner.model import Stream
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.joins import Stream
     from anabranch_planner.optimiser.backfill import Backfilling
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.state.manifest import State

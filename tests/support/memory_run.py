@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import redis
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.types import parse_type
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.memory import private_bytes

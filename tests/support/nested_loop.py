@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import Activation
-from anabranch_planner.expr import Column, Expr, columns
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.expressions import Column, Expr, columns
 from tests.support.evaluate import Value, evaluate, holds, key_of
 from tests.support.history import Arrival, History, covers, sees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from anabranch_planner.model import AttrRef, JoinQuery, Label
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
     from tests.support.interpreter import Found
 
 _EVERYTHING = Activation(0, {})

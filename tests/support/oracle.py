@@ -16,7 +16,7 @@ import duckdb
 import sqlglot
 from sqlglot import exp
 
-from anabranch_planner.exchange import Activation
+from anabranch_contract.protocol.activations import Activation
 from tests.support.idle_watermarks import watermarks
 
 if TYPE_CHECKING:

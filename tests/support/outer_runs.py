@@ -16,10 +16,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.model import JoinQuery, Stream, StreamName
-from anabranch_planner.ruleset import QuerySpec, Ruleset, StreamSpec
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.views import inputs
 from anabranch_runtime.views.upkeep import Views
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_planner.exchange import ViewRows
+    from anabranch_contract.protocol.activations import ViewRows
 
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 COLUMNS = {"k": "int", "v": "bigint", "ts": "timestamp"}

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import redis
 
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.plan import Optimizer, Plan
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Boundary, Keys, Snapshot
-from anabranch_planner.model import JoinQuery, Stream, StreamName
 from anabranch_planner.optimiser.backfill import Backfilling, decide
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.plan import Optimizer, Plan
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_runtime.vectors.arrow_types import spark_type
@@ -30,9 +31,10 @@ from tests.support.random_plans import random_layouts, random_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch_planner.expr import Expr
-    from anabranch_planner.model import Bounds
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.progress import Boundary
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import Bounds
     from anabranch_runtime.control import Control
     from tests.support.scenario_file import Scenario
     from tests.support.script import Script

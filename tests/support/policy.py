@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch_planner.access.policy import AccessPolicy
+from anabranch_contract.connectors.policy import AccessPolicy
 
 OPEN = AccessPolicy(
     formats=frozenset({"jdbc", "fax", "notebook", "no-such-format", "some.other.Format"}),

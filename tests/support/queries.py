@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import Column, Output
-from anabranch_planner.model import (
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.joins import (
     AttrRef,
     Equality,
     JoinQuery,
@@ -19,13 +19,13 @@ from anabranch_planner.model import (
     label_for,
     make_relation,
 )
-from anabranch_planner.types import DataType, TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind
 from tests.support.closure import equal_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from anabranch_planner.statistics import JoinSample
+    from anabranch_contract.protocol.measurements import JoinSample
 
 INT = DataType(TypeKind.INT)
 

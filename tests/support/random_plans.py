@@ -8,10 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId, base_mir, canonical, join_keys, restrict_classes
-from anabranch_planner.model import AttrRef, JoinQuery, KeyClass, Label, RelationId
-from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_planner.ruleset import Ruleset, StoreId
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.plans.ruleset import Ruleset, StoreId
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
+from anabranch_contract.queries.mirs import (
+    Mir,
+    MirId,
+    base_mir,
+    canonical,
+    join_keys,
+    restrict_classes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from anabranch_planner.environment import tree
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import Equality, JoinQuery, RelationId
-    from anabranch_planner.statistics import JoinSample
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tests.support.scenario_file import Scenario, activation_in, called, read_re
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.exchange import Activation
+    from anabranch_contract.protocol.activations import Activation
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("planner", "service", "runtime", "client")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.types import parse_type
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 
 #: Every column type once, and names that differ in case or need quoting.
 ALL_TYPES = {

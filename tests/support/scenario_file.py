@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from anabranch_planner.exchange import Activation, Visibility
+from anabranch_contract.protocol.activations import Activation, Visibility
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.parse import parse_sql
 from tests.support.oracle import Oracle
 from tests.support.plain_service import stream_of

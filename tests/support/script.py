@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.optimiser.backfill import Backfilling
 from anabranch_runtime.state.merging import FANOUT
 

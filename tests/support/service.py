@@ -13,7 +13,9 @@ import httpx
 import uvicorn
 from redis import Redis
 
-from anabranch_planner.exchange import Boundary, Heartbeat, Keys, SourceStatus
+from anabranch_contract.protocol.intake import SourceStatus
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Boundary, Heartbeat
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 from anabranch_service.transport.serving import server_config
@@ -21,7 +23,10 @@ from anabranch_service.transport.serving import server_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from anabranch_planner.exchange import Activation, Progress, Snapshot, SourceState
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.protocol.intake import SourceState
+    from anabranch_contract.protocol.measurements import Snapshot
+    from anabranch_contract.protocol.progress import Progress
     from anabranch_service.clock import Clock
     from anabranch_service.settings import Settings
 

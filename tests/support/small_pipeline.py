@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_planner.exchange import Mode
-from anabranch_planner.model import StreamName
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.plan import Objective
 from tests.support.queries import FixedStatistics, join_query
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
 
 #: Queries' sizes, and how often each is drawn.
 SIZES = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.opened import close_all

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from anabranch_planner.exchange import Boundary, Keys, Mode, Progress, Snapshot
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.heartbeat import Heart
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_planner.exchange import Activation
+    from anabranch_contract.protocol.activations import Activation
 
 MASTER = "local[2]"
 #: Seconds between two looks at what the pipeline has reported.

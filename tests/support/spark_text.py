@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from anabranch_planner.expr import OPERATIONS, Column, Expr, Literal
-from anabranch_planner.sql.spark_text import quoted, string
-from anabranch_planner.types import TypeKind
+from anabranch_contract.connectors.spark_text import quoted, string
+from anabranch_contract.queries.expressions import OPERATIONS, Column, Expr, Literal
+from anabranch_contract.queries.types import TypeKind
 
 _INFIX = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "like",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.model import Stream, StreamName
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_planner.statistics import NoStatistics
-from anabranch_planner.types import parse_type
 from anabranch_runtime.state.manifest import StoreState
 from anabranch_runtime.state.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.coverage import Interval
 
 MINUTE = 60_000_000

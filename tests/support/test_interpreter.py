@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.exchange import Activation, Visibility
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal
-from anabranch_planner.model import JoinQuery, QueryId, Stream, StreamName
-from anabranch_planner.types import parse_type
 from tests.support.evaluate import evaluate, holds
 from tests.support.history import Batch, History, record
 from tests.support.interpreter import interpret
@@ -21,7 +21,7 @@ from tests.support.random_plans import random_plan
 from tests.support.typed_queries import Alias, build_query
 
 if TYPE_CHECKING:
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
 
 INT = parse_type("int")
 STREAMS = {

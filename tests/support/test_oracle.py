@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_planner.exchange import Activation, Visibility
+from anabranch_contract.protocol.activations import Activation, Visibility
 from tests.support.oracle import Comparison, Oracle, OracleQuery, StreamCounts, from_spark
 from tests.support.replay_check import filtered
 from tests.support.scenario_file import QueryEntry, Scenario, StreamEntry

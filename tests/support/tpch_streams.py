@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.model import Stream, StreamName
+from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.sql.parse import parse_sql
 from anabranch_runtime.vectors.arrow_types import spark_type

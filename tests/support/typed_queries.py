@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Output
-from anabranch_planner.model import (
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Output
+from anabranch_contract.queries.joins import (
     AttrRef,
     Equality,
     JoinQuery,
@@ -19,7 +19,7 @@ from anabranch_planner.model import (
     label_for,
     make_relation,
 )
-from anabranch_planner.types import key_type
+from anabranch_contract.queries.types import key_type
 from tests.support.closure import equal_groups
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.ruleset import QuerySpec, Ruleset, StreamSpec
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.vectors.expressions import evaluate
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_planner.exchange import ViewRows
-    from anabranch_planner.expr import Expr
-    from anabranch_planner.view import View
+    from anabranch_contract.protocol.activations import ViewRows
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.views import View
 
 MINUTE = 60_000_000
 _BEGIN = int(dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()) * 1_000_000

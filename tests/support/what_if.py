@@ -12,9 +12,9 @@ from tests.support.random_plans import random_plan
 if TYPE_CHECKING:
     from random import Random
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.optimiser.cost import CostModel
-    from anabranch_planner.plan import Plan
 
 
 def small_queries(rng: Random, *, least: int = 1) -> list[JoinQuery]:

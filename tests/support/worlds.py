@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal
-from anabranch_planner.model import JoinQuery, Stream, StreamName
-from anabranch_planner.types import DataType, parse_type
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import DataType, parse_type
 from tests.support.typed_queries import Alias, Condition, Join, build_query
 
 if TYPE_CHECKING:

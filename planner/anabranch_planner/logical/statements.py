@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.logical.inline import inlined, uniquely_named
 from anabranch_planner.sql.dialects import reader_of
 from anabranch_planner.sql.scope import nearest

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.logical.blocks import Block, joined
 from anabranch_planner.logical.nodes import (
     ANTI,

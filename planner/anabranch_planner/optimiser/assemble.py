@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_planner.optimiser.copies import Access, attribute_rank
-from anabranch_planner.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.model import AttrRef
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_contract.queries.mirs import MirId
     from anabranch_planner.optimiser.outcome import Outcome
     from anabranch_planner.optimiser.problem import EdgeId, Goal, GoalKey, Problem, Sub
     from anabranch_planner.optimiser.routes import Routing

@@ -53,23 +53,23 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.mir import MirId, base_mir, canonical, join_keys
-from anabranch_planner.model import AttrRef, Label, RelationId
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.mirs import MirId, base_mir, canonical, join_keys
 from anabranch_planner.optimiser.explain import mir_label
 from anabranch_planner.optimiser.footprint import qualified
 from anabranch_planner.optimiser.trails import trails
-from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from anabranch_planner.mir import Mir
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.queries.mirs import Mir
     from anabranch_planner.optimiser.cost import CostModel
     from anabranch_planner.optimiser.footprint import Footprint
     from anabranch_planner.optimiser.trails import Trail
-    from anabranch_planner.plan import Plan
 
 #: Units of the statistics for which a plan is expected to use an MIR.
 DEFAULT_HORIZON = 1.0

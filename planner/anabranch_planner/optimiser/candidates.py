@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.model import AttrRef, Label
+from anabranch_contract.queries.joins import AttrRef, Label
 
 if TYPE_CHECKING:
-    from anabranch_planner.mir import Mir
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.queries.mirs import Mir
 
 Labels = frozenset[Label]
 

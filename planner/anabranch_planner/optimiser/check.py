@@ -1,16 +1,16 @@
 """What every plan must satisfy, and its cost recomputed from its orders and copies alone.
 
-Written against :class:`anabranch_planner.plan.Plan` only, so that it checks any optimiser: it
-shares the cost model with them, but neither the graph of states nor the program.
+Written against :class:`~anabranch_contract.plans.plan.Plan` only, so that it checks any optimiser:
+it shares the cost model with them, but neither the graph of states nor the program.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.mir import Mir, MirId, base_mir, join_keys, sub_join
-from anabranch_planner.model import AttrRef, JoinQuery, Label
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir, join_keys, sub_join
 from anabranch_planner.optimiser.candidates import in_store
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.timing import loosest_bounds
@@ -18,7 +18,7 @@ from anabranch_planner.optimiser.timing import loosest_bounds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_planner.plan import Plan, ProbeOrder, Step
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
     from anabranch_planner.statistics import Statistics
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from anabranch_planner.model import AttrRef
+from anabranch_contract.queries.joins import AttrRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -28,15 +28,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import StatisticsError
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.plans.plan import Objective
 from anabranch_planner.optimiser.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.optimiser.selectivity import Selectivities
 from anabranch_planner.optimiser.timing import LoosestBounds, PairBounds, shares
-from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
-    from anabranch_planner.mir import Mir, MirId
-    from anabranch_planner.model import Label, RelationId
+    from anabranch_contract.queries.joins import Label, RelationId
+    from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.statistics import Statistics
 
 #: What costs are added up of stays far from infinity, however many relations are joined.

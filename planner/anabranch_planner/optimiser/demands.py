@@ -16,14 +16,14 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
 from anabranch_planner.optimiser.copies import ROUNDING
 from anabranch_planner.optimiser.footprint import Footprint, StepKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.model import AttrRef
+    from anabranch_contract.queries.joins import AttrRef
     from anabranch_planner.optimiser.problem import EdgeId, Problem, Sub
 
 #: Bytes per tuple of a relation of which no width is given.

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.mir import Mir, MirId, base_mir
-from anabranch_planner.model import AttrRef, JoinQuery, Label, RelationId
+from anabranch_contract.plans.plan import Plan, Step
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir
 from anabranch_planner.optimiser.check import knows
 from anabranch_planner.optimiser.demands import DEFAULT_WIDTH
 from anabranch_planner.optimiser.explain import mir_label
@@ -33,7 +34,6 @@ from anabranch_planner.optimiser.footprint import (
     unqualified,
 )
 from anabranch_planner.optimiser.trails import Labels, SubJoins, trails
-from anabranch_planner.plan import Plan, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,10 +9,10 @@ from anabranch_planner.optimiser.trails import trails
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.model import AttrRef, JoinQuery, Label
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+    from anabranch_contract.queries.mirs import MirId
     from anabranch_planner.optimiser.check import Prefix
-    from anabranch_planner.plan import Plan
 
 
 def mir_label(members: Sequence[Label]) -> str:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import StatisticsError
-from anabranch_planner.model import AttrRef, Equality, Label, RelationId
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,16 +21,16 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import AttrRef, Label
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.optimiser.trails import Trail, trails
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
 
 VERSION = 1
 

@@ -42,7 +42,7 @@ from anabranch_planner.optimiser.copies import ROUNDING
 from anabranch_planner.optimiser.program import INFINITY, Program
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import AttrRef
+    from anabranch_contract.queries.joins import AttrRef
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.routes import Routing
 

@@ -18,7 +18,7 @@ from anabranch_planner.optimiser.solvers.registry import opened
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.optimiser.copies import Kept
     from anabranch_planner.optimiser.problem import Problem, Sub
     from anabranch_planner.optimiser.watch import Watch

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId, join_keys, sub_join
+from anabranch_contract.queries.mirs import Mir, MirId, join_keys, sub_join
 from anabranch_planner.optimiser.candidates import connected_sets, joining_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_planner.model import AttrRef, JoinQuery, Label
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
     from anabranch_planner.optimiser.candidates import Labels
 
 

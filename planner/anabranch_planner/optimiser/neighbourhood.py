@@ -21,7 +21,7 @@ from anabranch_planner.optimiser.routes import Routing, finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from anabranch_planner.model import AttrRef
+    from anabranch_contract.queries.joins import AttrRef
     from anabranch_planner.optimiser.problem import EdgeId, Goal, Problem, Sub
     from anabranch_planner.optimiser.watch import Watch
 

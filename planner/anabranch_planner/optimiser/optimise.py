@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.mir import is_connected
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan
+from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.assemble import gap, make_plan
 from anabranch_planner.optimiser.cost import CostModel
@@ -27,12 +28,11 @@ from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.warm import complete, routes_of, running_routes
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Formulation, Objective, Optimizer, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.optimiser.routes import Routing
     from anabranch_planner.statistics import Statistics
 

@@ -35,9 +35,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.mir import Mir, MirId, sub_join
-from anabranch_planner.model import AttrRef, JoinQuery, Label
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 from anabranch_planner.optimiser.candidates import Labels, connected_sets, in_store
 from anabranch_planner.optimiser.listed import (
     CandidateOrder,
@@ -53,7 +54,6 @@ from anabranch_planner.optimiser.program import INFINITY, Program
 from anabranch_planner.optimiser.solvers.interface import Request, Solution, Solver
 from anabranch_planner.optimiser.solvers.registry import solve
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

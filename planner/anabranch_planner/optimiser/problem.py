@@ -24,14 +24,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, sub_join
-from anabranch_planner.model import AttrRef, Label
-from anabranch_planner.plan import Objective
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import Mir, sub_join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery, QueryId
+    from anabranch_contract.queries.joins import JoinQuery, QueryId
     from anabranch_planner.optimiser.cost import CostModel
 
 #: Connected label sets up to which a query's graph is built in full.
@@ -47,7 +47,7 @@ GoalKey = tuple["Sub | None", str, Label]
 class SubJoin:
     """A canonical sub-join: what a state holds, and what a store may hold.
 
-    Its :class:`~anabranch_planner.mir.Mir` is made when first asked for: the sub-joins that only
+    Its ``Mir`` is made when first asked for: the sub-joins that only
     end a query's path (there are as many as queries) never need one.
     """
 

@@ -34,10 +34,10 @@ from anabranch_planner.optimiser.without import Ledger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.mir import MirId
-    from anabranch_planner.model import JoinQuery, QueryId
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery, QueryId
+    from anabranch_contract.queries.mirs import MirId
     from anabranch_planner.optimiser.cost import CostModel
-    from anabranch_planner.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,16 +36,16 @@ from collections import defaultdict
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import canonical
+from anabranch_contract.queries.mirs import canonical
 from anabranch_planner.optimiser.figures import sane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.mir import Mir, MirId
-    from anabranch_planner.model import AttrRef, Label
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.queries.joins import AttrRef, Label
+    from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.optimiser.figures import Figures, Keys
-    from anabranch_planner.statistics import JoinSample
 
 #: Probes below which what was seen of a step is not used.
 MIN_PROBES = 30

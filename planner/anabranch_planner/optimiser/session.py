@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_planner.optimiser.anytime import solve_problem
 from anabranch_planner.optimiser.assemble import Steps, make_plan
 from anabranch_planner.optimiser.bounds import exclusive, floor
@@ -30,12 +31,11 @@ from anabranch_planner.optimiser.routes import Routing, finish, first_routing
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.timing import loosest_bounds
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Objective, Optimizer, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery, QueryId
+    from anabranch_contract.queries.joins import JoinQuery, QueryId
     from anabranch_planner.optimiser.problem import EdgeId, GoalKey, Problem
     from anabranch_planner.statistics import Statistics
 

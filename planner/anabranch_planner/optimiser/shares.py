@@ -39,18 +39,18 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.mir import MirId, base_mir, sub_join
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.trails import Trails, trails
-from anabranch_planner.plan import Objective, Optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from anabranch_planner.model import AttrRef, JoinQuery, QueryId
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
     from anabranch_planner.optimiser.check import Prefix
     from anabranch_planner.optimiser.watch import Watch
-    from anabranch_planner.plan import Plan
     from anabranch_planner.statistics import Statistics
 
 

@@ -52,13 +52,13 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import restrict_classes
+from anabranch_contract.queries.mirs import restrict_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.mir import Mir
-    from anabranch_planner.model import JoinQuery, Label
+    from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_contract.queries.mirs import Mir
 
 #: (earlier, later) -> microseconds by which ``later`` may follow; a missing pair is unbounded.
 PairBounds = dict[tuple["Label", "Label"], int]
@@ -124,7 +124,7 @@ def shares(
         spans: label -> microseconds over which its tuples of a unit of time are spread; None:
             unknown, its tuples always fit into any window.
 
-    >>> from anabranch_planner.model import Label
+    >>> from anabranch_contract.queries.joins import Label
     >>> R, S = Label("R"), Label("S")
     >>> shares((R, S), {}, {R: 100.0, S: 100.0})
     (0.5, 0.5)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId, sub_join
-from anabranch_planner.model import JoinQuery, Label, QueryId
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
+from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 from anabranch_planner.optimiser.check import PlanError, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.plan import Plan, ProbeOrder, Step
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
 
 Labels = frozenset[Label]
 

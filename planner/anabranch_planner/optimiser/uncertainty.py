@@ -29,9 +29,10 @@ from anabranch_planner.optimiser.figures import DEFAULT_CARDINALITY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import Equality, JoinQuery, RelationId
-    from anabranch_planner.plan import Plan
-    from anabranch_planner.statistics import JoinSample, Statistics
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
+    from anabranch_planner.statistics import Statistics
 
 #: By which factor an assumed figure may be wrong, either way.
 SPREAD = 10.0

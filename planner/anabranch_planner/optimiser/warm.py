@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from anabranch_planner.optimiser.routes import Routes, Routing, finish, shortest, tree_routes
 
 if TYPE_CHECKING:
+    from anabranch_contract.plans.plan import Plan
     from anabranch_planner.optimiser.problem import EdgeId, Problem
-    from anabranch_planner.plan import Plan
 
 
 def routes_of(problem: Problem, plan: Plan) -> Routes:

@@ -7,17 +7,17 @@ from dataclasses import replace
 from math import fsum
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import Mir, MirId, base_mir, join_keys
-from anabranch_planner.model import AttrRef
+from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir, join_keys
 from anabranch_planner.optimiser.check import Prefix, knows
 from anabranch_planner.optimiser.copies import attribute_rank
 from anabranch_planner.optimiser.trails import Labels, SubJoins, Trail, Trails, trails
-from anabranch_planner.plan import Plan, ProbeOrder, Step, StoreCopy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.model import JoinQuery, Label
+    from anabranch_contract.queries.joins import JoinQuery, Label
     from anabranch_planner.optimiser.cost import CostModel
 
 #: Owner, store and partition attribute of a copy.

@@ -15,19 +15,11 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, Output
-from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
-from anabranch_planner.sql.coercion import TIMESTAMP
-from anabranch_planner.sql.durations import parse_duration
-from anabranch_planner.sql.naming import bare, spark_name
-from anabranch_planner.sql.outputs import require_new, require_writable
-from anabranch_planner.sql.scope import Scope, Shown
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.typecheck import boolean, coerce, typed
-from anabranch_planner.sql.unresolved import at
-from anabranch_planner.types import TIMESTAMPS, DataType, TypeKind
-from anabranch_planner.view import (
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import TIMESTAMP
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, Output
+from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
     Aggregate,
@@ -36,11 +28,19 @@ from anabranch_planner.view import (
     TimeWindow,
     View,
 )
+from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
+from anabranch_planner.sql.durations import parse_duration
+from anabranch_planner.sql.naming import bare, spark_name
+from anabranch_planner.sql.outputs import require_new, require_writable
+from anabranch_planner.sql.scope import Scope, Shown
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.typecheck import boolean, coerce, typed
+from anabranch_planner.sql.unresolved import at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.sql.unresolved import Above, Node, Unresolved
 
 #: Columns and terms of the pseudo tables that trees speak of; no user's name begins so.

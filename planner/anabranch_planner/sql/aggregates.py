@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import BOOLEAN
-from anabranch_planner.sql.coercion import DOUBLE, MAX_PRECISION
-from anabranch_planner.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
-from anabranch_planner.view import Function
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
+from anabranch_contract.queries.expressions import BOOLEAN
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.views import Function
 
 if TYPE_CHECKING:
     from anabranch_planner.sql.unresolved import Node

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.model import Bounds, Micros
+    from anabranch_contract.queries.joins import Bounds, Micros
 
 
 def unbounded(size: int) -> Bounds:

@@ -1,6 +1,6 @@
 """Conditions in one canonical form, so that equal conditions of different queries are equal.
 
->>> from anabranch_planner.types import parse_type
+>>> from anabranch_contract.queries.types import parse_type
 >>> x, five = Column("", "x", parse_type("int")), Literal(5, parse_type("int"))
 >>> str(canonical(Call("lt", (five, x), BOOLEAN)))
 '(x > 5)'
@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, columns
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, columns
 from anabranch_planner.sql.typecheck import balanced
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect, Dialects
 from sqlglot.errors import SqlglotError
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
 from anabranch_planner.sql.unresolved import position_of

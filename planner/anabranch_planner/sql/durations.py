@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 
 _UNITS = {
     "week": 604_800_000_000,

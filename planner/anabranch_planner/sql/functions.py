@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Call, Expr, Literal
-from anabranch_planner.sql.coercion import BIGINT, INT, STRING, TIMESTAMP
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
+from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.sql.scope import nearest
-from anabranch_planner.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

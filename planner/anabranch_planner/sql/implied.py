@@ -3,8 +3,8 @@
 Decided by the form of conditions, so not every implication is seen: a conjunct is implied by an
 equal one, or by a comparison of the same column with a literal that leaves fewer values.
 
->>> from anabranch_planner.expr import BOOLEAN
->>> from anabranch_planner.types import parse_type
+>>> from anabranch_contract.queries.expressions import BOOLEAN
+>>> from anabranch_contract.queries.types import parse_type
 >>> x, kind = Column("", "x", parse_type("int")), parse_type("int")
 >>> more, less = (Call("gt", (x, Literal(n, kind)), BOOLEAN) for n in (3, 5))
 >>> implies([less], [more]), implies([more], [less]), implies([more], [])
@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.expr import Call, Column, Expr, Literal
+from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
 from anabranch_planner.sql.conditions import HOLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_planner.model import JoinQuery, Relation
+    from anabranch_contract.queries.joins import JoinQuery, Relation
 
 #: Comparisons that are not true of NULL.
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})

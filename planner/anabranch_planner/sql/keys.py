@@ -11,11 +11,11 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, substitute
-from anabranch_planner.sql.coercion import DOUBLE, MAX_PRECISION, integer_digits
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION, integer_digits
+from anabranch_contract.queries.expressions import Column, Expr, substitute
+from anabranch_contract.queries.types import EXACT, FLOATING, TypeKind, key_type
 from anabranch_planner.sql.typecheck import aliases, coerce, compare
-from anabranch_planner.types import EXACT, FLOATING, TypeKind, key_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

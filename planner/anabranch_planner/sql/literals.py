@@ -2,7 +2,7 @@
 
 >>> str(number("1.50").type), number("7").value
 ('decimal(3,2)', 7)
->>> from anabranch_planner.types import parse_type
+>>> from anabranch_contract.queries.types import parse_type
 >>> cast_literal(Literal("2020-01-02", parse_type("string")), parse_type("date"))
 Literal(value=18263, type=DataType(kind=<TypeKind.DATE: 'date'>, precision=0, scale=0))
 """
@@ -13,9 +13,8 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import INTERVAL, Literal
-from anabranch_planner.sql.coercion import (
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import (
     BIGINT,
     DOUBLE,
     INT,
@@ -23,8 +22,9 @@ from anabranch_planner.sql.coercion import (
     decimal_of,
     fits,
 )
+from anabranch_contract.queries.expressions import INTERVAL, Literal
+from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind
 from anabranch_planner.sql.durations import parse_duration, unit_micros
-from anabranch_planner.types import INTEGRAL, NUMERIC, DataType, TypeKind
 
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""From a parsed query to the :class:`~anabranch_planner.model.JoinQuery` that is planned.
+"""From a parsed query to the :class:`~anabranch_contract.queries.joins.JoinQuery` that is planned.
 
 The passes, in order: resolve the FROM list, queries in it from the inside out, and sort every
 conjunct on the way into equality, time bound, local filter or residual; close the equalities into
@@ -14,9 +14,9 @@ from functools import reduce
 
 from sqlglot import exp
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, Output, substitute
-from anabranch_planner.model import (
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
+from anabranch_contract.queries.joins import (
     AttrRef,
     Bounds,
     Equality,
@@ -32,7 +32,7 @@ from anabranch_planner.model import (
     label_for,
     make_relation,
 )
-from anabranch_planner.outer import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_planner.sql import bounds as matrices
 from anabranch_planner.sql.above import Split, split
 from anabranch_planner.sql.conditions import canonical, is_true

@@ -21,14 +21,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import Column, columns, substitute
+from anabranch_contract.queries.expressions import Column, columns, substitute
 from anabranch_planner.sql.conditions import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from anabranch_planner.expr import Expr
-    from anabranch_planner.model import Bounds, RelationId
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import Bounds, RelationId
     from anabranch_planner.sql.keys import Class
 
 _SELF = "*"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import size
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import size
+from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.sql.naming import spark_name
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.typecheck import typed
 from anabranch_planner.sql.unresolved import at, located
-from anabranch_planner.types import TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from anabranch_planner.expr import Expr
+    from anabranch_contract.queries.expressions import Expr
     from anabranch_planner.sql.unresolved import Item
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.normalise import normalise
 from anabranch_planner.sql.syntax import parse_statement
 from anabranch_planner.sql.unresolved import located
@@ -12,8 +12,8 @@ from anabranch_planner.sql.unresolved import located
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.expr import Expr
-    from anabranch_planner.model import JoinQuery, Stream
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import JoinQuery, Stream
 
 
 def parse_sql(
@@ -36,8 +36,8 @@ def parse_sql(
     Raises:
         QueryError: with ``field`` ``"sql"`` (or ``"window..."``), saying what to change.
 
-    >>> from anabranch_planner.model import Stream, StreamName
-    >>> from anabranch_planner.types import parse_type
+    >>> from anabranch_contract.queries.joins import Stream, StreamName
+    >>> from anabranch_contract.queries.types import parse_type
     >>> b = ("b", parse_type("int"))
     >>> s = {n: Stream(StreamName(n), (b,)) for n in "RST"}
     >>> q = parse_sql("q", "SELECT R.b FROM R JOIN S USING (b) JOIN T ON T.b = S.b", s)

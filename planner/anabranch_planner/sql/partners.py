@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, Output, columns, substitute
-from anabranch_planner.outer import JoinKind, OuterJoin
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
+from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_planner.sql.outputs import written
 from anabranch_planner.sql.typecheck import operands, typed
 from anabranch_planner.sql.unresolved import Condition, at
@@ -18,7 +18,7 @@ from anabranch_planner.sql.unresolved import Condition, at
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.sql.scope import Scope
     from anabranch_planner.sql.unresolved import Partner, Unresolved
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import BOOLEAN, Call, Expr, Literal
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
+from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.sql import functions
-from anabranch_planner.sql.coercion import DOUBLE, INT, STRING
-from anabranch_planner.types import TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

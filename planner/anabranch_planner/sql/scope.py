@@ -15,13 +15,13 @@ import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Column, Expr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_planner.model import Stream
+    from anabranch_contract.queries.joins import Stream
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

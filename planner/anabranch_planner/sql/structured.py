@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.normalise import normalise
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression, parse_item
 from anabranch_planner.sql.unresolved import Condition, Item, Source, Unresolved, located
 
 if TYPE_CHECKING:
-    from anabranch_planner.model import JoinQuery, Stream
+    from anabranch_contract.queries.joins import JoinQuery, Stream
 
 _PARTS = ("from", "join", "where", "select")
 

@@ -22,8 +22,8 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.outer import JoinKind
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.unresolved import (

@@ -11,13 +11,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import Call, Column, Expr, Literal
-from anabranch_planner.types import TIMESTAMPS, TypeKind
+from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
+from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.model import Micros, Stream
+    from anabranch_contract.queries.joins import Micros, Stream
 
 
 @dataclass(frozen=True, slots=True)

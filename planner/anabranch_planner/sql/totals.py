@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
-from anabranch_planner.expr import Column, Expr, Output, substitute
-from anabranch_planner.view import Aggregate, Function, Total
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
+from anabranch_contract.queries.views import Aggregate, Function, Total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
 
 _COMBINED = {
     Function.COUNT: Function.SUM,

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from anabranch_planner.errors import PlannerError, QueryError
-from anabranch_planner.expr import BOOLEAN, INTERVAL, NULL, Call, Expr, Literal, columns
-from anabranch_planner.sql import functions, rewritten
-from anabranch_planner.sql.coercion import (
+from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.queries.coercion import (
     DOUBLE,
     MAX_PRECISION,
     TIMESTAMP,
@@ -26,10 +24,16 @@ from anabranch_planner.sql.coercion import (
     decimal_of,
     fits,
 )
-from anabranch_planner.sql.literals import cast_literal, interval, negated, number
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import at
-from anabranch_planner.types import (
+from anabranch_contract.queries.expressions import (
+    BOOLEAN,
+    INTERVAL,
+    NULL,
+    Call,
+    Expr,
+    Literal,
+    columns,
+)
+from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
     INTEGRAL,
@@ -39,6 +43,10 @@ from anabranch_planner.types import (
     TypeKind,
     parse_type,
 )
+from anabranch_planner.sql import functions, rewritten
+from anabranch_planner.sql.literals import cast_literal, interval, negated, number
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from anabranch_planner.outer import JoinKind
+    from anabranch_contract.queries.outer_joins import JoinKind
 
 #: A node of the parsed, still untyped expression tree.
 Node: TypeAlias = exp.Expr

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from anabranch_planner.feeds import OnLoss
+from anabranch_contract.connectors.sources import OnLoss
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.ingest.landing import Landed, folder_of, home_of, read_landed
 from anabranch_runtime.sources.feed import Piece, Waiting

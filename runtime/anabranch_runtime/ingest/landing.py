@@ -33,7 +33,7 @@ from anabranch_runtime.state.files import Kind, read_document, sync_directory, w
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from anabranch_planner.access.policy import AccessPolicy
+    from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_runtime.sources.decode import Columns
     from anabranch_runtime.sources.evaluated import Evaluation
     from anabranch_runtime.state.logs import Prefixes

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from anabranch_planner.errors import StructuredError
-from anabranch_planner.exchange import SourceState, SourceStatus
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.ingest import landing
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from anabranch_planner.access.policy import AccessPolicy
+    from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.evaluated import Evaluation
     from anabranch_runtime.state.choices import Choices

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from anabranch_planner.model import Label
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.backends.interface import TableSpec
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.operators.chains import (

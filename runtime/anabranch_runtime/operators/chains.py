@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_planner.model import Label
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.backends.interface import Bounds, TableSpec
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey

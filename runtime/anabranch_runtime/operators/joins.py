@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from anabranch_planner.types import key_type
+from anabranch_contract.queries.types import key_type
 from anabranch_runtime.errors import ArrowTypeError, PipelineError
 from anabranch_runtime.vectors.arrow_types import spark_type
 

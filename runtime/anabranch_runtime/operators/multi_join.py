@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_planner.model import Label
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.operators.chains import (
     Produced,

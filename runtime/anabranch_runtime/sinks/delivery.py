@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.connectors.sinks import SinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_contract.plans.ruleset import QuerySpec
     from anabranch_runtime.task.partial import Partial
 
 STAGING = ".staging"

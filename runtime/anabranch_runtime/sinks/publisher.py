@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from anabranch_planner.sinks import SinkKind
+from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_runtime.access import masked, permitted_sink
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from anabranch_planner.access.policy import AccessPolicy
-    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_contract.plans.ruleset import QuerySpec
     from anabranch_runtime.sinks.delivery import Write
 
 _LOG = structlog.get_logger("anabranch.runtime")

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import redis
 from redis.exceptions import ResponseError
 
-from anabranch_planner.sinks import ARROW_ROWS, Payload
+from anabranch_contract.connectors.sinks import ARROW_ROWS, Payload
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.rows import json_rows
 

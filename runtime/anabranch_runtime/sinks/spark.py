@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from anabranch_planner.sinks import BATCH_COLUMN, KEY, OWN, SinkKind, partition_columns
+from anabranch_contract.connectors.sinks import BATCH_COLUMN, KEY, OWN, SinkKind, partition_columns
 from anabranch_runtime.access import permitted_sink
 from anabranch_runtime.sinks.durable import sync_filesystem
 from anabranch_runtime.vectors.arrow_types import spark_type
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch_planner.access.policy import AccessPolicy
-    from anabranch_planner.sinks import SinkSpec
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_runtime.sinks.delivery import Delivery
 
 #: What the directories of batches are called.

@@ -19,7 +19,7 @@ import redis
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
-from anabranch_planner.exchange import TAIL_SECONDS, tail_entry
+from anabranch_contract.protocol.keys import TAIL_SECONDS, tail_entry
 from anabranch_runtime.sinks.parquet import batch_of
 from anabranch_runtime.sinks.rows import json_rows
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_planner.exchange import Keys
+    from anabranch_contract.protocol.keys import Keys
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anabranch_planner.exchange import UnreadPiece
-from anabranch_planner.feeds import OnLoss
-from anabranch_planner.types import parse_type
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.protocol.intake import UnreadPiece
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
 from anabranch_runtime.sources.planned import TRIALS
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -32,7 +32,7 @@ from anabranch_runtime.state.unread import FeedState, Held, LeftOut
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_planner.ruleset import Ruleset, StreamSpec
+    from anabranch_contract.plans.ruleset import Ruleset, StreamSpec
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.feed import Feed
     from anabranch_runtime.sources.planned import Planned

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from anabranch_planner.types import (
+from anabranch_contract.queries.types import (
     FLOATING,
     INTEGRAL,
     TIMESTAMPS,

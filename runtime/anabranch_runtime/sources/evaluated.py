@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.expr import Column, Expr
+    from anabranch_contract.queries.expressions import Column, Expr
 
 
 @dataclass(frozen=True, slots=True)

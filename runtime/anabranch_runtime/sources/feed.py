@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.feeds import OnLoss
+    from anabranch_contract.connectors.sources import OnLoss
     from anabranch_runtime.control import StreamRecord
 
 

@@ -27,9 +27,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from redis.exceptions import RedisError
 
-from anabranch_planner.access.policy import AccessPolicy
-from anabranch_planner.exchange import Intake, Keys, StreamIntake
-from anabranch_planner.feeds import FILES, REDIS_STREAM
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
+from anabranch_contract.protocol.intake import Intake, StreamIntake
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.access import masked
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.feeds import FileType, OnLoss, file_options
+from anabranch_contract.connectors.sources import FileType, OnLoss, file_options
 from anabranch_runtime.access import resolve
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import from_json, schema_of, typed
@@ -40,8 +40,8 @@ from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, fee
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.access.policy import AccessPolicy
-    from anabranch_planner.feeds import FileOptions
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_contract.connectors.sources import FileOptions
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
 

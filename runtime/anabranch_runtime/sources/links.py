@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from anabranch_runtime.access import resolve
 
 if TYPE_CHECKING:
-    from anabranch_planner.access.policy import AccessPolicy
+    from anabranch_contract.connectors.policy import AccessPolicy
 
 #: The last column of a source of files: what file a row is of.
 FILE = "#file"

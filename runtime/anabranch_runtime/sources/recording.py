@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.types import parse_type
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.state.files import Kind, read_document, write_document

@@ -25,7 +25,7 @@ import pyarrow as pa
 import redis
 from redis.exceptions import RedisError, ResponseError
 
-from anabranch_planner.feeds import OnLoss, Payload, Start, redis_stream_options
+from anabranch_contract.connectors.sources import OnLoss, Payload, Start, redis_stream_options
 from anabranch_runtime.access import revealed
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
@@ -36,7 +36,7 @@ from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.feeds import RedisStreamOptions
+    from anabranch_contract.connectors.sources import RedisStreamOptions
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
 

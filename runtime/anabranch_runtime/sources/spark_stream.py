@@ -14,11 +14,12 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from anabranch_planner.access.check import check_source_access
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.spark_source import FILES, spark_source
-from anabranch_planner.sql.spark_text import quoted
-from anabranch_planner.types import parse_type
+from anabranch_contract.connectors.check import check_source_access
+from anabranch_contract.connectors.sources import SPARK_FILES
+from anabranch_contract.connectors.spark_text import quoted
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.spark_source import spark_source
 from anabranch_runtime.access import masked, resolve, source_options
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.evaluated import Evaluation
@@ -27,8 +28,8 @@ from anabranch_runtime.sources.links import FILE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch_planner.access.policy import AccessPolicy
-    from anabranch_planner.errors import StructuredError
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_contract.errors import StructuredError
     from anabranch_runtime.control import StreamRecord
 
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
@@ -134,7 +135,7 @@ def _rows(
     reader = session.readStream.format(record.source.format).options(**source.options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    from_files = record.source.format in (*FILES, "text")
+    from_files = record.source.format in (*SPARK_FILES, "text")
     if not _LIMITS & {key.lower() for key in source.options}:
         if from_files:
             reader = reader.option("maxBytesPerTrigger", FILE_BYTES)

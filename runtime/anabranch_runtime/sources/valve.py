@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.exchange import StreamIntake
+from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_runtime.sources.pressure import Pressure, observe
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.model import RelationId
+from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.context import Access
 from anabranch_runtime.state.coverage import tile
 from anabranch_runtime.state.lifecycle import serves
@@ -12,9 +12,9 @@ from anabranch_runtime.state.lifecycle import serves
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from anabranch_planner.exchange import Activation
-    from anabranch_planner.model import Relation
-    from anabranch_planner.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
+    from anabranch_contract.plans.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.joins import Relation
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.manifest import State, StoreState
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.model import RelationId
-from anabranch_planner.ruleset import backfill_from_json, backfill_to_json
+from anabranch_contract.plans.ruleset import backfill_from_json, backfill_to_json
+from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.state.access import containers, first_batch, known_attributes, relation_tiles
 from anabranch_runtime.state.coverage import tile
 from anabranch_runtime.state.merging import merge_groups
@@ -32,8 +32,8 @@ from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import Relation
-    from anabranch_planner.ruleset import BackfillRule, Ruleset
+    from anabranch_contract.plans.ruleset import BackfillRule, Ruleset
+    from anabranch_contract.queries.joins import Relation
     from anabranch_runtime.state.coverage import Interval
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.task.worker import TaskReport

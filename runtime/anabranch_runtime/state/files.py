@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.plain import plain
+from anabranch_contract.plain import plain
 from anabranch_runtime.errors import StateError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch_planner.model import AttrRef, Label, RelationId
-from anabranch_planner.ruleset import store_from_json
+from anabranch_contract.plans.ruleset import store_from_json
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.state.segment import IndexKey
 from anabranch_runtime.vectors.expressions import evaluate
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch_planner.expr import Expr
-    from anabranch_planner.ruleset import (
+    from anabranch_contract.plans.ruleset import (
         KeyPart,
         OutputRule,
         ProbeRule,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         StoreSpec,
         StreamSpec,
     )
+    from anabranch_contract.queries.expressions import Expr
     from anabranch_runtime.state.manifest import State, StoreState
 
 

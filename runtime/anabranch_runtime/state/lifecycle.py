@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Activation, Visibility
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import StoreState, StreamState
 from anabranch_runtime.state.measures import StreamMeter
@@ -22,8 +22,8 @@ from anabranch_runtime.state.reads import sum_reads
 if TYPE_CHECKING:
     from typing import Any
 
-    from anabranch_planner.model import Relation, StreamName
-    from anabranch_planner.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import Relation, StreamName
     from anabranch_runtime.state.manifest import State
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.exchange import Activation
-from anabranch_planner.statistics import JoinSample
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.files import Kind, read_document
@@ -27,7 +27,7 @@ from anabranch_runtime.state.unread import FeedState
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.reads import ReadCounts
+    from anabranch_contract.protocol.reads import ReadCounts
 
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
@@ -83,7 +83,7 @@ class StoreState:
         return (*self.intervals, (self.open_since, now))
 
 
-#: The fields of :class:`anabranch_planner.exchange.EdgeStatistics` in order.
+#: The fields of :class:`anabranch_contract.protocol.progress.EdgeStatistics` in order.
 EdgeCounts = tuple[int, int, float, int, int]
 
 

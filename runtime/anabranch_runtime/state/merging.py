@@ -18,7 +18,7 @@ from anabranch_runtime.state.segment import Merge
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.retention import Limits
     from anabranch_runtime.state.segment import Segment

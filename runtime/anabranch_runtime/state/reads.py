@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.reads import add_counts
+from anabranch_contract.protocol.reads import add_counts
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from anabranch_planner.reads import ReadCounts
+    from anabranch_contract.protocol.reads import ReadCounts
 
     #: Store -> index -> counts.
     StoreReads = Mapping[str, Mapping[str, ReadCounts]]

@@ -1,4 +1,4 @@
-"""What the stores hold, as documents (:mod:`anabranch_planner.state_report`)."""
+"""What the stores hold, as documents (:mod:`anabranch_contract.protocol.state_report`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_planner.reads import Reads
-from anabranch_planner.ruleset import Edge
-from anabranch_planner.state_report import (
+from anabranch_contract.plans.ruleset import Edge
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import (
     EdgeReport,
     IndexReport,
     LevelReport,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.state.segment import Segment
 

@@ -18,8 +18,8 @@ from anabranch_runtime.state.lifecycle import serves
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from anabranch_planner.model import Relation
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import Relation
     from anabranch_runtime.context import Access
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.state.segment import Segment

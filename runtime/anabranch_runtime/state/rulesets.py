@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anabranch_planner import ruleset as rulesets
+from anabranch_contract.plans import ruleset as rulesets
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.durable import durable
@@ -24,7 +24,7 @@ from anabranch_runtime.state.files import Kind, canonical, read_document
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from anabranch_planner.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.control import Control
 
 KIND = Kind("ruleset", "ruleset", 1)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from anabranch_planner.plain import plain
+from anabranch_contract.plain import plain
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.files import sync_directory

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_runtime.state.segment import Segment
 
 if TYPE_CHECKING:
-    from anabranch_planner.ruleset import BackfillRule
+    from anabranch_contract.plans.ruleset import BackfillRule
     from anabranch_runtime.state.coverage import Interval, Tile
     from anabranch_runtime.state.segment import Merge
 

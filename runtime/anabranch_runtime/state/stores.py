@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.model import AttrRef
-    from anabranch_planner.ruleset import IndexSpec, StoreId, StoreSpec
+    from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec
+    from anabranch_contract.queries.joins import AttrRef
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.state.layout import Layout, StoreLayout
     from anabranch_runtime.task.partial import Partial

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch_planner.exchange import Unread, UnreadPiece
+from anabranch_contract.protocol.intake import Unread, UnreadPiece
 
 
 @dataclass(frozen=True, slots=True)

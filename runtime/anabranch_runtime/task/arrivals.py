@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.model import Relation, RelationId
+    from anabranch_contract.queries.joins import Relation, RelationId
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.state.layout import Layout

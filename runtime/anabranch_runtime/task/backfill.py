@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_planner.model import Label, RelationId
-from anabranch_planner.ruleset import Edge, ProbeRule, StoreId
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, StoreId
+from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_runtime.context import Access
 from anabranch_runtime.state.opened import open_segment
 from anabranch_runtime.state.slices import cut
@@ -19,7 +19,7 @@ from anabranch_runtime.vectors.expressions import filter_mask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from anabranch_planner.ruleset import StoreSpec
+    from anabranch_contract.plans.ruleset import StoreSpec
     from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.state.segment import PackWriter
     from anabranch_runtime.state.slices import Slice, Source

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_planner.ruleset import StoreId
+from anabranch_contract.plans.ruleset import StoreId
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.state.durable import attach, durable
 from anabranch_runtime.state.opened import read_segment

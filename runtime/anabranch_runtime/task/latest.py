@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_planner.model import AttrRef, Label
-from anabranch_planner.ruleset import KeyPart, TimeBound
+from anabranch_contract.plans.ruleset import KeyPart, TimeBound
+from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.state.segment import TAU
 from anabranch_runtime.task.probe import Lookup, Target
 from anabranch_runtime.vectors.matching import ANY, TooManyPairs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.ruleset import LatestRule
+    from anabranch_contract.plans.ruleset import LatestRule
     from anabranch_runtime.state.coverage import Tile
     from anabranch_runtime.task.partial import Partial
     from anabranch_runtime.task.probe import Prober

@@ -34,7 +34,7 @@ from anabranch_runtime.vectors.keys import mix
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from anabranch_planner.ruleset import StoreSpec
+    from anabranch_contract.plans.ruleset import StoreSpec
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.state.stores import KeyCache

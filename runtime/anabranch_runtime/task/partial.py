@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from anabranch_planner.model import Label
+    from anabranch_contract.queries.joins import Label
     from anabranch_runtime.vectors.gather import Place, Places
 
     Ints = NDArray[np.int64]

@@ -16,7 +16,7 @@ from anabranch_runtime.vectors.matching import TooManyPairs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from anabranch_planner.ruleset import ProbeRule
+    from anabranch_contract.plans.ruleset import ProbeRule
     from anabranch_runtime.context import Access
     from anabranch_runtime.task.partial import Partial
     from anabranch_runtime.task.probe import Prober

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_planner.model import Label
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.partial import (
     Partial,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from anabranch_planner.expr import Column, Expr
-    from anabranch_planner.model import AttrRef
-    from anabranch_planner.ruleset import KeyPart, ProbeRule, TimeBound
+    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
+    from anabranch_contract.queries.expressions import Column, Expr
+    from anabranch_contract.queries.joins import AttrRef
     from anabranch_runtime.context import Access
     from anabranch_runtime.state.coverage import Tile
     from anabranch_runtime.state.layout import Layout, StoreLayout
@@ -61,7 +61,7 @@ _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
 @dataclass(slots=True)
 class EdgeMeter:
-    """What happened on one edge, as :class:`anabranch_planner.exchange.EdgeStatistics` has it."""
+    """What happened on one edge; see ``EdgeStatistics``."""
 
     probes: int = 0
     matches: int = 0

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_planner.reads import add_counts
+from anabranch_contract.protocol.reads import add_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from anabranch_planner.reads import ReadCounts
+    from anabranch_contract.protocol.reads import ReadCounts
     from anabranch_runtime.vectors.arrays import Bools
     from anabranch_runtime.vectors.matching import Marks
 
@@ -53,7 +53,7 @@ class Asking:
 
     @property
     def counts(self) -> ReadCounts:
-        """As :class:`anabranch_planner.reads.Reads` has them."""
+        """As :class:`anabranch_contract.protocol.reads.Reads` has them."""
         return (
             self.tuples,
             int(np.count_nonzero(self.marks.view(np.bool_))),

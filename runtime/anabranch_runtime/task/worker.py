@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.model import AttrRef, Label
-from anabranch_planner.ruleset import arrival_edge
-from anabranch_planner.sinks import SinkKind
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.ownership import ownership, without
 from anabranch_runtime.sinks.late import LATE, write_late
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.model import RelationId
-    from anabranch_planner.reads import ReadCounts
-    from anabranch_planner.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
+    from anabranch_contract.plans.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
+    from anabranch_contract.protocol.reads import ReadCounts
+    from anabranch_contract.queries.joins import RelationId
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.sources.blocks import Block

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_planner.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.vectors.arrays import (
     both,

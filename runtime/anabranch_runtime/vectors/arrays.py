@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch_planner.types import DataType, TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.vectors.arrow_types import arrow_type
 

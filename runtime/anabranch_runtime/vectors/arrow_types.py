@@ -1,6 +1,6 @@
 """Spark's column types as Arrow types and back.
 
->>> from anabranch_planner.types import parse_type
+>>> from anabranch_contract.queries.types import parse_type
 >>> str(arrow_type(parse_type("decimal(12,2)")))
 'decimal128(12, 2)'
 >>> str(spark_type(pa.timestamp("ns", "Europe/Oslo")))
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch_planner.types import DataType, TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.errors import ArrowTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_planner.expr import Output
+    from anabranch_contract.queries.expressions import Output
 
 _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.TINYINT: pa.int8(),

@@ -21,7 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_planner.types import EXACT, FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import (
+    EXACT,
+    FLOATING,
+    INTEGRAL,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.vectors.arithmetic import rounded
 from anabranch_runtime.vectors.arrays import (

@@ -16,7 +16,7 @@ from anabranch_runtime.vectors.arrays import fixed, overflow, present, with_null
 from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
-    from anabranch_planner.types import DataType
+    from anabranch_contract.queries.types import DataType
 
 #: Operation -> microseconds in what its argument counts.
 MADE = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}

@@ -15,7 +15,7 @@ and the others see only the rows that are left.
 follow the call's type (:mod:`anabranch_runtime.vectors.arithmetic`); casts are Spark's
 (:mod:`anabranch_runtime.vectors.casts`, which names the few that are refused).
 
->>> from anabranch_planner.types import parse_type
+>>> from anabranch_contract.queries.types import parse_type
 >>> price = Column("", "price", parse_type("int"))
 >>> cheap = Call("lt", (price, Literal(5, parse_type("int"))), BOOLEAN)
 >>> filter_mask([cheap], lambda c: pa.array([3, None, 7], pa.int32()), 3).tolist()
@@ -34,9 +34,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_planner.expr import BOOLEAN, Call, Column, Expr, Literal, columns
-from anabranch_planner.sql.coercion import common_type
-from anabranch_planner.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.coercion import common_type
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, columns
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.vectors import arithmetic, epochs, text
 from anabranch_runtime.vectors.arrays import (

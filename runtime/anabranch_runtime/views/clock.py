@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.expr import Column
+from anabranch_contract.queries.expressions import Column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:

@@ -16,8 +16,8 @@ from anabranch_runtime.vectors.expressions import evaluate, filter_mask
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.expr import Column, Expr
-    from anabranch_planner.view import View
+    from anabranch_contract.queries.expressions import Column, Expr
+    from anabranch_contract.queries.views import View
 
 #: The columns that rows are ranked by, and whether HAVING holds.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.view import WINDOW_END, WINDOW_START, Function
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, Function
 from anabranch_runtime.views.inputs import CLOCK
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch_planner.ruleset import QuerySpec
-    from anabranch_planner.view import Aggregate, TimeWindow
+    from anabranch_contract.plans.ruleset import QuerySpec
+    from anabranch_contract.queries.views import Aggregate, TimeWindow
 
 #: Settings of the session in which views are maintained.
 SETTINGS = {

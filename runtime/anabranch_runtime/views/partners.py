@@ -1,4 +1,4 @@
-"""Left rows with and without partners (``anabranch_planner.outer``), by Spark's aggregation.
+"""Left rows with and without partners (``contract.queries.outer_joins``), by Spark's aggregation.
 
 Left rows and pairs of equal left columns are one group, which Spark keeps until the watermark has
 passed its *end* and then gives, once. Its end is the deadline; or where that is past when the row
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_planner.outer import JoinKind
+from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_runtime.vectors.arrow_types import arrow_type, schema_of
 from anabranch_runtime.vectors.expressions import evaluate
 from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE, released
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch_planner.expr import Column
-    from anabranch_planner.outer import OuterJoin
-    from anabranch_planner.ruleset import QuerySpec
+    from anabranch_contract.plans.ruleset import QuerySpec
+    from anabranch_contract.queries.expressions import Column
+    from anabranch_contract.queries.outer_joins import OuterJoin
 
 _END, _LEFT, _PAIRS = "anabranch_end", "anabranch_left", "anabranch_pairs"
 #: Spark's watermark has milliseconds, and lets go what ends at it.

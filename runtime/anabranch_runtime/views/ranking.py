@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_planner.view import RANK, Function
+from anabranch_contract.queries.views import RANK, Function
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, finished, finished_schema, shown_schema
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from anabranch_planner.view import View
+    from anabranch_contract.queries.views import View
 
 
 def top_groups(groups: DataFrame, view: View) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch_planner.view import CHANGE, RANK, VERSION, Change, change_columns
+from anabranch_contract.queries.views import CHANGE, RANK, VERSION, Change, change_columns
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, shown_schema, sort_fields
@@ -23,7 +23,7 @@ from anabranch_runtime.views.finishing import KEPT, SORT, shown_schema, sort_fie
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.view import View
+    from anabranch_contract.queries.views import View
 
 #: Rows of a view without a LIMIT that are kept for who looks at them.
 MOST_KEPT = 10_000

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from anabranch_planner.ruleset import query_from_json, query_to_json
+from anabranch_contract.plans.ruleset import query_from_json, query_to_json
 from anabranch_runtime.access import masked
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from anabranch_planner.exchange import ViewRows
-    from anabranch_planner.ruleset import QuerySpec, Ruleset
-    from anabranch_planner.sinks import SinkKind
+    from anabranch_contract.connectors.sinks import SinkKind
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.protocol.activations import ViewRows
     from anabranch_runtime.sinks.delivery import Write
 
 _LOG = structlog.get_logger("anabranch.runtime")

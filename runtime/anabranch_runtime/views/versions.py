@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_planner.exchange import ViewRows
-from anabranch_planner.sinks import SinkKind
-from anabranch_planner.view import Function
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.protocol.activations import ViewRows
+from anabranch_contract.queries.views import Function
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.durable import sync_filesystem
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch_planner.outer import OuterJoin
-    from anabranch_planner.ruleset import QuerySpec
-    from anabranch_planner.view import View
+    from anabranch_contract.plans.ruleset import QuerySpec
+    from anabranch_contract.queries.outer_joins import OuterJoin
+    from anabranch_contract.queries.views import View
     from anabranch_runtime.sinks.delivery import Write
 
     #: Makes a version of what Spark gives.

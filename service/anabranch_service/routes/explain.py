@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
 from anabranch_planner.logical.statements import Catalog
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert, multi_joins
-from anabranch_planner.model import Stream
-from anabranch_planner.outer import LEFT_SUFFIX
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs

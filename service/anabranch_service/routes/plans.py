@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.model import JoinQuery, Stream
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Formulation
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.optimiser.explain import explain_text
 from anabranch_planner.optimiser.uncertainty import cost_range
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Formulation
 from anabranch_planner.sampling import estimate
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.statistics import NoStatistics, Statistics

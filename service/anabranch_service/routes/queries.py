@@ -15,15 +15,15 @@ from uuid import uuid4
 
 from fastapi import Header, Query, Response
 
-from anabranch_planner.access.addresses import parse_path
-from anabranch_planner.access.policy import AccessError
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.expr import Expr, to_json
-from anabranch_planner.model import JoinQuery, Stream
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.policy import AccessError
+from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.expressions import Expr, to_json
+from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.views import change_columns
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.sinks import SinkKind, check_sink, target
 from anabranch_planner.sql.dialects import to_spark
-from anabranch_planner.view import change_columns
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx

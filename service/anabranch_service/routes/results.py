@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from anabranch_planner.sinks import SinkKind
+from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx

@@ -15,8 +15,8 @@ from anabranch_service.stored import KEPT, state_out, store_detail_out
 from anabranch_service.wire import StateOut, StoreDetailOut
 
 if TYPE_CHECKING:
-    from anabranch_planner.exchange import Snapshot
-    from anabranch_planner.state_report import StateReport
+    from anabranch_contract.protocol.measurements import Snapshot
+    from anabranch_contract.protocol.state_report import StateReport
 
 router = guarded_router("/v1/state", tag="state")
 

@@ -13,11 +13,14 @@ from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.exchange import Activation, Keys, Mode, Progress, SourceState
-from anabranch_planner.feeds import FILES, REDIS_STREAM
-from anabranch_planner.model import Stream
-from anabranch_planner.types import parse_type
+from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.types import parse_type
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx

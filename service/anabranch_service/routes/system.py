@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
-from anabranch_planner.exchange import HEARTBEAT_MILLISECONDS
+from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx

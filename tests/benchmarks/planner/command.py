@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anabranch_planner
-from anabranch_planner.plan import Objective
+from anabranch_contract.plans.plan import Objective
 from tests.benchmarks.figures import document, line, show, tell
 from tests.benchmarks.planner import (
     part_figure9,

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_planner.optimiser.cost import CostModel
 from anabranch_planner.optimiser.optimise import JOINT_SHARE
 from anabranch_planner.optimiser.paper import formulate_paper
 from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.plan import Formulation, Objective, Optimizer
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import (
     Case,

@@ -33,7 +33,7 @@ from tests.benchmarks.planner.worker import measure, peak_bytes, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
 
 #: What a worker tells of each case, in this order.
 STEPS = ("first", "added", "improved")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.plan import Objective, Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import Case, Run, Shape, require_no_worse, summary
 from tests.benchmarks.planner.targets import (

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from anabranch_client import tpch
-from anabranch_planner.exchange import Snapshot
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.plan import Objective, Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.types import parse_type
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import (
     Case,
@@ -31,7 +31,7 @@ from tests.benchmarks.planner.runs import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.model import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery
 
 _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 

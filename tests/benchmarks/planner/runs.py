@@ -11,6 +11,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.compile import compile_ruleset
 from anabranch_planner.environment import (
     join_queries,
@@ -18,21 +22,17 @@ from anabranch_planner.environment import (
     statistics_of,
     tree_problem,
 )
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.model import Stream, StreamName
 from anabranch_planner.optimiser.check import validate_plan
 from anabranch_planner.optimiser.optimise import optimise
 from anabranch_planner.optimiser.solvers.interface import Solver
 from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.plan import Formulation, Objective, Optimizer
-from anabranch_planner.types import DataType, TypeKind
 from tests.benchmarks.figures import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from anabranch_planner.model import JoinQuery
-    from anabranch_planner.plan import Plan
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.statistics import Statistics
 
 #: Relative gap up to which a plan counts as proven optimal.

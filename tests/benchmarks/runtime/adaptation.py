@@ -32,8 +32,8 @@ import redis
 from anabranch_client.scenario import RecordedStream
 from anabranch_client.tpch import DemoQuery
 from anabranch_client.types import spark_type
-from anabranch_planner import ruleset as rulesets
-from anabranch_planner.exchange import Keys
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
 from tests.benchmarks.charts import Line, lines
 from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from anabranch_planner.ruleset import ProbeRule, Ruleset
+    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
 
 EXPERIMENTS = ("partners", "rates")
 MODES = ("static", "adaptive")

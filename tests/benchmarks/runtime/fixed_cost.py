@@ -23,7 +23,7 @@ import redis
 
 from anabranch_client.processes import session as processes_of
 from anabranch_client.processes import signal_all, spawn
-from anabranch_planner.exchange import Keys
+from anabranch_contract.protocol.keys import Keys
 from tests.benchmarks.command import Benchmark, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from anabranch_client import tpch
-from anabranch_planner.exchange import Keys
+from anabranch_contract.protocol.keys import Keys
 from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid

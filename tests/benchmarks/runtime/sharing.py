@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from anabranch_client import tpch
-from anabranch_planner.plan import Optimizer
+from anabranch_contract.plans.plan import Optimizer
 from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from anabranch_client.scenario import RecordedStream
 from anabranch_client.tpch import DemoQuery
 from anabranch_client.types import spark_type
-from anabranch_planner.model import Stream, StreamName
-from anabranch_planner.types import parse_type
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.blocks import Block
 from tests.benchmarks.command import Benchmark, made, spread
 from tests.benchmarks.engine import Engine

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from anabranch_planner.exchange import Mode
+from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.logical.statements import Catalog  # noqa: TC001 - a public name here
 from anabranch_planner.problem_yaml import load_yaml
-from anabranch_planner.types import parse_type
 
 #: Those that come along.
 KNOWN = ("tpch", "tpcds")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from anabranch_planner.access.addresses import (
+from anabranch_contract.connectors.addresses import (
     check_brokers,
     check_database,
     check_full,
@@ -18,7 +18,7 @@ from anabranch_planner.access.addresses import (
     check_redis,
     parse_path,
 )
-from anabranch_planner.access.options import (
+from anabranch_contract.connectors.options import (
     CODECS,
     FILE_OPTIONS,
     FILE_SINK_OPTIONS,
@@ -26,13 +26,13 @@ from anabranch_planner.access.options import (
     TABLE_SINK_OPTIONS,
     option_fits,
 )
-from anabranch_planner.access.policy import SINKS, SOURCES, AccessError, AccessPolicy
-from anabranch_planner.access.secrets import REFERENCE, check_secrets
+from anabranch_contract.connectors.policy import SINKS, SOURCES, AccessError, AccessPolicy
+from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from anabranch_planner.access.addresses import Resolve
+    from anabranch_contract.connectors.addresses import Resolve
 
 #: Options that are this system's own.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)

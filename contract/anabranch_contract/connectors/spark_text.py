@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import QueryError
+from anabranch_contract.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_planner.types import DataType
+    from anabranch_contract.queries.types import DataType
 
 _PLAIN = re.compile(r"[A-Za-z0-9 ]")
 
@@ -43,7 +43,7 @@ def quoted(name: str) -> str:
 def columns_text(columns: Iterable[tuple[str, DataType]]) -> str:
     """Columns and their types as Spark's DDL has them.
 
-    >>> from anabranch_planner.types import parse_type
+    >>> from anabranch_contract.queries.types import parse_type
     >>> columns_text([("a", parse_type("int")), ("b c", parse_type("decimal(3, 1)"))])
     '`a` int, `b c` decimal(3,1)'
     """

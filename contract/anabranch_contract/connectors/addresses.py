@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from anabranch_planner.access.policy import AccessError, AccessPolicy, listed
+from anabranch_contract.connectors.policy import AccessError, AccessPolicy, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from anabranch_planner.errors import PlannerError
-from anabranch_planner.types import DataType, TypeKind, parse_type
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

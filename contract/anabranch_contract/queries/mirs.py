@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NewType
 
-from anabranch_planner.model import AttrRef, JoinQuery, KeyClass, Label, RelationId
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ sub-join, in whatever plan and under whatever edge label it was reached.
 
 What is exact. Per edge the runtime counts the (probing tuple, stored row) pairs that its probes
 stood for and the hits among them, before time bounds and residuals are checked
-(:class:`~anabranch_planner.exchange.EdgeStatistics`). So ``hits / pairs`` depends on keys only: not
+(``EdgeStatistics``). So ``hits / pairs`` depends on keys only: not
 on how long history is, on bounds, residuals, partitioning, or which start's path it was; samples of
 equal steps are added up. What the pairs stand for is what was stored: rows that retention keeps
 beyond a window are among them. A probe of an MIR that is answered by its parts is not counted.
@@ -23,16 +23,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from anabranch_planner.mir import MirId, canonical
-from anabranch_planner.model import AttrRef, KeyClass, Label, RelationId
-from anabranch_planner.ruleset import arrival_edge
-from anabranch_planner.statistics import JoinSample
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationId
+from anabranch_contract.queries.mirs import MirId, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_planner.exchange import EdgeStatistics
-    from anabranch_planner.ruleset import Edge, ProbeRule, Ruleset
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
+    from anabranch_contract.protocol.measurements import EdgeStatistics
 
 #: What an old sample is worth where the step was seen again, and where it was not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9

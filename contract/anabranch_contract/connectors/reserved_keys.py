@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.access.policy import AccessError
+from anabranch_contract.connectors.policy import AccessError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

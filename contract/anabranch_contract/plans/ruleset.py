@@ -15,13 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NewType
 
-from anabranch_planner import expr as expressions
-from anabranch_planner import outer as outers
-from anabranch_planner import view as views
-from anabranch_planner.errors import RulesetError
-from anabranch_planner.expr import Output
-from anabranch_planner.mir import MirId
-from anabranch_planner.model import (
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.queries import expressions, views
+from anabranch_contract.queries import outer_joins as outers
+from anabranch_contract.queries.expressions import Output
+from anabranch_contract.queries.joins import (
     AttrRef,
     Label,
     QueryId,
@@ -29,12 +28,12 @@ from anabranch_planner.model import (
     RelationId,
     StreamName,
 )
-from anabranch_planner.sinks import SinkSpec
+from anabranch_contract.queries.mirs import MirId
 
 if TYPE_CHECKING:
-    from anabranch_planner.expr import Expr
-    from anabranch_planner.outer import OuterJoin
-    from anabranch_planner.view import View
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.outer_joins import OuterJoin
+    from anabranch_contract.queries.views import View
 
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the

@@ -6,37 +6,27 @@ Pure: nothing is opened here.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from anabranch_planner.errors import StreamError
-from anabranch_planner.spark_source import FILES as SPARK_FILES
-from anabranch_planner.spark_source import spark_source
+from anabranch_contract.errors import StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from anabranch_planner.spark_source import Columns
-
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
-#: A recording: one Parquet file that is replayed.
-RECORDED = "recorded"
 #: Entries of Redis Streams.
 REDIS_STREAM = "redis-stream"
 #: Files of a directory, each read once, in the order in which they are found.
 FILES = "files"
 #: One Parquet file, replayed a fixed number of rows at a time.
 RECORDED = "recorded"
+#: Formats of Spark's that read files and have to be given their columns.
+SPARK_FILES = ("parquet", "json", "csv", "orc", "xml", "avro")
 #: Formats that share one source of the runtime.
 FEEDS = (REDIS_STREAM, FILES)
-
-#: Options of Spark's sources that count something; Spark takes a negative rate and sends nothing.
-_POSITIVE = frozenset({
-    "rowspersecond", "rowsperbatch", "numpartitions", "maxfilespertrigger", "maxoffsetspertrigger",
-})  # fmt: skip
 
 
 class Payload(StrEnum):
@@ -119,14 +109,14 @@ def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
     url = options.get("url")
     keys = tuple(k.strip() for k in options.get("keys", "").split(",") if k.strip())
     if "keys" in options and not keys:
-        raise _bad("keys", "no key is given", "name the Redis Streams, separated by commas")
+        raise bad_option("keys", "no key is given", "name the Redis Streams, separated by commas")
     if len(set(keys)) < len(keys):
-        raise _bad("keys", "a key is given twice", "name each Redis Stream once")
+        raise bad_option("keys", "a key is given twice", "name each Redis Stream once")
     payload = _choice(Payload, options, "payload", Payload.JSON)
     default = "arrow" if payload is Payload.ARROW else "data"
     field = options.get("field", default)
     if not field or (payload is Payload.FIELDS and "field" in options):
-        raise _bad("field", "payload fields has no single field", "leave field out")
+        raise bad_option("field", "payload fields has no single field", "leave field out")
     start = _choice(Start, options, "start", Start.EARLIEST)
     on_loss = _choice(OnLoss, options, "on_loss", OnLoss.STOP)
     return RedisStreamOptions(url, keys, payload, field, start, on_loss)
@@ -156,51 +146,10 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
     )
 
 
-def check_source(
-    format: str, path: str | None, options: Mapping[str, str], columns: Columns
-) -> None:
-    """Refuse a source that can't be read into a stream of ``columns``, whatever the runtime finds.
-
-    Raises:
-        PlannerError: as the functions above, and as ``spark_source`` for formats of Spark's.
-    """
-    if format == REDIS_STREAM:
-        redis_stream_options(options)
-    elif format == FILES:
-        file_options(path, options)
-    elif format != RECORDED:
-        spark_source(format, options, columns)
-        _complete(format, path, options)
-
-
-def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Refuse a source of Spark's that lacks what its format can't do without, or that is to bring
-    no rows, or fewer.
-    """
-    given = {name.lower() for name in options}
-    if format in (*SPARK_FILES, "text") and not path and "path" not in given:
-        raise StreamError(
-            "incomplete-source",
-            f"a {format} source needs the path of a directory",
-            field="source.path",
-            remedy="give it, as the runtime sees it",
-        )
-    for name, text in options.items():
-        if name.lower() in _POSITIVE and re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.A) is None:
-            raise _bad(
-                name, f"{text[:60]!r} is no positive number", "give a whole number from 1 on"
-            )
-    if format == "kafka":
-        if "kafka.bootstrap.servers" not in given:
-            raise _bad("kafka.bootstrap.servers", "a kafka source needs its brokers", "name them")
-        if not given & {"subscribe", "subscribepattern", "assign"}:
-            raise _bad("subscribe", "a kafka source needs its topics", "name them")
-
-
 def _known(options: Mapping[str, str], names: Collection[str], format: str) -> None:
     for name in options:
         if name not in names:
-            raise _bad(
+            raise bad_option(
                 name,
                 f"a {format} source has no option {name!r}",
                 "its options are " + ", ".join(names),
@@ -215,8 +164,9 @@ def _choice(
         return kind(text)
     except ValueError:
         choices = ", ".join(kind)
-        raise _bad(name, f"{text!r} is no valid value", f"give one of {choices}") from None
+        raise bad_option(name, f"{text!r} is no valid value", f"give one of {choices}") from None
 
 
-def _bad(option: str, message: str, remedy: str) -> StreamError:
+def bad_option(option: str, message: str, remedy: str) -> StreamError:
+    """Return the error that an option of a source is refused with."""
     return StreamError("bad-option", message, field=f"source.options.{option}", remedy=remedy)

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from anabranch_planner.plain import plain
-from anabranch_planner.reads import Reads
+from anabranch_contract.plain import plain
+from anabranch_contract.protocol.reads import Reads
 
 #: JSON as it is read; a name of its own, because reports have a field ``bytes``.
 Text: TypeAlias = str | bytes

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from anabranch_planner.access.policy import AccessError
+from anabranch_contract.connectors.policy import AccessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

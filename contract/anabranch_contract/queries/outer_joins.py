@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from anabranch_planner import expr as expressions
-from anabranch_planner.expr import Output
-from anabranch_planner.types import DataType, parse_type
+from anabranch_contract.queries import expressions
+from anabranch_contract.queries.expressions import Output
+from anabranch_contract.queries.types import DataType, parse_type
 
 #: What the id of the query of left rows ends with; no user's id has it.
 LEFT_SUFFIX = "+left"

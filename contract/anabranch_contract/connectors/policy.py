@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

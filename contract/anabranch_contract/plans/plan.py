@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch_planner.mir import Mir, MirId
-    from anabranch_planner.model import AttrRef, Label, QueryId
+    from anabranch_contract.queries.joins import AttrRef, Label, QueryId
+    from anabranch_contract.queries.mirs import Mir, MirId
 
 
 class Optimizer(StrEnum):

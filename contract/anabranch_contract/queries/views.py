@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner import expr as expressions
-from anabranch_planner.expr import Column, Output
-from anabranch_planner.types import DataType, TypeKind, parse_type
+from anabranch_contract.queries import expressions
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 
 if TYPE_CHECKING:
-    from anabranch_planner.expr import Expr
+    from anabranch_contract.queries.expressions import Expr
 
 #: Columns of a view's changes beside its own: what became of the row, and as of which version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.errors import PlannerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,15 +12,15 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NewType
 
-from anabranch_planner.errors import QueryError, StreamError
-from anabranch_planner.expr import Expr, Output, columns
-from anabranch_planner.types import FLOATING, TIMESTAMPS, DataType, key_type
+from anabranch_contract.errors import QueryError, StreamError
+from anabranch_contract.queries.expressions import Expr, Output, columns
+from anabranch_contract.queries.types import FLOATING, TIMESTAMPS, DataType, key_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_planner.outer import OuterJoin
-    from anabranch_planner.view import View
+    from anabranch_contract.queries.outer_joins import OuterJoin
+    from anabranch_contract.queries.views import View
 
 StreamName = NewType("StreamName", str)
 RelationId = NewType("RelationId", str)
@@ -179,7 +179,7 @@ class AttrRef:
 class KeyClass:
     """Attributes that a query's equi-join predicates make equal, closed under transitivity.
 
-    ``type`` is the common key type (:func:`anabranch_planner.types.key_type`); ``members`` are
+    ``type`` is the common key type (:func:`~.types.key_type`); ``members`` are
     sorted and belong to at least two labels.
     """
 

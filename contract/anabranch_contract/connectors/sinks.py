@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.access.options import FILE_SINK_OPTIONS
-from anabranch_planner.errors import PlannerError
+from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
+from anabranch_contract.errors import PlannerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,8 +124,8 @@ def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     >>> check_sink(SinkSpec("count", (("colour", "red"),)), [("a", "int")])
     Traceback (most recent call last):
         ...
-    anabranch_planner.sinks.SinkError: sink.options.colour: the sink count has no option 'colour' \
-(it has none)
+    anabranch_contract.connectors.sinks.SinkError: sink.options.colour: the sink count has no \
+option 'colour' (it has none)
     """
     if sink.mode != "append":
         raise SinkError(

@@ -18,7 +18,7 @@ def plain(value: object) -> dict[str, Any]:
         TypeError: ``value`` is none.
 
     >>> import json
-    >>> from anabranch_planner.exchange import Visibility
+    >>> from anabranch_contract.protocol.activations import Visibility
     >>> json.dumps({"R": Visibility(3, None)}, default=plain)
     '{"R": {"batch": 3, "event_time": null}}'
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from anabranch_planner.types import (
+from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
     INTEGRAL,

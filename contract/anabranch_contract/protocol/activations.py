@@ -1,0 +1,110 @@
+"""Queries that run: from when on and what they see, why one has failed, what a view holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from anabranch_contract.plain import plain
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRows:
+    """The rows of a view as of a version, in its order.
+
+    Attributes:
+        total: how many there are; ``rows`` are the first of them.
+        rows: as JSON objects.
+    """
+
+    version: int
+    total: int
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    def dumps(self) -> str:
+        """The wire form."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+#: A closed matrix of time bounds in microseconds (``model.JoinQuery.bounds``).
+Retention = tuple[tuple[int | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """From when on an alias's stored tuples are visible: batch, and event time in microseconds."""
+
+    batch: int
+    event_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a query has failed at run time: an expression of its own that can't be evaluated.
+
+    Attributes:
+        code, message, remedy: as the error had them.
+        expression: the text of what failed; empty where it is unknown.
+        batch: the batch in which it did; of it the query has no results.
+    """
+
+    code: str
+    message: str
+    expression: str
+    batch: int
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What the runtime fixed when it activated a query, and what it has done since.
+
+    Attributes:
+        activated_batch: first batch whose arrivals can complete a result.
+        expired_batch: first batch whose arrivals no longer can; None while active.
+        visible_from: per alias.
+        complete_from: microseconds; None: complete from the first answer (``complete``
+            ``"always"``) or never over full history that was missed (``"never"``).
+        results: results emitted so far.
+        failure: why it has failed, with ``expired_batch`` the batch in which it did; None as long
+            as it has not, and in documents of earlier releases.
+        retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``) by
+            which this activation goes; None in documents of earlier releases.
+        earlier: the activations before this one, oldest first: each ended, with ``results`` as
+            they stood then, where a stream's ttl changed the matrix. None of them has any itself.
+    """
+
+    activated_batch: int
+    visible_from: dict[str, Visibility]
+    complete_from: int | None = None
+    complete: str = "always"
+    expired_batch: int | None = None
+    results: int = 0
+    failure: Failure | None = None
+    retention: Retention | None = None
+    earlier: tuple[Activation, ...] = ()
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Activation:
+        """The activation that :meth:`dumps` wrote."""
+        return Activation.from_json(json.loads(text))
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> Activation:
+        """The activation of a JSON document."""
+        failure, retention = doc.get("failure"), doc.get("retention")
+        return Activation(
+            **{
+                **doc,
+                "visible_from": {a: Visibility(**v) for a, v in doc["visible_from"].items()},
+                "failure": None if failure is None else Failure(**failure),
+                "retention": None if retention is None else tuple(map(tuple, retention)),
+                "earlier": tuple(map(Activation.from_json, doc.get("earlier", ()))),
+            }
+        )

@@ -1,0 +1,174 @@
+"""How the sources of streams stand: what waits, what could not be read, what fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.plain import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SourceState(StrEnum):
+    """How a stream's source stands: nobody has opened it yet; it is read; it can't be read and is
+    tried again; no runtime runs that could read it.
+    """
+
+    NOT_TRIED = "not tried"
+    READING = "reading"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """What the runtime says of a stream's source.
+
+    Attributes:
+        registration: of the stream, as registered; what is said of another one is out of date.
+        error: why it can't be read.
+        since: Unix time since when this holds.
+    """
+
+    registration: str
+    state: SourceState = SourceState.NOT_TRIED
+    error: str | None = None
+    since: float = 0.0
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> SourceStatus:
+        """What :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        return SourceStatus(**{**doc, "state": SourceState(doc["state"])})
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadPiece:
+    """A part of a stream's input that could not be read.
+
+    Attributes:
+        source: path of the file, or key of the Redis Stream.
+        unit: what ``first`` and ``last`` count: ``rows`` or ``bytes`` of a file (``[first, last)``;
+            ``last`` None: to its end), or ``entries`` by their ids (after ``first``, up to
+            ``last``).
+        rows: how many rows that was; None where nobody can tell.
+        entries: of a Redis Stream, how many entries were gone; None where nobody can tell.
+        code, reason: why it could not be read.
+        batch: the first batch that should have read it, or a part of it.
+    """
+
+    source: str
+    unit: str
+    first: int | str
+    last: int | str | None
+    rows: int | None
+    entries: int | None
+    code: str
+    reason: str
+    batch: int
+
+    def joined(self, after: UnreadPiece) -> UnreadPiece | None:
+        """This piece and ``after`` as one; None unless that is what follows in the same file, and
+        could not be read for the same reason.
+        """
+        same = (self.source, self.unit, self.code) == (after.source, after.unit, after.code)
+        follows = self.last is not None and self.last == after.first
+        if self.unit == "entries" or not (same and follows):
+            return None
+        known = self.rows is not None and after.rows is not None
+        rows = (self.rows or 0) + (after.rows or 0) if known else None
+        return replace(self, last=after.last, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What of a stream's input was not read and never will be.
+
+    Attributes:
+        pieces: how many parts of files or ranges of entries.
+        lost: how many entries were gone as far as anybody can tell, or how many parts of files.
+        last: the newest :data:`RECORDED` of the pieces, oldest first.
+    """
+
+    pieces: int = 0
+    lost: int = 0
+    last: tuple[UnreadPiece, ...] = ()
+
+    def and_also(self, more: Sequence[UnreadPiece]) -> Unread:
+        """With ``more`` pieces recorded; one that continues a piece of a file lengthens that."""
+        pieces, lost, last = self.pieces, self.lost, list(self.last)
+        for piece in more:
+            longer = ((i, known.joined(piece)) for i, known in enumerate(last))
+            at, found = next(((i, p) for i, p in longer if p is not None), (-1, None))
+            if found is not None:
+                last[at] = found
+                continue
+            pieces += 1
+            lost += piece.entries or 0 if piece.unit == "entries" else 1
+            last.append(piece)
+        return Unread(pieces, lost, tuple(last[-RECORDED:]))
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> Unread:
+        """What a JSON document says."""
+        return Unread(**{**doc, "last": tuple(UnreadPiece(**p) for p in doc["last"])})
+
+
+#: How many records of pieces that could not be read are kept per stream.
+RECORDED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIntake:
+    """How the input of one stream stands.
+
+    Attributes:
+        waiting: rows that have arrived and were not read yet (an estimate).
+        seconds: how long the oldest of them has been waiting.
+        lost: as in ``unread``.
+        error: why the stream is not read at present; None: it is.
+        unread: what could not be read and was recorded; none in documents of the release before.
+    """
+
+    waiting: int = 0
+    seconds: float = 0.0
+    lost: int = 0
+    error: str | None = None
+    unread: Unread = Unread()
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> StreamIntake:
+        """What a JSON document says."""
+        return StreamIntake(
+            **{**doc, "unread": Unread.from_json(doc["unread"]) if "unread" in doc else Unread()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How the input of the streams stands that the runtime reads itself.
+
+    ``planned`` is the Unix time at which the last batch was planned that brings rows of theirs.
+    """
+
+    streams: dict[str, StreamIntake] = field(default_factory=dict)
+    planned: float = 0.0
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Intake:
+        """What :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        streams = {name: StreamIntake.from_json(s) for name, s in doc["streams"].items()}
+        return Intake(streams, doc["planned"])

@@ -1,0 +1,196 @@
+"""The Redis keys of a pipeline, and how long what expires there lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Redis key names under one namespace (one pipeline per namespace).
+
+    >>> Keys("demo").ruleset(3)
+    'demo:ruleset:3'
+    """
+
+    namespace: str = "anabranch"
+
+    def _key(self, *parts: object) -> str:
+        return ":".join((self.namespace, *map(str, parts)))
+
+    @property
+    def streams(self) -> str:
+        """Hash: stream name -> JSON stream record (service)."""
+        return self._key("streams")
+
+    @property
+    def queries(self) -> str:
+        """Hash: query id -> JSON query record (service)."""
+        return self._key("queries")
+
+    @property
+    def settings(self) -> str:
+        """String: what has been set at run time, JSON (service)."""
+        return self._key("settings")
+
+    def ruleset(self, epoch: int) -> str:
+        """String: the ruleset's wire document (service, immutable)."""
+        return self._key("ruleset", epoch)
+
+    def epoch(self, epoch: int) -> str:
+        """String: the epoch record: plan, costs, explain (service, immutable)."""
+        return self._key("epoch", epoch)
+
+    @property
+    def published(self) -> str:
+        """Sorted set: published epoch numbers, scored by themselves (service)."""
+        return self._key("published")
+
+    @property
+    def boundaries(self) -> str:
+        """List: JSON :class:`Boundary` documents (runtime appends; service reads by index, and
+        removes those before the last that it has answered).
+        """
+        return self._key("boundaries")
+
+    @property
+    def cursor(self) -> str:
+        """String int: how many boundaries of those in the list have been answered (service)."""
+        return self._key("cursor")
+
+    @property
+    def gate(self) -> str:
+        """String int: batches that may start; absent means no limit (client)."""
+        return self._key("gate")
+
+    @property
+    def stop(self) -> str:
+        """String: present when the runtime is asked to leave."""
+        return self._key("stop")
+
+    @property
+    def runtime(self) -> str:
+        """String: JSON :class:`Progress` (runtime)."""
+        return self._key("runtime")
+
+    @property
+    def heartbeat(self) -> str:
+        """String with an expiry: JSON :class:`Heartbeat`; absent: no runtime works (runtime)."""
+        return self._key("heartbeat")
+
+    @property
+    def views(self) -> str:
+        """Hash: query id -> JSON :class:`ViewRows` of its view (runtime)."""
+        return self._key("views")
+
+    @property
+    def state(self) -> str:
+        """String: JSON :class:`~.state_report.StateReport` (runtime)."""
+        return self._key("state")
+
+    @property
+    def state_parts(self) -> str:
+        """Hash: store -> JSON :class:`~.state_report.StoreParts` (runtime)."""
+        return self._key("state", "parts")
+
+    @property
+    def pipeline(self) -> str:
+        """String: the id of the pipeline that the namespace belongs to; its state has the same
+        (runtime).
+        """
+        return self._key("pipeline")
+
+    @property
+    def activations(self) -> str:
+        """Hash: query id -> JSON :class:`Activation` (runtime)."""
+        return self._key("activations")
+
+    @property
+    def samples(self) -> str:
+        """Hash: stream -> the newest sample as in :class:`~.samples.StreamSample`
+        (runtime).
+        """
+        return self._key("samples")
+
+    @property
+    def listeners(self) -> str:
+        """Sorted set: query id -> until when its results are followed, Redis's time (service)."""
+        return self._key("listeners")
+
+    def tail(self, query: str) -> str:
+        """Stream: a query's newest results, while somebody follows them (runtime)."""
+        return self._key("tail", query)
+
+    @property
+    def limit(self) -> str:
+        """String int: rows that the next batch may bring of Redis Streams and files; absent means
+        no limit (runtime: the driver writes, its sources read).
+        """
+        return self._key("limit")
+
+    @property
+    def intake(self) -> str:
+        """String: JSON :class:`Intake` (runtime: its sources write, the driver reads)."""
+        return self._key("intake")
+
+    @property
+    def sources(self) -> str:
+        """Hash: stream -> JSON :class:`SourceStatus` (runtime)."""
+        return self._key("sources")
+
+    @property
+    def held(self) -> str:
+        """String: JSON object, id of a feed whose input can't be read for now -> how often that has
+        been tried, and the offset up to which the feed has been read (runtime: the driver writes,
+        its sources read).
+        """
+        return self._key("held")
+
+    def stream(self, name: str) -> str:
+        """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
+        return self._key("stream", name)
+
+    @property
+    def tokens(self) -> str:
+        """Hash: token id -> JSON token record, with a digest of the secret (service)."""
+        return self._key("tokens")
+
+    @property
+    def token_uses(self) -> str:
+        """Hash: token id -> about when it was used last (service)."""
+        return self._key("tokens", "uses")
+
+    def audit(self, kind: str) -> str:
+        """Stream: the newest audit entries of one kind (service)."""
+        return self._key("audit", kind)
+
+    def statistics(self, epoch: int) -> str:
+        """String: the statistics of ``epoch`` as in :class:`Snapshot` (runtime)."""
+        return self._key("statistics", epoch)
+
+
+#: Milliseconds that a heartbeat lasts.
+HEARTBEAT_MILLISECONDS = 10_000
+#: Seconds that a query counts as followed after the service last said so.
+LISTENING_SECONDS = 15
+#: Seconds that a tail outlives the last sign of a reader.
+TAIL_SECONDS = 60
+
+
+def tail_entry(batch: int, ordinal: int) -> str:
+    """The id of a tail's entry.
+
+    ``ordinal`` is the number of its first row among all of the query's results, ``batch`` the batch
+    that the row belongs to. An entry without rows has the number of the first batch that it does
+    not include, less one.
+
+    >>> tail_entry(7, 1200), read_tail_entry("9-1200"), tail_entry(-1, 0)
+    ('9-1200', (7, 1200), '1-0')
+    """
+    return f"{batch + 2}-{ordinal}"
+
+
+def read_tail_entry(entry: str) -> tuple[int, int]:
+    """Batch and ordinal of an entry's id."""
+    batch, _, ordinal = entry.partition("-")
+    return int(batch) - 2, int(ordinal)

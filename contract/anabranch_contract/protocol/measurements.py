@@ -1,0 +1,227 @@
+"""What is measured of streams, edges and stores: what the runtime reports for each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.protocol.reads import Reads
+
+# At run time too: whoever checks a document against JoinSample resolves its annotations.
+from anabranch_contract.queries.joins import Label  # noqa: TC001
+from anabranch_contract.queries.mirs import MirId  # noqa: TC001
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.queries.joins import Equality, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSample:
+    """What has been seen of one step: partial results over ``head`` probing ``target``.
+
+    Attributes:
+        joined: the canonical sub-join over both.
+        head, target: its labels, cut in two; sorted.
+        probes: tuples that probed. Older ones may count for less than one, so not whole.
+        pairs: (probing tuple, stored tuple) combinations that were looked at.
+        hits: those of them whose keys agree, before any other check.
+    """
+
+    joined: MirId
+    head: tuple[Label, ...]
+    target: tuple[Label, ...]
+    probes: float
+    pairs: float
+    hits: float
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> JoinSample:
+        """The sample of which ``doc`` has the fields."""
+        cut = {name: tuple(doc[name]) for name in ("head", "target")}
+        return JoinSample(**{**doc, **cut})
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeStatistics:
+    """One edge during one epoch.
+
+    Attributes:
+        probes: tuples sent.
+        matches: matches found before any check of time bounds or residuals.
+        seconds: of CPU.
+        pairs: combinations of a probing tuple and a stored row of an earlier batch that the
+            probes stood for, whether an index spared looking at them or not.
+        hits: those among ``pairs`` whose keys agree. Rows of the same batch are left out of
+            both, because only some of them arrived before the probing tuple.
+    """
+
+    probes: int
+    matches: int
+    seconds: float
+    pairs: int = 0
+    hits: int = 0
+
+    @property
+    def nanoseconds(self) -> int:
+        """``seconds`` in whole nanoseconds."""
+        return round(self.seconds * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """One store at the end of an epoch.
+
+    Attributes:
+        keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
+            (of what has been stored since the store began, and never more than ``rows``).
+            Empty in documents of earlier releases.
+        reads: index -> what was asked of it during the epoch; likewise.
+    """
+
+    rows: int
+    bytes: int
+    segments: int
+    keys: dict[str, float] = field(default_factory=dict)
+    reads: dict[str, Reads] = field(default_factory=dict)
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> StoreStatistics:
+        """What a JSON document says."""
+        reads = {index: Reads(**found) for index, found in doc.get("reads", {}).items()}
+        return StoreStatistics(**{**doc, "reads": reads})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """One stream during one epoch.
+
+    Attributes:
+        input, late, invalid, ahead: tuples; of none ahead in documents of earlier releases.
+        seconds: wall time from the epoch's first batch to the end of its last.
+        event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
+            time between the least and the greatest); None without event time.
+        delays: valid tuples by how far they were behind the greatest event time of earlier batches:
+            entry 0 counts those that were not, entry ``n`` those that were by at least
+            ``2**(n-1)`` and less than ``2**n`` microseconds. Empty without event time.
+    """
+
+    input: int
+    late: int = 0
+    invalid: int = 0
+    seconds: float = 0.0
+    event_seconds: float | None = None
+    delays: tuple[int, ...] = ()
+    ahead: int = 0
+
+    @property
+    def arrival_rate(self) -> float | None:
+        """Tuples per second of wall time."""
+        return self.input / self.seconds if self.seconds > 0 else None
+
+    @property
+    def event_rate(self) -> float | None:
+        """Valid tuples per second of event time."""
+        if not self.event_seconds or self.event_seconds < 0:
+            return None
+        return (self.input - self.invalid - self.ahead) / self.event_seconds
+
+    def delay(self, share: float) -> int | None:
+        """A delay in microseconds that at least ``share`` of the tuples did not exceed.
+
+        It is the upper end of a class of ``delays``, so up to twice the least such delay.
+
+        >>> StreamStatistics(10, delays=(8, 0, 1, 1)).delay(0.9)
+        3
+        """
+        total, seen = sum(self.delays), 0
+        if not total:
+            return None
+        for position, count in enumerate(self.delays):
+            seen += count
+            if seen >= share * total:
+                return (1 << position) - 1
+        return (1 << len(self.delays)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The statistics of one epoch. Implements :class:`anabranch_planner.statistics.Statistics`.
+
+    Attributes:
+        batches: how many batches the epoch had; all rates below are per batch of history seen.
+        arrivals: relation -> tuples that arrived so far (all epochs, after the local filter).
+        total_batches: batches so far.
+        distincts: relation -> {comma-joined sorted attributes -> distinct values so far}.
+        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
+        edges, stores: measured.
+        spans: stream -> microseconds between the least and the greatest event time so far.
+        steps: what edges have told about sub-joins, this epoch's and what is remembered of
+            earlier ones (``optimiser.measured``).
+        measured: stream -> what it did in this epoch; absent from documents of earlier releases.
+    """
+
+    epoch: int
+    batches: int
+    total_batches: int
+    arrivals: dict[str, int] = field(default_factory=dict)
+    distincts: dict[str, dict[str, float]] = field(default_factory=dict)
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    edges: dict[str, EdgeStatistics] = field(default_factory=dict)
+    stores: dict[str, StoreStatistics] = field(default_factory=dict)
+    spans: dict[str, int] = field(default_factory=dict)
+    steps: tuple[JoinSample, ...] = ()
+    measured: dict[str, StreamStatistics] = field(default_factory=dict)
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        """Tuples of ``relation`` seen so far; None if the runtime has not met it.
+
+        An unfiltered relation is its stream, which is counted whether a query reads it or not; a
+        filtered one is counted from its first query on.
+        """
+        stream = self.streams.get(relation)
+        if stream is not None:
+            aside = stream["late"] + stream["invalid"] + stream.get("ahead", 0)
+            return float(max(stream["input"] - aside, 1))
+        seen = self.arrivals.get(relation)
+        return None if seen is None else float(max(seen, 1))
+
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """Distinct values seen so far of the sorted attribute combination."""
+        return self.distincts.get(relation, {}).get(",".join(sorted(attributes)))
+
+    def selectivity(self, predicate: Equality) -> float | None:
+        """Not measured per predicate: the cost model derives it from distinct counts."""
+        return None
+
+    def span(self, relation: RelationId) -> float | None:
+        """How much event time the relation's stream has covered so far; None without any."""
+        known = self.spans.get(relation, self.spans.get(relation.rpartition("[")[0]))
+        return float(known) if known else None
+
+    def samples(self) -> Sequence[JoinSample]:
+        """What edges have told so far."""
+        return self.steps
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document; :meth:`from_json` is its inverse."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> Snapshot:
+        """The snapshot that :meth:`to_json` wrote."""
+        return Snapshot(
+            **{
+                **doc,
+                "edges": {k: EdgeStatistics(**v) for k, v in doc.get("edges", {}).items()},
+                "stores": {
+                    k: StoreStatistics.from_json(v) for k, v in doc.get("stores", {}).items()
+                },
+                "steps": tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
+                "measured": {
+                    k: StreamStatistics(**{**v, "delays": tuple(v.get("delays", ()))})
+                    for k, v in doc.get("measured", {}).items()
+                },
+            }
+        )

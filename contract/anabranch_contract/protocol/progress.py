@@ -1,0 +1,154 @@
+"""What the control plane and the data plane say to each other.
+
+Pure data: no I/O happens here. The service writes rulesets and control, the runtime writes
+progress, activations and statistics; neither imports the other, both import this module.
+
+Protocol:
+
+* The runtime appends :class:`Boundary` documents to the list ``Keys.boundaries``: one with
+  ``epoch = -1`` when it starts, then one after the last batch of every epoch, with that epoch's
+  statistics. The service answers each by publishing the ruleset of a later epoch: ``epoch + 1``
+  in step mode (``replay``: the runtime waits for it), ``epoch + 2`` live (``epoch = -1`` is
+  always answered with epoch 0). A published ruleset never changes (``SET NX``). Live, an epoch also
+  ends by time where something has been registered, so epochs may have no batch at all.
+* Where nothing has been published for an epoch the runtime goes on with the newest older one.
+* ``Keys.gate`` holds the number of batches that may start (absent: no limit).
+* ``Keys.stop`` set to anything asks the runtime to finish its batch and leave.
+* ``Keys.runtime`` is the progress: a JSON :class:`Progress`, rewritten after every batch. It stays
+  when the runtime ends, so it says nothing about whether one lives.
+* ``Keys.heartbeat`` says that: a JSON :class:`Heartbeat` that expires after
+  :data:`HEARTBEAT_MILLISECONDS` unless the runtime writes it again, about every second.
+* While somebody follows a query's results, the service keeps it in ``Keys.listeners``, and the
+  runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`): the newest few
+  thousand, never waiting for a reader. An entry's field ``rows`` holds JSON objects, one a line;
+  without it the entry says how many results there are (``count``) and that what follows is new.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from anabranch_contract.plain import plain
+from anabranch_contract.protocol.intake import StreamIntake
+
+
+class Mode(StrEnum):
+    """Who waits for whom: ``LIVE`` never for the planner, ``STEP`` (replay) at every boundary.
+
+    So a boundary is answered with the epoch after the next one, or with the next.
+    """
+
+    LIVE = "live"
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The end of an epoch (``epoch = -1``: the runtime has started)."""
+
+    epoch: int
+    next_batch: int
+    snapshot: dict[str, Any] | None = None
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Boundary:
+        """The boundary that :meth:`dumps` wrote."""
+        return Boundary(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A sign of life of the runtime.
+
+    Attributes:
+        run: the id of this run of the runtime, the same as in :class:`Progress`.
+        pid, host: its process.
+        state: ``starting`` until its main loop runs, then ``working``.
+    """
+
+    run: str
+    pid: int
+    host: str
+    state: str = "working"
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Heartbeat:
+        """The heartbeat that :meth:`dumps` wrote, also one of a later release."""
+        doc = json.loads(text)
+        return Heartbeat(**{name: doc[name] for name in Heartbeat.__slots__ if name in doc})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the runtime is.
+
+    Attributes:
+        state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
+        run: the id of the run of the runtime that wrote this; empty in documents of the release
+            before.
+        committed: batches committed so far (the next batch's number).
+        epoch: the epoch of the last committed batch (-1 before the first).
+        epoch_starts: epoch -> its first batch, for the epochs so far.
+        ruleset_epoch: which published ruleset the running epoch goes by.
+        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
+        latest_since: stream that keeps the latest per key -> the first batch of the tuples that
+            supersede others; none in documents of the release before.
+        results: query -> results so far.
+        probes: epoch -> tuples probed so far in it.
+        exhausted: whether every recorded source has been read to its end.
+        intake: stream -> how its input stands, for streams that the runtime reads itself or that
+            can't be read; none in documents of the release before.
+        row_limit: rows that the next batch may bring of such streams; None: any number, and in
+            documents of the release before.
+        private_bytes: private memory that the last batch's tasks took together, at most;
+            memory_limit: what it should be less than, None: any number; neither in documents of the
+            release before.
+        sinks: query -> why its sink does not take its results; none in documents of the release
+            before.
+        backfill: store whose past is being computed -> the part that is done; none in documents
+            of the release before.
+    """
+
+    state: str
+    committed: int = 0
+    epoch: int = -1
+    epoch_starts: dict[str, int] = field(default_factory=dict)
+    ruleset_epoch: int = -1
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    latest_since: dict[str, int] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
+    probes: dict[str, int] = field(default_factory=dict)
+    state_bytes: int = 0
+    batch_seconds: float = 0.0
+    processing_seconds: float = 0.0
+    exhausted: bool = False
+    error: str | None = None
+    sinks: dict[str, str] = field(default_factory=dict)
+    intake: dict[str, StreamIntake] = field(default_factory=dict)
+    row_limit: int | None = None
+    private_bytes: int = 0
+    memory_limit: int | None = None
+    backfill: dict[str, float] = field(default_factory=dict)
+    run: str = ""
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps(self, default=plain, sort_keys=True)
+
+    @staticmethod
+    def loads(text: str | bytes) -> Progress:
+        """The progress that :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        intake = {name: StreamIntake.from_json(s) for name, s in doc.pop("intake", {}).items()}
+        return Progress(intake=intake, **doc)

@@ -1,0 +1,53 @@
+"""Sampled tuples of a stream, as the runtime reports them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Value: TypeAlias = bool | int | float | str | Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSample:
+    """Tuples drawn uniformly, without replacement, from all that a stream has brought.
+
+    Attributes:
+        seen: how many it has brought.
+        size: how many were drawn.
+        columns: column -> (type, values). Values are those of ``expressions.Literal``, but decimals
+            and floats are texts; long texts are cut off.
+    """
+
+    seen: int
+    size: int
+    columns: dict[str, tuple[str, list[Any]]]
+
+    def dumps(self) -> str:
+        """JSON text."""
+        return json.dumps({"seen": self.seen, "size": self.size, "columns": self.columns})
+
+    @staticmethod
+    def loads(text: str | bytes) -> StreamSample:
+        """The sample that :meth:`dumps` wrote."""
+        doc = json.loads(text)
+        columns = {name: (kind, list(values)) for name, (kind, values) in doc["columns"].items()}
+        return StreamSample(doc["seen"], doc["size"], columns)
+
+    def values(self, column: str) -> list[Value]:
+        """A column's values, decimals and floats as such."""
+        text, values = self.columns[column]
+        kind = parse_type(text).kind
+        read: Callable[[Any], Value] | None = None
+        if kind is TypeKind.DECIMAL:
+            read = Decimal
+        elif kind in FLOATING:
+            read = float
+        return values if read is None else [None if v is None else read(v) for v in values]

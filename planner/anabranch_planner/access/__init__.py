@@ -1,1 +1,0 @@
-"""What a registration may ask for: formats, options, paths, hosts, secrets, keys, sizes."""
