@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.problem_file import parse_problem
-from anabranch_planner.problem_yaml import load_yaml
+from anabranch_planner.command.problem_file import parse_problem
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.documents.yaml import load_yaml
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.problem import build_problem
 
 if TYPE_CHECKING:
-    from anabranch_planner.optimiser.problem import Graph, Problem
+    from anabranch_planner.search.problem import Graph, Problem
 
 PANEL, ROW, MARGIN, BOX, HEIGHT = 500, 74, 20, 100, 34
 STYLE = """

@@ -17,31 +17,31 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.anytime import solve_problem
-from anabranch_planner.optimiser.bounds import floor
-from anabranch_planner.optimiser.branch import advance, begin
-from anabranch_planner.optimiser.components import split
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.formulation import Variables, formulate
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.outcome import Settings
-from anabranch_planner.optimiser.paper import formulate_paper
-from anabranch_planner.optimiser.problem import Problem, build_problem
-from anabranch_planner.optimiser.program import Program
-from anabranch_planner.optimiser.reduce import drop_unprofitable
-from anabranch_planner.optimiser.routes import first_routing
-from anabranch_planner.optimiser.solvers.interface import Request, Solver
-from anabranch_planner.optimiser.solvers.registry import opened
-from anabranch_planner.optimiser.solvers.relaxation import Relaxation
-from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.command.environment import natural
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.anytime import solve_problem
+from anabranch_planner.search.branch import advance, begin
+from anabranch_planner.search.components import split
+from anabranch_planner.search.formulation import Variables, formulate
+from anabranch_planner.search.lower_bounds import floor
+from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.printed_formulation import formulate_paper
+from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.reduce import drop_unprofitable
+from anabranch_planner.search.routes import first_routing
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Request, Solver
+from anabranch_planner.solvers.program import Program
+from anabranch_planner.solvers.registry import opened
+from anabranch_planner.solvers.relaxation import Relaxation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
 
 
 @dataclass(frozen=True, slots=True)

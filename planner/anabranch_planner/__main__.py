@@ -1,7 +1,7 @@
-"""``python -m anabranch_planner``; see :mod:`anabranch_planner.cli`."""
+"""``python -m anabranch_planner``; see :mod:`anabranch_planner.command.cli`."""
 
 from __future__ import annotations
 
-from anabranch_planner.cli import app
+from anabranch_planner.command.cli import app
 
 app(prog_name="python -m anabranch_planner")

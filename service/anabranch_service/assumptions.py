@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
-from anabranch_planner.statistics import Statistics
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_service.errors import InvalidInput
 
 #: Names that a remedy lists at most.

@@ -23,8 +23,8 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.sampling import estimate
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.sampling import estimate
+from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.lifecycle import is_wanted

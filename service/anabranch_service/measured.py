@@ -6,7 +6,7 @@ from anabranch_contract.plain import plain
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
-from anabranch_planner.sampling import describe
+from anabranch_planner.cost.sampling import describe
 from anabranch_service.wire import (
     ColumnSampleOut,
     DelayOut,

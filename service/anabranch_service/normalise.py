@@ -19,10 +19,10 @@ from anabranch_contract.queries.expressions import (
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.normal.structured import parse_structured
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.sql.structured import parse_structured
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.records import (

@@ -26,17 +26,17 @@ from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId, Stream
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.backfill import Backfill, Backfilling, decide, document
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.demands import Limits, Switching
-from anabranch_planner.optimiser.explain import explain
-from anabranch_planner.optimiser.footprint import Footprint
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.sampling import SampledStatistics
-from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.footprint import Footprint
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.sampling import SampledStatistics
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.explain.explain import explain
+from anabranch_planner.plans.backfill import Backfill, Backfilling, decide, document
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.demands import Limits, Switching
+from anabranch_planner.solvers.deadline import Watch
 from anabranch_service.records import PlanningRecord, ProblemRecord
 from anabranch_service.widths import relation_widths
 

@@ -11,8 +11,8 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.optimiser.backfill import DEFAULT_HORIZON, Backfilling
-from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfilling
+from anabranch_planner.solvers.interface import Solver
 
 SinkOption = Annotated[str, Field(max_length=10_000)]
 

@@ -18,11 +18,11 @@ import structlog
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.sql.implied import weaker
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.normal.implication import weaker
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.deadline import Watch
 from anabranch_service.context import Context
 from anabranch_service.lifecycle import is_wanted
 from anabranch_service.normalise import parse_record

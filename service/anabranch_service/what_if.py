@@ -12,25 +12,25 @@ from dataclasses import dataclass
 import structlog
 
 from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream
-from anabranch_planner.optimiser.backfill import Backfill, from_document
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.diff import diff, diff_document
-from anabranch_planner.optimiser.footprint import (
+from anabranch_planner.cost.footprint import (
     Footprint,
     FootprintError,
     footprint,
     from_json,
     to_json,
 )
-from anabranch_planner.optimiser.reasons import reasons, reasons_document
-from anabranch_planner.optimiser.shares import (
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.explain.diff import diff, diff_document
+from anabranch_planner.plans.backfill import Backfill, from_document
+from anabranch_planner.plans.reasons import reasons, reasons_document
+from anabranch_planner.plans.shares import (
     costs_by_owner,
     game,
     share_document,
     shares,
 )
-from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.optimiser.trails import trails
 from anabranch_service.normalise import parse_record
 from anabranch_service.planning import Planned, Task
 from anabranch_service.records import (

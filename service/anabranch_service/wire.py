@@ -19,8 +19,8 @@ from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
-from anabranch_planner.optimiser.backfill import Backfilling
-from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.plans.backfill import Backfilling
+from anabranch_planner.solvers.interface import Solver
 from anabranch_service.records import (
     BoundInfo,
     DiffRecord,

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.solvers.deadline import Watch
 from anabranch_service.errors import Busy
 
 P = ParamSpec("P")

@@ -40,12 +40,12 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.backfill import Backfilling, decide, document
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import TableStatistics
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.backfill import Backfilling, decide, document
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block

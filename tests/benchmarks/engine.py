@@ -21,10 +21,10 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import Driver, Settings
 from anabranch_runtime.task.worker import TaskReport, run_task

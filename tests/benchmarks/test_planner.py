@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
-from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.solvers.interface import Solver
 from tests.benchmarks import report
 from tests.benchmarks.charts import Line, lines
 from tests.benchmarks.figures import document, line

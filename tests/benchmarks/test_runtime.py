@@ -16,10 +16,10 @@ import pytest
 from anabranch_client import tpch
 from anabranch_client.oracle import Active, compare
 from anabranch_contract.plans.plan import Optimizer
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
 from tests.benchmarks.command import Benchmark, quantile
 from tests.benchmarks.engine import Engine
 from tests.benchmarks.kinds import Kind, KindMeter

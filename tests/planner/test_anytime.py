@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
-from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.demands import Limits
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.command.environment import natural
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.demands import Limits
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Solver
 from tests.support.queries import FixedStatistics, join_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
 
 
 @dataclass

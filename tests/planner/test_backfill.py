@@ -18,17 +18,17 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.backfill import (
+from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.plans.backfill import (
     Backfill,
     Backfilling,
     decide,
     document,
     from_document,
 )
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.footprint import footprint
-from anabranch_planner.optimiser.timing import loosest_bounds
+from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.queries import FixedStatistics, chain
 from tests.support.random_plans import random_plan
 from tests.support.what_if import priced_plan, small_queries, small_statistics

@@ -18,11 +18,11 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import masked_text
 from anabranch_contract.errors import PlannerError, QueryError, StatisticsError
 from anabranch_contract.queries.mirs import sub_join
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.spark_source import read_schema
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.interface import Solver
+from anabranch_planner.sources.spark_source import read_schema
 from tests.support.queries import FixedStatistics, chain, join_query
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql import bounds as matrices
+from anabranch_planner.normal import time_bounds as matrices
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import Bounds

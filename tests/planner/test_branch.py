@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.anytime import solve_problem
-from anabranch_planner.optimiser.branch import advance, begin
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.formulation import formulate, start_values
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.outcome import Settings
-from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.optimiser.routes import first_routing
-from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
-from anabranch_planner.optimiser.solvers.registry import solve
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.command.environment import natural
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.anytime import solve_problem
+from anabranch_planner.search.branch import advance, begin
+from anabranch_planner.search.formulation import formulate, start_values
+from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.routes import first_routing
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.registry import solve
 from tests.support.queries import FixedStatistics
 from tests.support.small_problems import any_query
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
 
 
 def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:

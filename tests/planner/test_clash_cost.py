@@ -12,8 +12,8 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import is_connected, sub_join
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import NoStatistics
 from tests.support.queries import FixedStatistics, chain
 
 if TYPE_CHECKING:

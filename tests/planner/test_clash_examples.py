@@ -6,15 +6,15 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery, Label
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.listed import (
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.printed_candidates import (
     candidate_mirs,
     candidate_orders,
     decorate,
     mirs_of,
     partition_candidates,
 )
-from anabranch_planner.optimiser.optimise import optimise
 from tests.support.queries import FixedStatistics, chain, join_query
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")

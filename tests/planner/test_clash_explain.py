@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from anabranch_contract.plans.plan import Optimizer
-from anabranch_planner.optimiser.explain import explain, explain_dot, explain_text
-from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.explain.explain import explain, explain_dot, explain_text
+from anabranch_planner.plans.optimise import optimise
 from tests.support.queries import FixedStatistics, chain
 
 GOLDEN = Path(__file__).parent / "golden"

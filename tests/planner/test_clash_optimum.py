@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import individual_cost, optimise
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import individual_cost, optimise
+from anabranch_planner.solvers.deadline import Watch
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
 from tests.support.random_problems import UniformStatistics, random_queries

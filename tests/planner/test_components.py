@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.anytime import solve_problem
-from anabranch_planner.optimiser.branch import read
-from anabranch_planner.optimiser.components import join, restrict, split
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.demands import Limits, demand
-from anabranch_planner.optimiser.formulation import formulate
-from anabranch_planner.optimiser.outcome import Settings
-from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.optimiser.reduce import drop_unprofitable
-from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
-from anabranch_planner.optimiser.solvers.registry import solve
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.command.environment import natural
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.search.anytime import solve_problem
+from anabranch_planner.search.branch import read
+from anabranch_planner.search.components import join, restrict, split
+from anabranch_planner.search.demands import Limits, demand
+from anabranch_planner.search.formulation import formulate
+from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.reduce import drop_unprofitable
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.registry import solve
 from tests.support.brute_force import cheapest
 from tests.support.demands import demanded
 from tests.support.small_problems import small_problem
 
 if TYPE_CHECKING:
-    from anabranch_planner.optimiser.problem import Problem
+    from anabranch_planner.search.problem import Problem
 
 TENS = range(6)
 

@@ -15,7 +15,7 @@ import sqlglot
 from typer.testing import CliRunner
 
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_planner.cli import app
+from anabranch_planner.command.cli import app
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
 from anabranch_planner.logical.nodes import Join, MultiJoin, Named, Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_sql, to_text

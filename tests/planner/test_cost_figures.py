@@ -8,8 +8,8 @@ import pytest
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.mirs import sub_join
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.plans.optimise import optimise
 from tests.support.queries import FixedStatistics, chain
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.mirs import is_connected, sub_join
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.selectivity import MIN_PROBES, PRIOR_HITS
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.selectivity import MIN_PROBES, PRIOR_HITS
+from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.join_samples import remember, step_samples
 from tests.support.queries import INT, FixedStatistics, chain
 from tests.support.random_plans import random_plan

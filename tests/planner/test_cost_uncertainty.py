@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.optimiser.check import cost_of
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.uncertainty import SPREAD, CostRange, cost_range
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.uncertainty import SPREAD, CostRange, cost_range
+from anabranch_planner.cost.validate import cost_of
+from anabranch_planner.plans.optimise import optimise
 from tests.support.queries import FixedStatistics, chain
 
 QUERY = chain("R.a=S.a", "S.b=T.b")

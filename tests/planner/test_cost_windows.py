@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import sub_join
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.timing import loosest_bounds, shares
-from anabranch_planner.sql.bounds import close, from_windows
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import loosest_bounds, shares
+from anabranch_planner.normal.time_bounds import close, from_windows
 from tests.support.queries import FixedStatistics, chain
 from tests.support.rate_model import Flow, counted, joined
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Plan
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.demands import Limits, Switching
-from anabranch_planner.optimiser.footprint import Footprint, footprint
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.cost.footprint import Footprint, footprint
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.demands import Limits, Switching
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Solver
 from tests.support.demands import Demanded, bytes_of, complaint, least_memory, plan_of
 from tests.support.queries import FixedStatistics, chain
 from tests.support.small_problems import SmallProblem, small_problem

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.optimiser.check import cost_of
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.demands import DEFAULT_WIDTH
-from anabranch_planner.optimiser.diff import diff, diff_document, diff_text
-from anabranch_planner.optimiser.footprint import footprint, from_json, to_json
-from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.cost.footprint import footprint, from_json, to_json
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.validate import cost_of
+from anabranch_planner.explain.diff import diff, diff_document, diff_text
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.demands import DEFAULT_WIDTH
 from tests.support.queries import FixedStatistics, chain
 from tests.support.what_if import small_queries, small_statistics
 

@@ -11,12 +11,12 @@ import sys
 
 import pytest
 
-from anabranch_planner.optimiser.formulation import formulate
-from anabranch_planner.optimiser.paper import formulate_paper
-from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.optimiser.routes import route_greedily
-from anabranch_planner.optimiser.solvers.interface import Request, Solver, Status
-from anabranch_planner.optimiser.solvers.registry import CHILDREN, opened
+from anabranch_planner.search.formulation import formulate
+from anabranch_planner.search.printed_formulation import formulate_paper
+from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.routes import route_greedily
+from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.registry import CHILDREN, opened
 from tests.support.exactness import try_problem
 from tests.support.small_problems import small_problem
 

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.optimiser.check import walk
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.footprint import (
+from anabranch_planner.cost.footprint import (
     Footprint,
     FootprintError,
     StepKey,
@@ -25,8 +23,10 @@ from anabranch_planner.optimiser.footprint import (
     from_json,
     to_json,
 )
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.trails import trails
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import walk
+from anabranch_planner.plans.optimise import optimise
 from tests.support.queries import FixedStatistics, chain
 from tests.support.what_if import priced_plan, small_queries, small_statistics
 

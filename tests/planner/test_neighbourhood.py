@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.bounds import by_shares, exclusive, floor
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.neighbourhood import Sharing, around
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.command.environment import natural
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.lower_bounds import by_shares, exclusive, floor
+from anabranch_planner.search.neighbourhood import Sharing, around
+from anabranch_planner.search.problem import build_problem
+from anabranch_planner.solvers.deadline import Watch
 
 SLACK = 1 + 1e-9
 

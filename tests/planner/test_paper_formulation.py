@@ -10,22 +10,27 @@ import pytest
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import JoinQuery, Label
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.formulation import formulate
-from anabranch_planner.optimiser.listed import (
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.search.formulation import formulate
+from anabranch_planner.search.printed_candidates import (
     candidate_mirs,
     candidate_orders,
     count_orders,
     decorate,
     partition_candidates,
 )
-from anabranch_planner.optimiser.paper import Listed, formulate_paper, orders_of, solve_paper
-from anabranch_planner.optimiser.problem import Problem, build_problem
-from anabranch_planner.optimiser.program import INFINITY, Program
-from anabranch_planner.optimiser.routes import Routing, finish, route_greedily, tree_routes
-from anabranch_planner.optimiser.solvers import registry
-from anabranch_planner.optimiser.solvers.interface import Request, Solution, Solver, Status
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.search.printed_formulation import (
+    Listed,
+    formulate_paper,
+    orders_of,
+    solve_paper,
+)
+from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.routes import Routing, finish, route_greedily, tree_routes
+from anabranch_planner.solvers import registry
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+from anabranch_planner.solvers.program import INFINITY, Program
 from tests.support.queries import FixedStatistics, chain, join_query
 from tests.support.random_problems import UniformStatistics, random_queries
 

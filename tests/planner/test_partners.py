@@ -10,7 +10,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries import outer_joins as outer
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.normal.parse import parse_sql
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.outer_joins import OuterJoin

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from anabranch_planner.cli import app
-from anabranch_planner.environment import natural_problem, write_yaml
+from anabranch_planner.command.cli import app
+from anabranch_planner.command.environment import natural_problem, write_yaml
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -308,10 +308,10 @@ def test_plans_and_rulesets_do_not_depend_on_the_hash_seed(tmp_path: Path) -> No
     script = (
         "import json, sys\n"
         "from pathlib import Path\n"
-        "from anabranch_planner.compile import compile_ruleset\n"
-        "from anabranch_planner.optimiser.optimise import optimise\n"
-        "from anabranch_planner.problem_file import parse_problem\n"
-        "from anabranch_planner.problem_yaml import load_yaml\n"
+        "from anabranch_planner.plans.compile import compile_ruleset\n"
+        "from anabranch_planner.plans.optimise import optimise\n"
+        "from anabranch_planner.command.problem_file import parse_problem\n"
+        "from anabranch_planner.documents.yaml import load_yaml\n"
         "from anabranch_contract.plans.ruleset import to_json\n"
         "p = parse_problem(load_yaml(Path(sys.argv[1]).read_text()))\n"
         "plan = optimise(p.queries, p.statistics, parallelism=p.parallelism)\n"

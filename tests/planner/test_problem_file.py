@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
-from anabranch_planner.environment import (
+from anabranch_planner.command.environment import (
     RandomProblem,
     join_queries,
     natural_problem,
@@ -16,10 +16,10 @@ from anabranch_planner.environment import (
     tree_problem,
     write_yaml,
 )
-from anabranch_planner.problem_fields import ProblemError
-from anabranch_planner.problem_file import Problem, parse_problem
-from anabranch_planner.problem_yaml import load_yaml
-from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.documents.fields import ProblemError
+from anabranch_planner.documents.yaml import load_yaml
+from anabranch_planner.normal.parse import parse_sql
 from tests.support.queries import equality
 
 STREAMS = "streams: {R: {rate: 100}, S: {rate: 200}, T: {}}"

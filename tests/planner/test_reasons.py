@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.reasons import reasons, reasons_document
-from anabranch_planner.optimiser.shares import game, part
-from anabranch_planner.optimiser.trails import trails
-from anabranch_planner.optimiser.without import Ledger, without
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.explain.detours import Ledger, without
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.reasons import reasons, reasons_document
+from anabranch_planner.plans.shares import game, part
 from tests.support.queries import FixedStatistics, chain
 from tests.support.what_if import priced_plan, small_queries, small_statistics
 

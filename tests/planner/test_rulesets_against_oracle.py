@@ -16,11 +16,11 @@ from anabranch_contract.protocol.activations import Visibility
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.check import validate_plan
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.validate import validate_plan
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.deadline import Watch
 from tests.support.history import record
 from tests.support.interpreter import Outcome, interpret
 from tests.support.nested_loop import nested_loop

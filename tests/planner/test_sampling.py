@@ -11,9 +11,9 @@ import pytest
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.sampling import SampledStatistics, describe, estimate, share
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import TableStatistics
+from anabranch_planner.cost.sampling import SampledStatistics, describe, estimate, share
+from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.normal.parse import parse_sql
 from tests.support.evaluate import holds
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Optimizer, Plan
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.deadline import Watch
 from tests.support.history import record
 from tests.support.in_memory import load, plain
 from tests.support.interpreter import interpret

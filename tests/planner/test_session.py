@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.queries.joins import QueryId
-from anabranch_planner.environment import natural
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.demands import Switching
-from anabranch_planner.optimiser.footprint import footprint
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.session import Session
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.command.environment import natural
+from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.session import Session
+from anabranch_planner.search.demands import Switching
+from anabranch_planner.solvers.deadline import Watch
 
 SLACK = 1 + 1e-9
 

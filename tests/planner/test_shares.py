@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import QueryId
-from anabranch_planner.optimiser.check import Prefix, cost_of, walk
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import individual_cost, optimise
-from anabranch_planner.optimiser.shares import (
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.validate import Prefix, cost_of, walk
+from anabranch_planner.plans.optimise import individual_cost, optimise
+from anabranch_planner.plans.shares import (
     Element,
     Game,
     costs_by_owner,

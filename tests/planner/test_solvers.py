@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.optimiser.program import INFINITY, Program
-from anabranch_planner.optimiser.solvers import registry
-from anabranch_planner.optimiser.solvers.child import PREFIX, receive, send
-from anabranch_planner.optimiser.solvers.interface import Request, Solution, Solver, Status
-from anabranch_planner.optimiser.solvers.registry import (
+from anabranch_planner.solvers import registry
+from anabranch_planner.solvers.child import PREFIX, receive, send
+from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+from anabranch_planner.solvers.program import INFINITY, Program
+from anabranch_planner.solvers.registry import (
     CHILDREN,
     PROGRAM_SOLVERS,
     opened,
@@ -305,7 +305,7 @@ def solve(*arguments, **named):
     inner = subprocess.Popen(["sleep", "60"])
     open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{inner.pid}}")
     inner.wait()
-from anabranch_planner.optimiser.solvers import {{name}}
+from anabranch_planner.solvers import {{name}}
 {{name}}.solve = solve
 """
     (tmp_path / "sitecustomize.py").write_text(code.replace("{name}", "cbc"))

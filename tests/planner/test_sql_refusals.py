@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.sql.structured import parse_structured
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.normal.structured import parse_structured
 from tests.support.sample_streams import sample_streams, stream
 
 STREAMS = sample_streams()

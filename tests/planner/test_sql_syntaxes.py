@@ -10,10 +10,10 @@ import pytest
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import QueryId, Stream, StreamName
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.sql.structured import parse_structured
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.normal.structured import parse_structured
+from anabranch_planner.plans.optimise import optimise
 from tests.support.in_memory import type_of
 from tests.support.sample_streams import sample_streams
 from tests.support.scenario_queries import World

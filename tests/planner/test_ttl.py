@@ -10,12 +10,12 @@ import pytest
 
 from anabranch_contract.errors import QueryError, StreamError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.problem_fields import ProblemError
-from anabranch_planner.problem_file import parse_problem
-from anabranch_planner.problem_yaml import load_yaml
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.sql.structured import parse_structured
+from anabranch_planner.command.problem_file import parse_problem
+from anabranch_planner.documents.fields import ProblemError
+from anabranch_planner.documents.yaml import load_yaml
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.normal.structured import parse_structured
+from anabranch_planner.plans.optimise import optimise
 from tests.support.queries import FixedStatistics
 from tests.support.sample_streams import sample_streams
 from tests.support.states import RS, R, S, T, rules

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.backfill import Backfilling, decide
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.backfill import Backfilling, decide
+from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.state.access import accesses
 from anabranch_runtime.state.backfill import advance, begin, gaps, next_slice, progress
 from anabranch_runtime.state.coverage import Tile

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from anabranch_planner.optimiser.backfill import Backfilling
+from anabranch_planner.plans.backfill import Backfilling
 from anabranch_runtime.state.manifest import Manifests
 from anabranch_runtime.state.opened import open_segment
 from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Optimizer, Plan
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
     from anabranch_runtime.state.manifest import State, StoreState
     from tests.support.plain_service import Planner
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
     from tests.support.plain_service import Planner
 
 #: One batch an epoch.

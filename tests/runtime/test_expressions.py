@@ -18,9 +18,9 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, substitute
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import parse_expression
-from anabranch_planner.sql.typecheck import typed
 from anabranch_runtime.errors import ArrowTypeError, ExpressionError
 from anabranch_runtime.vectors.arrow_types import arrow_type, spark_type
 from anabranch_runtime.vectors.expressions import evaluate, filter_mask

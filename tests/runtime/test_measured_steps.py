@@ -13,7 +13,7 @@ import yaml
 
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Label, QueryId, RelationId
-from anabranch_planner.optimiser.optimise import optimise
+from anabranch_planner.plans.optimise import optimise
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
 from tests.support.scenario_file import read_scenario
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Optimizer, Plan
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
 
 ROWS, BATCHES = 240, 12
 CONDITIONS = ("r.a = s.a", "s.b = t.b", "t.c = u.c")

@@ -11,8 +11,8 @@ import pytest
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.queries.joins import QueryId
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.failed_queries import failed, take_out, withdraw
 from anabranch_runtime.ownership import ownership, without
 from anabranch_runtime.state.lifecycle import enter_epoch

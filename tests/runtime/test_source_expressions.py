@@ -12,7 +12,7 @@ import pytest
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.spark_source import spark_source
+from anabranch_planner.sources.spark_source import spark_source
 from anabranch_runtime.sources.evaluated import Evaluation
 from anabranch_runtime.sources.invalid import ARRIVED
 from anabranch_runtime.vectors.arrow_types import arrow_type

@@ -11,8 +11,8 @@ import pytest
 from anabranch_contract.plans.ruleset import store_from_json, to_json
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.state.layout import Layout, StoreLayout
 from anabranch_runtime.state.opened import open_segment

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import QueryId
-from anabranch_planner.optimiser.backfill import Backfilling
-from anabranch_planner.optimiser.footprint import Footprint, footprint
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.footprint import Footprint, footprint
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.plans.backfill import Backfilling
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.interface import Solver
 from anabranch_service import planning
 from anabranch_service.normalise import parse, usable_streams
 from anabranch_service.planning import StatedStatistics, Task, plan_queries

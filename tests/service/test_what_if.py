@@ -10,8 +10,8 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_planner.optimiser.footprint import from_json
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.footprint import from_json
+from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_service import what_if
 from anabranch_service.assumptions import Names, assume
 from anabranch_service.errors import InvalidInput

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, base_mir, sub_join
-from anabranch_planner.optimiser.demands import DEFAULT_WIDTH, Limits, Switching
-from anabranch_planner.optimiser.footprint import StepKey
-from anabranch_planner.optimiser.listed import (
+from anabranch_planner.cost.footprint import StepKey
+from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
+from anabranch_planner.search.printed_candidates import (
     CandidateOrder,
     candidate_orders,
     partition_candidates,
@@ -24,7 +24,7 @@ from anabranch_planner.optimiser.listed import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.optimiser.cost import CostModel
+    from anabranch_planner.cost.model import CostModel
 
 Trail = tuple[object, ...]
 

@@ -7,12 +7,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.mirs import base_mir
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.demands import DEFAULT_WIDTH, Limits, Switching
-from anabranch_planner.optimiser.footprint import footprint
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.optimiser.trails import trails
+from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
+from anabranch_planner.solvers.interface import Solver
 from tests.support.brute_force import cheapest
 from tests.support.exactness import ROUNDING, same
 from tests.support.small_problems import RELATIONS, SmallProblem, small_problem
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.optimiser.cost import CostModel
+    from anabranch_planner.cost.model import CostModel
 
 
 @dataclass(frozen=True)

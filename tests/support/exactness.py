@@ -22,12 +22,12 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from anabranch_planner.optimiser.check import cost_of, validate_plan
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.paper import solve_paper
-from anabranch_planner.optimiser.problem import build_problem
-from anabranch_planner.optimiser.routes import finish, route_greedily, tree_routes
-from anabranch_planner.optimiser.solvers.interface import Solver, Status
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.search.printed_formulation import solve_paper
+from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.routes import finish, route_greedily, tree_routes
+from anabranch_planner.solvers.interface import Solver, Status
 from tests.support.brute_force import cheapest
 from tests.support.small_problems import SmallProblem, small_problem
 

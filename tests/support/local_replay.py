@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Stream
-    from anabranch_planner.optimiser.backfill import Backfilling
+    from anabranch_planner.plans.backfill import Backfilling
     from anabranch_runtime.context import BatchContext
     from anabranch_runtime.state.manifest import State
     from tests.support.plain_service import Planner

@@ -18,13 +18,13 @@ from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.backfill import Backfilling, decide
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.timing import loosest_bounds
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.backfill import Backfilling, decide
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.vectors.arrow_types import spark_type
 from tests.support.random_plans import random_layouts, random_plan
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from random import Random
 
 from anabranch_contract.protocol.progress import Mode
-from anabranch_planner.optimiser.backfill import Backfilling
+from anabranch_planner.plans.backfill import Backfilling
 from anabranch_runtime.state.merging import FANOUT
 
 #: Attempts that a batch gets before the pipeline fails (and is started again).

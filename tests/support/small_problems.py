@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.optimiser.cost import CostModel
+from anabranch_planner.cost.model import CostModel
 from tests.support.queries import FixedStatistics, join_query
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.sql.parse import parse_sql
-from anabranch_planner.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.state.manifest import StoreState
 from anabranch_runtime.state.segment import Segment
 

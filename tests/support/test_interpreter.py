@@ -12,7 +12,7 @@ from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.compile import compile_ruleset
+from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.evaluate import evaluate, holds
 from tests.support.history import Batch, History, record
 from tests.support.interpreter import interpret

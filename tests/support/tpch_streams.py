@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.sql.dialects import to_spark
-from anabranch_planner.sql.parse import parse_sql
 from anabranch_runtime.vectors.arrow_types import spark_type
 from tests.support.replay_check import replay
 from tests.support.view_runs import current_rows

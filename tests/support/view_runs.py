@@ -20,7 +20,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.sql.parse import parse_sql
+from anabranch_planner.normal.parse import parse_sql
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.vectors.expressions import evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.optimiser.trails import trails
+from anabranch_planner.cost.steps import trails
 from tests.support.queries import FixedStatistics, join_query
 from tests.support.random_plans import random_plan
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.optimiser.cost import CostModel
+    from anabranch_planner.cost.model import CostModel
 
 
 def small_queries(rng: Random, *, least: int = 1) -> list[JoinQuery]:

@@ -147,7 +147,7 @@ class StreamStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The statistics of one epoch. Implements :class:`anabranch_planner.statistics.Statistics`.
+    """The statistics of one epoch. Answers the protocol ``Statistics`` of the planner.
 
     Attributes:
         batches: how many batches the epoch had; all rates below are per batch of history seen.

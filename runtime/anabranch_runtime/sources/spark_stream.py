@@ -1,6 +1,6 @@
 """A stream from any streaming source of Spark's, by its format and options.
 
-What the options of a registration become, ``anabranch_planner.spark_source`` says: it parses and
+What the options of a registration become, the planner's ``spark_source`` says: it parses and
 checks them here once more, for a record may be older than the checks of the service. Spark is only
 given text that was rendered there.
 
@@ -19,7 +19,7 @@ from anabranch_contract.connectors.sources import SPARK_FILES
 from anabranch_contract.connectors.spark_text import quoted
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.spark_source import spark_source
+from anabranch_planner.sources.spark_source import spark_source
 from anabranch_runtime.access import masked, resolve, source_options
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.evaluated import Evaluation

@@ -9,12 +9,12 @@ from dataclasses import replace
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.optimiser.explain import explain_text
-from anabranch_planner.optimiser.uncertainty import cost_range
-from anabranch_planner.optimiser.watch import Watch
-from anabranch_planner.sampling import estimate
+from anabranch_planner.cost.sampling import estimate
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.uncertainty import cost_range
+from anabranch_planner.explain.explain import explain_text
+from anabranch_planner.solvers.deadline import Watch
 from anabranch_planner.sql.dialects import to_spark
-from anabranch_planner.statistics import NoStatistics, Statistics
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.assumptions import Names, assume

@@ -22,7 +22,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import Expr, to_json
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.views import change_columns
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.solvers.deadline import Watch
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
-from anabranch_planner.optimiser.cost import CostModel
-from anabranch_planner.optimiser.optimise import JOINT_SHARE
-from anabranch_planner.optimiser.paper import formulate_paper
-from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.plans.optimise import JOINT_SHARE
+from anabranch_planner.search.printed_formulation import formulate_paper
+from anabranch_planner.solvers.interface import Solver
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import (
     Case,

@@ -13,8 +13,8 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.optimiser.session import Session
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.plans.session import Session
+from anabranch_planner.solvers.deadline import Watch
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import (
     Case,

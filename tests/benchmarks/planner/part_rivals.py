@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.plan import Formulation, Objective
-from anabranch_planner.optimiser.optimise import JOINT_SHARE
-from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.plans.optimise import JOINT_SHARE
+from anabranch_planner.solvers.interface import Solver
 from tests.benchmarks.figures import Spread, tell
 from tests.benchmarks.planner.runs import Case, Run, Shape, require_equal, summary
 from tests.benchmarks.planner.targets import TARGETS, Kind, Target, verdict

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.optimiser.optimise import JOINT_SHARE
-from anabranch_planner.optimiser.solvers.interface import Solver
+from anabranch_planner.plans.optimise import JOINT_SHARE
+from anabranch_planner.solvers.interface import Solver
 from tests.benchmarks.figures import tell
 from tests.benchmarks.planner.part_rivals import planning, rotated
 from tests.benchmarks.planner.runs import Case, Shape, require_equal

@@ -15,17 +15,17 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.compile import compile_ruleset
-from anabranch_planner.environment import (
+from anabranch_planner.command.environment import (
     join_queries,
     natural_problem,
     statistics_of,
     tree_problem,
 )
-from anabranch_planner.optimiser.check import validate_plan
-from anabranch_planner.optimiser.optimise import optimise
-from anabranch_planner.optimiser.solvers.interface import Solver
-from anabranch_planner.optimiser.watch import Watch
+from anabranch_planner.cost.validate import validate_plan
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Solver
 from tests.benchmarks.figures import Spread
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.statistics import Statistics
+    from anabranch_planner.cost.statistics import Statistics
 
 #: Relative gap up to which a plan counts as proven optimal.
 PROVEN_GAP = 1e-6
@@ -43,7 +43,7 @@ _LONG = DataType(TypeKind.BIGINT)
 
 
 class Environment(StrEnum):
-    """The environments of :mod:`anabranch_planner.environment`."""
+    """The environments of :mod:`anabranch_planner.command.environment`."""
 
     NATURAL = "natural"
     TREE = "tree"

@@ -1,0 +1,1 @@
+"""Names looked up and types checked: from parsed statements to typed expressions."""

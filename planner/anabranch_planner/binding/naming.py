@@ -1,0 +1,155 @@
+"""What Spark calls an unnamed select item, where that is certain.
+
+A column is called as the user spelled it, a cast of a column like the column; anything else like
+its own text in Spark's rendering. Items outside the fragment below need ``AS``.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_planner.binding.typecheck import cast_target
+
+if TYPE_CHECKING:
+    from anabranch_planner.sql.unresolved import Node
+
+_INFIX: dict[type[Node], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.And: "AND",
+    exp.Or: "OR",
+}
+#: Functions whose rendering is their lower-case name and their arguments.
+_PLAIN = frozenset({
+    "lower", "upper", "lcase", "ucase", "trim", "length", "char_length", "character_length",
+    "concat", "abs", "year", "month", "day", "dayofmonth", "hour", "minute", "second",
+    "coalesce", "nvl", "ifnull", "timestamp_seconds", "timestamp_millis", "timestamp_micros",
+    "unix_seconds", "unix_millis", "unix_micros",
+})  # fmt: skip
+_SUBSTRING_END = "2147483647"
+
+
+def spark_name(node: Node) -> str | None:
+    """The name of the select item ``node``; None where it must be given one."""
+    inside = bare(node)
+    if isinstance(inside, exp.Cast) and isinstance(bare(inside.this), exp.Column):
+        return _text(inside.this)
+    return _text(inside)
+
+
+def bare(node: Node) -> Node:
+    """``node`` without parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _text(node: Node) -> str | None:
+    node = bare(node)
+    if isinstance(node, exp.Column):
+        return node.name
+    if isinstance(node, exp.Literal):
+        return str(node.this) if node.is_string else _number(str(node.this))
+    if isinstance(node, exp.Null):
+        return "NULL"
+    if isinstance(node, exp.Boolean):
+        return "true" if node.this else "false"
+    if isinstance(node, exp.Case):
+        return _case(node)
+    parts = _template(node)
+    if parts is None:
+        return None
+    template, arguments = parts
+    texts = [_text(a) for a in arguments]
+    if any(t is None for t in texts):
+        return None
+    return template.format(*texts, all=", ".join(t or "" for t in texts))
+
+
+def _template(node: Node) -> tuple[str, list[Node]] | None:
+    """A format string and the nodes that fill it."""
+    infix = _INFIX.get(type(node))
+    if infix is not None:
+        chain = isinstance(node, exp.And | exp.Or)
+        # Spark balances long chains of one connective, so only single ones are certain.
+        if chain and (isinstance(node.this, type(node)) or isinstance(node.expression, type(node))):
+            return None
+        return f"({{}} {infix} {{}})", [node.this, node.expression]
+    if isinstance(node, exp.NEQ):
+        return "(NOT ({} = {}))", [node.this, node.expression]
+    if isinstance(node, exp.Neg):
+        literal = isinstance(node.this, exp.Literal) and not node.this.is_string
+        return ("-{}" if literal else "(- {})"), [node.this]
+    if isinstance(node, exp.Not):
+        inner = bare(node.this)
+        if isinstance(node.this, exp.Is) and isinstance(inner.expression, exp.Null):
+            return "({} IS NOT NULL)", [inner.this]
+        return "(NOT {})", [node.this]
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+        return "({} IS NULL)", [node.this]
+    if isinstance(node, exp.Between):
+        return "between({}, {}, {})", [node.this, node.args["low"], node.args["high"]]
+    if isinstance(node, exp.In):
+        items = ", ".join("{}" for _ in node.expressions)
+        return f"({{}} IN ({items}))", [node.this, *node.expressions]
+    if isinstance(node, exp.Like):
+        return ("(NOT {} LIKE {})" if node.args.get("negate") else "{} LIKE {}"), [
+            node.this,
+            node.expression,
+        ]
+    if isinstance(node, exp.DPipe):
+        return "concat({}, {})", [node.this, node.expression]
+    if isinstance(node, exp.Trim):
+        return "trim({})", [node.this]
+    if isinstance(node, exp.If) and node.args.get("false") is not None:
+        return "(IF({}, {}, {}))", [node.this, node.args["true"], node.args["false"]]
+    if isinstance(node, exp.Cast) and not isinstance(bare(node.this), exp.Literal):
+        return f"CAST({{}} AS {str(cast_target(node)).upper()})", [node.this]
+    if isinstance(node, exp.Anonymous):
+        return _function(node)
+    return None
+
+
+def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
+    name = str(node.this).lower()
+    if name in ("substr", "substring"):
+        end = f", {_SUBSTRING_END}" if len(node.expressions) == 2 else ""
+        return f"{name}({{all}}{end})", list(node.expressions)
+    return (f"{name}({{all}})", list(node.expressions)) if name in _PLAIN else None
+
+
+def _case(node: exp.Case) -> str | None:
+    subject = _text(node.this) if node.this is not None else None
+    if node.this is not None and subject is None:
+        return None
+    words = ["CASE"]
+    for branch in node.args["ifs"]:
+        condition, value = _text(branch.this), _text(branch.args["true"])
+        if condition is None or value is None:
+            return None
+        words += ["WHEN", condition if subject is None else f"({subject} = {condition})"]
+        words += ["THEN", value]
+    default = node.args.get("default")
+    if default is not None:
+        value = _text(default)
+        if value is None:
+            return None
+        words += ["ELSE", value]
+    return " ".join([*words, "END"])
+
+
+def _number(text: str) -> str | None:
+    """An exact numeric literal in plain notation; a double's text is Java's affair."""
+    return None if "e" in text.lower() else f"{Decimal(text):f}"

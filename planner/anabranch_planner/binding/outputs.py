@@ -1,0 +1,96 @@
+"""SELECT lists: the columns of one, and what may be written: types that can be, each name once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import size
+from anabranch_contract.queries.types import TypeKind
+from anabranch_planner.binding.naming import spark_name
+from anabranch_planner.binding.typecheck import typed
+from anabranch_planner.sql.scope import Scope, Shown
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import at, located
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_planner.sql.unresolved import Item
+
+#: Terms of an expression that a query in FROM may show: each may be named many times outside.
+LARGEST = 10_000
+
+
+def columns_of(items: Iterable[Item], scope: Scope) -> Iterator[Shown]:
+    """The columns of a SELECT list.
+
+    Raises:
+        QueryError: one has no name, or is too large an expression.
+    """
+    for item in items:
+        with located(item.field), at(item.node):
+            if item.node is None:
+                yield from scope.table(item.qualifier).columns if item.qualifier else scope.visible
+                continue
+            expr = typed(item.node, scope)
+            called = item.name if item.name is not None else spark_name(item.node)
+            if not called:
+                raise QueryError(
+                    "unnamed-output",
+                    f"{describe(item.node)} has no name",
+                    remedy="give it a name with AS",
+                )
+            if size(expr, LARGEST) > LARGEST:
+                raise QueryError(
+                    "too-large",
+                    f"{called!r} is an expression of more than {LARGEST} terms once subqueries"
+                    " are written out",
+                    remedy="compute it where the results are read",
+                )
+            yield Shown(called, expr)
+
+
+def written(items: Iterable[Item], scope: Scope) -> tuple[tuple[str, Expr], ...]:
+    """The same, where they are written to a sink.
+
+    Raises:
+        QueryError: besides, a type that can't be written, or a name that is there twice.
+    """
+    outputs: dict[str, tuple[str, Expr]] = {}
+    for item in items:
+        with located(item.field), at(item.node):
+            for shown in columns_of((item,), scope):
+                require_writable(shown.name, shown.expr)
+                require_new(shown.name, outputs, shown.expr, star=item.node is None)
+                outputs[shown.name.lower()] = (shown.name, shown.expr)
+    return tuple(outputs.values())
+
+
+def require_writable(name: str, expr: Expr) -> None:
+    """Refuse an output of a type that exists inside expressions only.
+
+    Raises:
+        QueryError: ``unsupported-output``.
+    """
+    if expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+        raise QueryError(
+            "unsupported-output",
+            f"{name!r} is of type {expr.type}, which can't be written",
+            remedy="cast it to the type that you want",
+        )
+
+
+def require_new(name: str, taken: Container[str], expr: Expr, *, star: bool = False) -> None:
+    """Refuse a name that is among ``taken`` (in lower case); ``star``: a ``*`` brought it.
+
+    Raises:
+        QueryError: ``duplicate-name``.
+    """
+    if name.lower() in taken:
+        raise QueryError(
+            "duplicate-name",
+            f"two output columns are called {name!r}",
+            remedy=f"rename one: {expr} AS other_name" + (", in place of *" if star else ""),
+        )

@@ -1,0 +1,685 @@
+"""Parsed expressions to typed ones: names resolved, Spark's implicit casts written out.
+
+A conversion that Spark would make silently between families of types (string and number, date and
+timestamp) is refused for columns, and carried out here for literals.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.queries.coercion import (
+    DOUBLE,
+    MAX_PRECISION,
+    TIMESTAMP,
+    arithmetic_type,
+    as_decimal,
+    castable,
+    common_type,
+    decimal_of,
+    fits,
+)
+from anabranch_contract.queries.expressions import (
+    BOOLEAN,
+    INTERVAL,
+    NULL,
+    Call,
+    Expr,
+    Literal,
+    columns,
+)
+from anabranch_contract.queries.types import (
+    EXACT,
+    FLOATING,
+    INTEGRAL,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+    parse_type,
+)
+from anabranch_planner.binding import rewrites as rewritten
+from anabranch_planner.binding.literals import cast_literal, interval, negated, number
+from anabranch_planner.sql import functions
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from anabranch_planner.sql.scope import Scope
+    from anabranch_planner.sql.unresolved import Node
+
+COMPARISONS: dict[type[Node], str] = {
+    exp.EQ: "eq",
+    exp.NEQ: "ne",
+    exp.LT: "lt",
+    exp.LTE: "le",
+    exp.GT: "gt",
+    exp.GTE: "ge",
+    exp.NullSafeEQ: "eq_null_safe",
+}
+_ORDER = frozenset({"lt", "le", "gt", "ge"})
+_ARITHMETIC: dict[type[Node], str] = {
+    exp.Add: "add",
+    exp.Sub: "sub",
+    exp.Mul: "mul",
+    exp.Div: "div",
+    exp.Mod: "mod",
+}
+_REFUSED: dict[type[Node], tuple[str, str]] = {
+    exp.Window: ("a window function", "use window functions where the results are read"),
+    exp.Filter: ("FILTER of what is no aggregate", "write it after an aggregate"),
+    exp.Subquery: ("a subquery", "join the stream instead"),
+    exp.Exists: ("EXISTS", "join the stream instead"),
+    exp.Select: ("a subquery", "join the stream instead"),
+    exp.Placeholder: ("a parameter", "write the value into the query"),
+    exp.Parameter: ("a parameter", "write the value into the query"),
+    exp.TryCast: ("TRY_CAST", "use CAST"),
+    exp.RegexpLike: ("RLIKE", "use LIKE"),
+    exp.IntDiv: ("DIV", "use / or %"),
+    exp.Star: ("* inside an expression", "name the columns"),
+    exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
+    exp.CurrentTimestamp: ("CURRENT_TIMESTAMP", "compare event times with each other or a literal"),
+}
+
+
+def typed(node: Node, scope: Scope) -> Expr:
+    """The typed expression of ``node``; columns carry the alias as declared in FROM.
+
+    Raises:
+        QueryError: an unknown name, a construct that is not supported, or types that don't fit.
+    """
+    with at(node):
+        return _typed(node, scope)
+
+
+def _typed(node: Node, scope: Scope) -> Expr:
+    _refuse_modifiers(node)
+    if isinstance(node, exp.Paren):
+        return typed(node.this, scope)
+    if isinstance(node, exp.Column):
+        return _column(node, scope)
+    if isinstance(node, exp.And | exp.Or):
+        return _connective(node, scope)
+    comparison = COMPARISONS.get(type(node))
+    if comparison:
+        return compare(comparison, typed(node.this, scope), typed(node.expression, scope))
+    operation = _ARITHMETIC.get(type(node))
+    if operation:
+        return arithmetic(operation, typed(node.this, scope), typed(node.expression, scope))
+    rule = _RULES.get(type(node))
+    if rule is None:
+        what, remedy = _REFUSED.get(type(node), (describe(node), "leave it out"))
+        raise QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
+    return rule(node, scope)
+
+
+def boolean(node: Node, scope: Scope) -> Expr:
+    """A condition: like :func:`typed`, and of type boolean."""
+    return _require_boolean(typed(node, scope), node)
+
+
+def compare(op: str, left: Expr, right: Expr) -> Expr:
+    """A comparison, both sides brought to the type in which Spark compares them.
+
+    Raises:
+        QueryError: ``type-mismatch``.
+    """
+    left, right = _met(left, right, _widest if op in _ORDER else None)
+    return Call(op, (left, right), BOOLEAN)
+
+
+def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
+    """``left op right`` for numbers, timestamps and intervals.
+
+    Raises:
+        QueryError: ``type-mismatch``.
+    """
+    left, right = _typed_null(left, right.type), _typed_null(right, left.type)
+    a, b = left.type.kind, right.type.kind
+    if a in NUMERIC and b in NUMERIC:
+        return _numeric(op, left, right)
+    if op in ("add", "sub"):
+        if a is TypeKind.INTERVAL and b is TypeKind.INTERVAL:
+            if isinstance(left, Literal) and isinstance(right, Literal):
+                return _folded_interval(op, left, right)
+            return Call(op, (left, right), INTERVAL)
+        if a in TIMESTAMPS and b is TypeKind.INTERVAL:
+            return Call(op, (left, right), left.type)
+        if op == "add" and a is TypeKind.INTERVAL and b in TIMESTAMPS:
+            return Call(op, (right, left), right.type)
+        if op == "sub" and a in TIMESTAMPS and b in TIMESTAMPS:
+            if a is not b:
+                left, right = coerce(left, TIMESTAMP), coerce(right, TIMESTAMP)
+            return Call(op, (left, right), INTERVAL)
+    sign = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}[op]
+    raise QueryError(
+        "type-mismatch",
+        f"{left} {sign} {right} has operands of types {left.type} and {right.type}",
+        remedy="cast dates to TIMESTAMP and text to a number first, e.g. CAST(x AS INT)",
+    )
+
+
+def coerce(expr: Expr, target: DataType) -> Expr:
+    """``expr`` in type ``target``: itself, a folded literal, or a cast around it."""
+    if expr.type == target:
+        return expr
+    if isinstance(expr, Literal):
+        folded = cast_literal(expr, target)
+        if folded is not None:
+            return folded
+    return Call("cast", (expr,), target)
+
+
+def mismatch(left: Expr, right: Expr) -> QueryError:
+    """Why ``left`` and ``right`` can't meet."""
+    exact = all(t.kind in NUMERIC for t in (left.type, right.type))
+    if exact:
+        return QueryError(
+            "type-mismatch",
+            f"{left} ({left.type}) and {right} ({right.type}) have no common exact type:"
+            " it would need more than 38 digits",
+            remedy="cast one side to a decimal with fewer digits",
+        )
+    target = str(left.type if left.type.kind is not TypeKind.STRING else right.type).upper()
+    text = right if left.type.kind is not TypeKind.STRING else left
+    return QueryError(
+        "type-mismatch",
+        f"{left} is of type {left.type}, {right} of type {right.type}",
+        remedy=f"make them agree: CAST({text} AS {target})",
+    )
+
+
+def balanced(op: str, parts: Sequence[Expr]) -> Expr:
+    """``parts`` under the connective ``op`` as a tree of logarithmic depth."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = (len(parts) + 1) // 2
+    return Call(op, (balanced(op, parts[:middle]), balanced(op, parts[middle:])), BOOLEAN)
+
+
+def operands(node: Node, kind: type[Node]) -> list[Node]:
+    """The operands of a chain of one connective, left to right, parentheses removed."""
+    found: list[Node] = []
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        while isinstance(current, exp.Paren):
+            current = current.this
+        if isinstance(current, kind):
+            pending += [current.expression, current.this]
+        else:
+            found.append(current)
+    return found
+
+
+def aliases(expr: Expr) -> frozenset[str]:
+    """The aliases that ``expr`` reads."""
+    return frozenset(column.alias for column in columns(expr))
+
+
+# --- meeting types -----------------------------------------------------------------------------
+
+
+def _widest(left: DataType, right: DataType) -> DataType | None:
+    """Where two exact numbers meet that would need more than 38 digits: with as many behind the
+    point as the one that has more. As in Spark, a value that is too large for it is an error.
+    """
+    if left.kind not in EXACT or right.kind not in EXACT:
+        return None
+    return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))
+
+
+def _met(
+    left: Expr,
+    right: Expr,
+    otherwise: Callable[[DataType, DataType], DataType | None] | None = None,
+) -> tuple[Expr, Expr]:
+    left, right = _aimed(left, right.type), _aimed(right, left.type)
+    meeting = common_type(left.type, right.type)
+    if meeting is None and otherwise is not None:
+        meeting = otherwise(left.type, right.type)
+    if meeting is None:
+        raise mismatch(left, right)
+    return coerce(left, meeting), coerce(right, meeting)
+
+
+def _aimed(expr: Expr, other: DataType) -> Expr:
+    """A literal in the type in which it meets ``other``; anything else unchanged."""
+    if not isinstance(expr, Literal) or expr.type == other:
+        return expr
+    if expr.value is None:
+        return Literal(None, other)
+    value, source = expr.value, expr.type.kind
+    target = other
+    if source is TypeKind.STRING:
+        if other.kind in (TypeKind.BINARY, TypeKind.INTERVAL, TypeKind.NULL):
+            return expr
+        if other.kind in FLOATING or other.kind is TypeKind.DECIMAL:
+            target = DOUBLE
+        folded = cast_literal(expr, target) or (
+            cast_literal(expr, DataType(TypeKind.BIGINT)) if other.kind in INTEGRAL else None
+        )
+        if folded is None:
+            raise QueryError(
+                "type-mismatch",
+                f"{expr} is compared with a value of type {other}, but can't be read as one",
+                remedy=f"write a literal of type {other}, or cast the other side to STRING",
+            )
+        return folded
+    if source is TypeKind.DATE and other.kind in TIMESTAMPS and isinstance(value, int):
+        return Literal(value * 86_400_000_000, other)
+    if isinstance(value, int) and not isinstance(value, bool) and source in INTEGRAL:
+        if other.kind in INTEGRAL and fits(value, other.kind):
+            return Literal(value, other)
+        if other.kind is TypeKind.DECIMAL:
+            return Literal(Decimal(value), decimal_of(value))
+    return expr
+
+
+def _typed_null(expr: Expr, other: DataType) -> Expr:
+    if isinstance(expr, Literal) and expr.value is None and expr.type == NULL:
+        return Literal(None, other)
+    return expr
+
+
+def _meeting(values: Sequence[Expr]) -> list[Expr]:
+    """Values of CASE or coalesce in their least common type."""
+
+    def wider(left: Expr, right: Expr) -> Expr:
+        kind = common_type(left.type, right.type)
+        if kind is None:
+            raise mismatch(left, right)
+        return left if left.type == kind else right if right.type == kind else coerce(left, kind)
+
+    target = reduce(wider, values).type
+    return [coerce(v, target) for v in values]
+
+
+def _require_boolean(expr: Expr, node: Node) -> Expr:
+    if expr.type == NULL:
+        return Literal(None, BOOLEAN)
+    if expr.type.kind is not TypeKind.BOOLEAN:
+        raise QueryError(
+            "type-mismatch",
+            f"{describe(node)} is used as a condition, but is of type {expr.type}",
+            remedy="compare it with something",
+        )
+    return expr
+
+
+def _numeric(op: str, left: Expr, right: Expr) -> Expr:
+    def operand_type(side: Expr, other: Expr) -> DataType:
+        value = side.value if isinstance(side, Literal) else None
+        if other.type.kind is TypeKind.DECIMAL and isinstance(value, int):
+            return decimal_of(value)
+        return side.type
+
+    left_type, right_type = operand_type(left, right), operand_type(right, left)
+    result = arithmetic_type(op, left_type, right_type)
+    if result is None:
+        raise mismatch(left, right)
+    if result.kind is TypeKind.DECIMAL:
+        args = (coerce(left, as_decimal(left_type)), coerce(right, as_decimal(right_type)))
+    else:
+        args = (coerce(left, result), coerce(right, result))
+    return Call(op, args, result)
+
+
+def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
+    assert isinstance(left.value, int)
+    assert isinstance(right.value, int)
+    return Literal(left.value + right.value if op == "add" else left.value - right.value, INTERVAL)
+
+
+# --- node by node ------------------------------------------------------------------------------
+
+
+#: What a node may carry besides its operands; anything else would change its meaning unseen.
+_MODIFIERS: dict[type[Node], frozenset[str]] = {
+    exp.Column: frozenset({"table", "db", "catalog"}),
+    exp.Literal: frozenset({"is_string"}),
+    exp.Like: frozenset({"negate"}),
+    exp.ILike: frozenset({"negate"}),
+    exp.Between: frozenset({"low", "high", "symmetric"}),
+    exp.In: frozenset({"expressions", "query", "unnest", "field"}),
+    exp.Cast: frozenset({"to", "format", "action"}),
+    exp.Case: frozenset({"ifs", "default"}),
+    exp.If: frozenset({"true", "false"}),
+    exp.Trim: frozenset({"position"}),
+    exp.Interval: frozenset({"unit"}),
+    exp.Anonymous: frozenset({"expressions"}),
+    exp.Concat: frozenset({"expressions"}),
+    exp.DPipe: frozenset({"safe"}),
+    exp.Div: frozenset({"safe", "typed"}),
+}
+_OPERANDS = frozenset({"this", "expression"})
+
+
+def _refuse_modifiers(node: Node) -> None:
+    if type(node) in _REFUSED:
+        return
+    known = _OPERANDS | _MODIFIERS.get(type(node), frozenset())
+    for name, value in node.args.items():
+        if value and name not in known:
+            raise QueryError(
+                "unsupported-sql",
+                f"{describe(node)} is not supported because of its {name.strip('_').upper()}",
+                remedy="leave that part out",
+            )
+
+
+def _column(node: exp.Column, scope: Scope) -> Expr:
+    if node.args.get("db") or not isinstance(node.this, exp.Identifier):
+        raise QueryError(
+            "unsupported-sql",
+            f"{describe(node)} is not supported",
+            remedy="write alias.column; fields of structs can't be reached",
+        )
+    return scope.column(node.name, node.table)
+
+
+def _connective(node: Node, scope: Scope) -> Expr:
+    kind: type[Node] = exp.And if isinstance(node, exp.And) else exp.Or
+    parts = [boolean(part, scope) for part in operands(node, kind)]
+    return balanced("and" if kind is exp.And else "or", parts)
+
+
+def _not(node: Node, scope: Scope) -> Expr:
+    inner = boolean(node.this, scope)
+    if isinstance(inner, Call) and inner.op == "is_null":
+        return Call("is_not_null", inner.args, BOOLEAN)
+    return Call("not", (inner,), BOOLEAN)
+
+
+def _is(node: Node, scope: Scope) -> Expr:
+    tested, against = typed(node.this, scope), node.expression
+    if isinstance(against, exp.Null):
+        return Call("is_null", (tested,), BOOLEAN)
+    if isinstance(against, exp.Boolean):
+        truth = Literal(bool(against.this), BOOLEAN)
+        return Call("eq_null_safe", (_require_boolean(tested, node.this), truth), BOOLEAN)
+    raise QueryError("unsupported-sql", f"{describe(node)} is not supported", remedy="use IS NULL")
+
+
+def _between(node: Node, scope: Scope) -> Expr:
+    low, high = split_between(node)
+    return Call("and", (typed(low, scope), typed(high, scope)), BOOLEAN)
+
+
+def split_between(node: Node) -> tuple[Node, Node]:
+    """``x BETWEEN low AND high`` as its two comparisons."""
+    if node.args.get("symmetric"):
+        raise QueryError(
+            "unsupported-sql", "BETWEEN SYMMETRIC is not supported", remedy="order the limits"
+        )
+    return (
+        exp.GTE(this=node.this, expression=node.args["low"]),
+        exp.LTE(this=node.this, expression=node.args["high"]),
+    )
+
+
+def _in(node: Node, scope: Scope) -> Expr:
+    if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+        raise QueryError(
+            "unsupported-sql", "IN with a subquery is not supported", remedy="join the stream"
+        )
+    tested = typed(node.this, scope)
+    items = [typed(item, scope) for item in node.expressions]
+    if not items:
+        raise QueryError("malformed-sql", "the list of IN is empty", remedy="give it a value")
+    pairs = [_met(tested, item) for item in items]
+    if not all(isinstance(item, Literal) for item in items):
+        return balanced("or", [Call("eq", pair, BOOLEAN) for pair in pairs])
+    left = _meeting([pair[0] for pair in pairs])[0]
+    return Call("in", (left, *(coerce(pair[1], left.type) for pair in pairs)), BOOLEAN)
+
+
+def _escape(node: Node, scope: Scope) -> Expr:
+    """``x LIKE 'pattern' ESCAPE 'c'``."""
+    inner, escape = node.this, node.expression
+    if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(inner.expression, exp.Literal):
+        raise QueryError("unsupported-sql", f"{describe(node)} is not supported", remedy="use LIKE")
+    changed = inner.copy()
+    pattern = rewritten.escaped(str(inner.expression.this), str(escape.this))
+    changed.set("expression", exp.Literal.string(pattern))
+    return typed(changed, scope)
+
+
+def _extract(node: Node, scope: Scope) -> Expr:
+    return rewritten.part_of(str(node.this), typed(node.expression, scope))
+
+
+def _like(node: Node, scope: Scope) -> Expr:
+    text, pattern = typed(node.this, scope), node.expression
+    if not (isinstance(pattern, exp.Literal) and pattern.is_string):
+        raise QueryError(
+            "unsupported-sql",
+            f"{describe(node)} is not supported: its pattern is no literal",
+            remedy="write LIKE 'pattern'",
+        )
+    if text.type.kind is not TypeKind.STRING:
+        raise QueryError(
+            "type-mismatch",
+            f"LIKE is applied to {text}, which is of type {text.type}",
+            remedy=f"write CAST({text} AS STRING) LIKE ...",
+        )
+    value = pattern.this
+    bare = value.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
+    if "\\" in bare:
+        raise QueryError(
+            "bad-literal",
+            f"in the pattern {value!r} a backslash stands before an ordinary character",
+            remedy="write \\% or \\_ for the characters themselves, \\\\ for a backslash",
+        )
+    if isinstance(node, exp.ILike):
+        text, value = functions.call("lower", [text]), rewritten.lowered(value)
+    like = Call("like", (text, Literal(value, parse_type("string"))), BOOLEAN)
+    return Call("not", (like,), BOOLEAN) if node.args.get("negate") else like
+
+
+def _literal(node: Node, scope: Scope) -> Expr:
+    if node.args.get("is_string"):
+        return Literal(str(node.this), parse_type("string"))
+    return number(str(node.this))
+
+
+def _concat_literal(node: Node, scope: Scope) -> Expr:
+    parts = [typed(part, scope) for part in node.expressions]
+    return Literal("".join(str(p.value) for p in parts if isinstance(p, Literal)), parts[0].type)
+
+
+def _neg(node: Node, scope: Scope) -> Expr:
+    inner = typed(node.this, scope)
+    if isinstance(inner, Literal):
+        return negated(inner)
+    if inner.type.kind not in NUMERIC:
+        raise QueryError(
+            "type-mismatch", f"-{inner}: {inner} is of type {inner.type}", remedy="cast it first"
+        )
+    return Call("neg", (inner,), inner.type)
+
+
+def _interval(node: Node, scope: Scope) -> Expr:
+    value, unit = node.this, node.args.get("unit")
+    sign = ""
+    while isinstance(value, exp.Neg | exp.Paren):
+        sign = ("" if sign else "-") if isinstance(value, exp.Neg) else sign
+        value = value.this
+    if not isinstance(value, exp.Literal):
+        raise QueryError(
+            "unsupported-sql",
+            f"{describe(node)} is not supported: its length is no literal",
+            remedy="write e.g. INTERVAL '5' MINUTE",
+        )
+    found = interval(str(value.this), unit.sql(dialect="spark") if unit is not None else None)
+    return negated(found) if sign else found
+
+
+def cast_target(node: Node) -> DataType:
+    """The type that a CAST names.
+
+    Raises:
+        QueryError: ``unknown-type``.
+    """
+    target: Node = node.args["to"]
+    name = target.sql(dialect="spark")
+    try:
+        if target.expressions and not name.upper().startswith("DECIMAL"):
+            raise PlannerError(
+                "unknown-type", f"column type {name!r} is not supported", remedy="use STRING"
+            )
+        return parse_type(name)
+    except PlannerError as cause:
+        raise QueryError(cause.code, cause.message, remedy=cause.remedy) from cause
+
+
+def _cast(node: Node, scope: Scope) -> Expr:
+    target = cast_target(node)
+    if node.args.get("format") or node.args.get("action"):
+        raise QueryError("unsupported-sql", "CAST ... FORMAT is not supported", remedy="use CAST")
+    inner = typed(node.this, scope)
+    if not castable(inner.type, target):
+        raise QueryError(
+            "type-mismatch",
+            f"{inner} of type {inner.type} can't be cast to {target}",
+            remedy="cast it by way of another type",
+        )
+    if isinstance(inner, Literal):
+        folded = cast_literal(inner, target)
+        if folded is not None:
+            return folded
+        parsed = target.kind in TIMESTAMPS | {TypeKind.DATE, TypeKind.BOOLEAN}
+        if parsed and inner.type.kind is TypeKind.STRING:
+            raise QueryError(
+                "bad-literal",
+                f"{inner} is no {target}",
+                remedy="write e.g. TIMESTAMP '2024-01-31 12:00:00', DATE '2024-01-31'",
+            )
+    return coerce(inner, target)
+
+
+def _case(node: Node, scope: Scope) -> Expr:
+    subject = typed(node.this, scope) if node.this is not None else None
+    conditions, values = [], []
+    for branch in node.args["ifs"]:
+        conditions.append(
+            boolean(branch.this, scope)
+            if subject is None
+            else compare("eq", subject, typed(branch.this, scope))
+        )
+        values.append(typed(branch.args["true"], scope))
+    default = node.args.get("default")
+    if default is not None:
+        values.append(typed(default, scope))
+    return _chosen(conditions, values)
+
+
+def _if(node: Node, scope: Scope) -> Expr:
+    values = [node.args["true"], *([node.args["false"]] if node.args.get("false") else [])]
+    return _chosen([boolean(node.this, scope)], [typed(v, scope) for v in values])
+
+
+def _chosen(conditions: Sequence[Expr], values: Sequence[Expr]) -> Expr:
+    met = _meeting(values)
+    args: list[Expr] = []
+    for condition, value in zip(conditions, met, strict=False):
+        args += [condition, value]
+    args += met[len(conditions) :]
+    return Call("case", tuple(args), met[0].type)
+
+
+def _trim(node: Node, scope: Scope) -> Expr:
+    if node.args.get("expression") or node.args.get("position") not in (None, "BOTH"):
+        raise QueryError(
+            "unsupported-sql", f"{describe(node)} is not supported", remedy="use trim(x)"
+        )
+    return functions.call("trim", [typed(node.this, scope)])
+
+
+def _function(node: Node, scope: Scope) -> Expr:
+    name = str(node.this).lower()
+    if name in rewritten.REWRITINGS:
+        return rewritten.call(name, [typed(arg, scope) for arg in node.expressions])
+    if name in _BY_MEETING:
+        return _BY_MEETING[name](node, scope)
+    if name not in functions.MEETING:
+        # An unknown name is reported before its arguments, which may make no sense by themselves.
+        if not functions.is_known(name):
+            raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
+        return functions.call(name, [typed(arg, scope) for arg in node.expressions])
+    functions.check_arity(name, len(node.expressions), *functions.MEETING[name])
+    met = _meeting([typed(arg, scope) for arg in node.expressions])
+    return met[0] if len(met) == 1 else Call("coalesce", tuple(met), met[0].type)
+
+
+def _nullif(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("nullif", len(node.expressions), 2, 2)
+    value, other = (typed(arg, scope) for arg in node.expressions)
+    return Call("case", (compare("eq", value, other), Literal(None, value.type), value), value.type)
+
+
+def _nvl2(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("nvl2", len(node.expressions), 3, 3)
+    tested, *values = (typed(arg, scope) for arg in node.expressions)
+    return _chosen([Call("is_not_null", (tested,), BOOLEAN)], values)
+
+
+def _mod(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("mod", len(node.expressions), 2, 2)
+    left, right = (typed(arg, scope) for arg in node.expressions)
+    return arithmetic("mod", left, right)
+
+
+def _date_part(node: Node, scope: Scope) -> Expr:
+    functions.check_arity(str(node.this).lower(), len(node.expressions), 2, 2)
+    part, moment = (typed(arg, scope) for arg in node.expressions)
+    if not isinstance(part, Literal) or not isinstance(part.value, str):
+        raise QueryError(
+            "unsupported-sql",
+            "date_part() of a part that is no literal is not supported",
+            remedy="write date_part('year', x)",
+        )
+    return rewritten.part_of(part.value, moment)
+
+
+#: Functions whose arguments meet, or that say what to do with another.
+_BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
+    "nullif": _nullif,
+    "nvl2": _nvl2,
+    "mod": _mod,
+    "date_part": _date_part,
+    "datepart": _date_part,
+}
+_RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Like: _like,
+    exp.ILike: _like,
+    exp.Escape: _escape,
+    exp.Extract: _extract,
+    exp.Literal: _literal,
+    exp.RawString: lambda node, _: Literal(str(node.this), parse_type("string")),
+    exp.HexString: lambda node, _: Literal(str(node.this).lower(), parse_type("binary")),
+    exp.Concat: _concat_literal,
+    exp.Boolean: lambda node, _: Literal(bool(node.this), BOOLEAN),
+    exp.Null: lambda node, _: Literal(None, NULL),
+    exp.Neg: _neg,
+    exp.Interval: _interval,
+    exp.Cast: _cast,
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Trim: _trim,
+    exp.Anonymous: _function,
+    exp.DPipe: lambda node, scope: functions.call(
+        "concat", [typed(node.this, scope), typed(node.expression, scope)]
+    ),
+}

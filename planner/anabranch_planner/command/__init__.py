@@ -1,0 +1,1 @@
+"""``python -m anabranch_planner``: planning problems as documents, without a service."""

@@ -1,0 +1,309 @@
+"""``python -m anabranch_planner``: planning without a service.
+
+The only module of the planner that reads files, writes and looks at a clock. Exit codes: 0 there is
+a plan, whatever its method; 2 an argument or a file that can't be used, told in one line;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+import time
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan
+from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
+from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.command.problem_report import Planned, document, doubts, facts
+from anabranch_planner.documents.yaml import load_yaml
+from anabranch_planner.explain.explain import explain_text
+from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
+from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
+from anabranch_planner.logical.translate import translate
+from anabranch_planner.logical.tsc import convert as to_multi_joins
+from anabranch_planner.logical.tsc import multi_joins
+from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Request, Solver
+from anabranch_planner.solvers.program import Program
+from anabranch_planner.solvers.registry import solve
+
+UNUSABLE = 2
+INTERRUPTED = 130
+#: Every kind of wrong argument; Typer keeps the class in different places in different versions.
+_WrongUsage = cast("type[Exception]", typer.BadParameter.__mro__[1])
+
+
+class Guarded(TyperGroup):
+    """A command group whose errors are one line on standard error and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except PlannerError as cause:
+            raise _ended(str(cause), UNUSABLE) from cause
+        except _WrongUsage as cause:
+            message = cause.format_message() if hasattr(cause, "format_message") else str(cause)
+            raise _ended(message, UNUSABLE) from cause
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _ended(message: str, code: int) -> typer.Exit:
+    typer.echo("error: " + " ".join(message.split()), err=True)
+    return typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=Guarded,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Plan many multi-way joins over shared streams together, without a service.",
+)
+
+
+class Environment(StrEnum):
+    """The random environments; see ``anabranch_planner.command.environment``."""
+
+    NATURAL = "natural"
+    TREE = "tree"
+
+
+@app.command()
+def plan(
+    problem_file: Annotated[
+        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
+    ],
+    optimizer: Annotated[Optimizer, typer.Option(help="How queries are planned.")] = (
+        Optimizer.CLASH
+    ),
+    formulation: Annotated[Formulation, typer.Option(help="Which integer program.")] = (
+        Formulation.TIGHT
+    ),
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            help="What is charged; default: the file's, else default.", show_default=False
+        ),
+    ] = None,
+    solver: Annotated[Solver, typer.Option(help="Who solves it.")] = Solver.BRANCH,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds until there has to be a plan.", show_default=False)
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="Bytes of all store copies; default: the file's.", show_default=False),
+    ] = None,
+    copies: Annotated[
+        int | None,
+        typer.Option(help="Copies of any store; default: the file's.", show_default=False),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Of the solver.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the solver.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+) -> None:
+    """Plan the queries of a problem file; see docs/planner.md for its format."""
+    if deadline is not None and not deadline >= 0:
+        raise PlannerError(
+            "bad-deadline", f"{deadline} is no deadline", field="--deadline", remedy="0 or more"
+        )
+    limit = None if deadline is None or math.isinf(deadline) else deadline
+    problem = parse_problem(load_yaml(_read(problem_file)))
+    charged = objective or problem.objective or Objective.DEFAULT
+    limits = replace(
+        problem.limits,
+        memory=problem.limits.memory if memory is None else memory,
+        copies=problem.limits.copies if copies is None else copies,
+    )
+    limited = limits.memory is not None or limits.copies is not None
+
+    def planned_by(chosen: Optimizer) -> tuple[Plan, Watch, float]:
+        began = time.perf_counter()
+        watch = Watch(time.perf_counter, deadline=limit)
+        found = optimise(
+            problem.queries,
+            problem.statistics,
+            optimizer=chosen,
+            objective=charged,
+            formulation=formulation,
+            solver=solver,
+            parallelism=problem.parallelism,
+            mir=problem.mir,
+            partitioning=problem.partitioning,
+            watch=watch,
+            seed=seed,
+            threads=threads,
+            limits=limits if limited else None,
+        )
+        return found, watch, time.perf_counter() - began
+
+    _warm_up(solver)
+    found, watch, seconds = planned_by(optimizer)
+    beside = {
+        other: found if other is optimizer else planned_by(other)[0]
+        for other in (Optimizer.INDIVIDUAL, Optimizer.SHARED)
+    }
+    planned = Planned(
+        problem=problem,
+        plan=found,
+        individual=beside[Optimizer.INDIVIDUAL],
+        shared=beside[Optimizer.SHARED],
+        spent=watch.spent,
+        seconds=seconds,
+    )
+    if as_json:
+        typer.echo(json.dumps(document(planned), ensure_ascii=False))
+    else:
+        _show(planned, problem)
+
+
+@app.command()
+def random(
+    relations: Annotated[int, typer.Option(help="How many there are.")],
+    queries: Annotated[int, typer.Option(help="How many distinct ones are wanted.")],
+    size: Annotated[int, typer.Option(help="Relations per query.")],
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.")],
+    attributes: Annotated[
+        int | None,
+        typer.Option(
+            help="natural: attribute names to draw from (default: one per relation);"
+            " tree: attributes per relation (default: 3).",
+            show_default=False,
+        ),
+    ] = None,
+    per_relation: Annotated[int, typer.Option(help="natural: attributes per relation.")] = 3,
+    environment: Annotated[Environment, typer.Option(help="How queries are drawn.")] = (
+        Environment.NATURAL
+    ),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; default: standard output."),
+    ] = None,
+) -> None:
+    """Write a random problem, for comparing planners."""
+    if environment is Environment.NATURAL:
+        problem = natural_problem(
+            seed,
+            relations=relations,
+            count=queries,
+            size=size,
+            attributes=attributes,
+            per_relation=per_relation,
+        )
+    else:
+        problem = tree_problem(
+            seed, relations=relations, count=queries, size=size, attributes=attributes or 3
+        )
+    command = f"random --environment {environment} --relations {relations} --queries {queries}"
+    command += f" --size {size} --seed {seed}"
+    if attributes is not None:
+        command += f" --attributes {attributes}"
+    if environment is Environment.NATURAL and per_relation != 3:
+        command += f" --per-relation {per_relation}"
+    text = write_yaml(problem, f"python -m anabranch_planner {command}")
+    if problem.shortfall:
+        typer.echo(f"note: {problem.shortfall}", err=True)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as cause:
+        raise _file_error(str(out), cause) from cause
+
+
+@app.command()
+def convert(
+    sql: Annotated[str, typer.Option(metavar="FILE", help="One statement; - is standard input.")],
+    catalog: Annotated[str, typer.Option(help="tpch, tpcds, or a YAML file of tables.")],
+    dialect: Annotated[str, typer.Option(help="That it is written in, by sqlglot's name.")] = (
+        "spark"
+    ),
+    as_dot: Annotated[bool, typer.Option("--dot", help="Write the plan as a graph.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+) -> None:
+    """Convert the binary joins of a statement's plan to multi-way joins (TSC)."""
+    text = text_of(catalog) if catalog in KNOWN else _read(catalog)
+    try:
+        before = translate(_read(sql), parse_catalog(text), dialect)
+    except QueryError as cause:
+        raise cause.moved(field=sql) from cause
+    after = to_multi_joins(before)
+    if as_dot:
+        typer.echo(to_dot(after))
+        return
+    found = multi_joins(after)
+    if as_json:
+        joins = [
+            {
+                "inputs": [name_of(node) for node in join.inputs],
+                "predicates": [c.text for c in join.predicates],
+                "residual": [c.text for c in join.residual],
+            }
+            for join in found
+        ]
+        said = {"before": to_document(before), "after": to_document(after), "multijoins": joins}
+        typer.echo(json.dumps(said, ensure_ascii=False))
+        return
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    for title, plan_text in (("before", to_text(before)), ("after", to_text(after))):
+        console.print(f"[bold]{title}[/bold]")
+        console.print(plan_text + "\n", markup=False)
+    console.print(f"{len(found)} multi-way joins")
+
+
+def _read(name: str) -> str:
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return Path(name).read_bytes().decode("utf-8")
+    except OSError as cause:
+        raise _file_error(name, cause) from cause
+    except UnicodeDecodeError as cause:
+        raise PlannerError(
+            "malformed-problem", "this is no UTF-8 text", field=name, remedy="name a YAML file"
+        ) from cause
+
+
+def _file_error(name: str, cause: OSError) -> PlannerError:
+    reason = (cause.strerror or type(cause).__name__).lower()
+    return PlannerError("no-file", reason, field=shlex.quote(name), remedy="check the path")
+
+
+def _warm_up(solver: Solver) -> None:
+    """Load what a process loads once, so that it is no part of a plan's time.
+
+    All solvers but HiGHS run in processes of their own, which are part of a plan's time.
+    """
+    if solver in (Solver.BRANCH, Solver.HIGHS):
+        program = Program()
+        program.variable(1.0, integer=True)
+        solve(Solver.HIGHS, Request(program))
+
+
+def _show(planned: Planned, problem: Problem) -> None:
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    for name, value in facts(planned).items():
+        console.print(f"[bold]{name:<22}[/bold]{escape(value)}")
+    console.print()
+    console.print(explain_text(planned.plan, problem.queries), markup=False, end="")
+    for title, lines in zip(("assumed", "put right"), doubts(problem, planned.plan), strict=True):
+        if lines:
+            console.print(f"\n[bold]{title}[/bold]")
+            for line in lines:
+                console.print(f"  {line}", markup=False)

@@ -1,0 +1,373 @@
+"""Random planning problems: the environments in which planners are compared.
+
+``natural`` stands for section VII-C of Dossinger & Michel, of which the paper leaves details open;
+here it is exactly this:
+
+* There are N relations, each with three (``per_relation``) distinct attributes, drawn uniformly
+  from a pool of A names (A = N unless given, and at least ``per_relation``).
+* Two relations can be joined if they have an attribute in common, and are joined on *all* of
+  them.
+* A query starts at a random relation and adds, again and again, one drawn uniformly from the
+  relations that can be joined with one that it has. A set of relations that was drawn before is
+  left out.
+* Every relation has the rate 100 and as many distinct values of every attribute, and of every
+  combination of them. A join of two relations thus has the selectivity 1/100, whatever the number
+  of attributes that they share. (Joins that form a cycle over different attributes still multiply.)
+
+``tree`` is simpler: every two relations can be joined, on one pair of attributes that is drawn once
+for the two. A query starts at a random relation and adds random ones, each joined with a random
+one that it has. A set of predicates that was drawn before is left out.
+
+Equal arguments give equal problems, in every process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from math import comb
+from random import Random
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.joins import (
+    AttrRef,
+    Equality,
+    JoinQuery,
+    KeyClass,
+    Label,
+    Member,
+    QueryId,
+    RelationId,
+    StreamName,
+    make_relation,
+)
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_planner.cost.statistics import TableStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Tuples per unit of time of every relation.
+RATE = 100.0
+#: Draws per wanted query, after which what has not been drawn is looked for by enumeration.
+DRAWS = 50
+#: Sets of relations up to which the enumeration goes.
+MAX_SETS = 200_000
+_LONG = DataType(TypeKind.BIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One random query: relations and predicates, both sorted."""
+
+    id: str
+    relations: tuple[str, ...]
+    predicates: tuple[Equality, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomProblem:
+    """A random problem before it is turned into queries, or written down.
+
+    Attributes:
+        columns: relation -> its attributes.
+        wanted: how many queries were asked for.
+        exist: how many distinct ones there are, known at least where fewer than ``wanted`` were
+            found; None if it was not looked for or is too many to tell.
+        about: how the problem was made, in lines of text.
+    """
+
+    columns: Mapping[str, tuple[str, ...]]
+    queries: tuple[Drawn, ...]
+    wanted: int
+    exist: int | None
+    about: tuple[str, ...]
+
+    @property
+    def shortfall(self) -> str:
+        """What there is to say where there are fewer queries than wanted; else empty."""
+        if len(self.queries) == self.wanted:
+            return ""
+        found = len(self.queries)
+        if self.exist == found:
+            return f"only {found} distinct queries exist, {self.wanted} were asked for"
+        return f"only {found} distinct queries were found, {self.wanted} were asked for"
+
+
+def natural(
+    seed: int,
+    *,
+    relations: int,
+    count: int,
+    size: int,
+    attributes: int | None = None,
+    per_relation: int = 3,
+) -> tuple[tuple[JoinQuery, ...], TableStatistics]:
+    """``count`` natural joins of ``size`` relations each, if as many exist; and the statistics.
+
+    >>> queries, _ = natural(1, relations=10, count=2, size=3)
+    >>> [(q.id, *q.labels) for q in queries]
+    [('q0000', 'r2', 'r5', 'r8'), ('q0001', 'r2', 'r7', 'r8')]
+    """
+    problem = natural_problem(
+        seed,
+        relations=relations,
+        count=count,
+        size=size,
+        attributes=attributes,
+        per_relation=per_relation,
+    )
+    return join_queries(problem), statistics_of(problem)
+
+
+def tree(
+    seed: int, *, relations: int, count: int, size: int, attributes: int = 3
+) -> tuple[tuple[JoinQuery, ...], TableStatistics]:
+    """``count`` joins whose predicates form a tree; arguments and result as for ``natural``."""
+    problem = tree_problem(seed, relations=relations, count=count, size=size, attributes=attributes)
+    return join_queries(problem), statistics_of(problem)
+
+
+def natural_problem(
+    seed: int,
+    *,
+    relations: int,
+    count: int,
+    size: int,
+    attributes: int | None = None,
+    per_relation: int = 3,
+) -> RandomProblem:
+    """The problem of :func:`natural` before it is turned into queries.
+
+    Where ``DRAWS`` draws per query did not bring ``count`` distinct queries, all that exist are
+    enumerated and the missing ones drawn from the list.
+    """
+    _require_sizes(relations, count, size)
+    pool = max(relations, per_relation) if attributes is None else attributes
+    if not 1 <= per_relation <= pool:
+        raise _bad(
+            "attributes",
+            f"{per_relation} distinct attributes per relation can't be drawn from {pool}",
+            "use a larger pool",
+        )
+    rng = Random(seed)
+    names = [f"r{i}" for i in range(relations)]
+    numbers = {n: sorted(rng.sample(range(pool), per_relation)) for n in names}
+    columns = {n: tuple(f"a{i}" for i in numbers[n]) for n in names}
+    near = _neighbours(columns)
+    found: dict[tuple[str, ...], None] = {}
+    for _ in range(DRAWS * count):
+        if len(found) == count:
+            break
+        chosen = [rng.choice(names)]
+        while len(chosen) < size:
+            around = sorted(set().union(*(near[n] for n in chosen)).difference(chosen))
+            if not around:
+                break
+            chosen.append(rng.choice(around))
+        if len(chosen) == size:
+            found.setdefault(tuple(sorted(chosen)))
+    exist = None
+    if len(found) < count:
+        every = _connected_sets(near, size)
+        if every is not None:
+            exist = len(every)
+            missing = [s for s in every if s not in found]
+            for chosen_set in rng.sample(missing, min(len(missing), count - len(found))):
+                found[chosen_set] = None
+    return RandomProblem(
+        columns=columns,
+        queries=tuple(
+            Drawn(_query_id(i, count), chosen, _shared_attributes(chosen, columns))
+            for i, chosen in enumerate(found)
+        ),
+        wanted=count,
+        exist=exist,
+        about=(
+            f"natural joins, seed {seed}: {relations} relations, each with {per_relation} of"
+            f" {pool} attributes;",
+            f"queries join {size} relations on all attributes that they have in common.",
+        ),
+    )
+
+
+def tree_problem(
+    seed: int, *, relations: int, count: int, size: int, attributes: int = 3
+) -> RandomProblem:
+    """The problem of :func:`tree` before it is turned into queries.
+
+    Each of the ``size ** (size - 2)`` trees (Cayley) over each set of relations can be drawn, and
+    their predicates differ, so as many queries as are wanted are found, or all that exist.
+    """
+    _require_sizes(relations, count, size)
+    if attributes < 1:
+        raise _bad("attributes", f"there are {attributes} attributes", "use at least one")
+    rng = Random(seed)
+    names = [f"r{i}" for i in range(relations)]
+    attribute = [f"a{i}" for i in range(attributes)]
+    joins = {
+        pair: (rng.choice(attribute), rng.choice(attribute))
+        for pair in combinations(sorted(names), 2)
+    }
+    exist = comb(relations, size) * size ** (size - 2)
+    found: dict[tuple[tuple[str, str], ...], None] = {}
+    while len(found) < min(count, exist):
+        chosen = [rng.choice(names)]
+        pairs = []
+        while len(chosen) < size:
+            old = rng.choice(chosen)
+            new = rng.choice([n for n in names if n not in chosen])
+            pairs.append((min(old, new), max(old, new)))
+            chosen.append(new)
+        found.setdefault(tuple(sorted(pairs)))
+
+    def drawn(number: int, pairs: Sequence[tuple[str, str]]) -> Drawn:
+        predicates = [
+            Equality(AttrRef(Label(one), here), AttrRef(Label(other), there))
+            for one, other in pairs
+            for here, there in [joins[one, other]]
+        ]
+        return Drawn(
+            _query_id(number, count),
+            tuple(sorted({name for pair in pairs for name in pair})),
+            tuple(sorted(predicates, key=lambda e: (e.left, e.right))),
+        )
+
+    return RandomProblem(
+        columns={n: tuple(attribute) for n in names},
+        queries=tuple(drawn(i, pairs) for i, pairs in enumerate(found)),
+        wanted=count,
+        exist=exist,
+        about=(
+            f"trees, seed {seed}: {relations} relations with {attributes} attributes each, every"
+            " two joinable on one pair of them;",
+            f"queries join {size} relations by {size - 1} predicates.",
+        ),
+    )
+
+
+def statistics_of(problem: RandomProblem) -> TableStatistics:
+    """The same rate for every relation, and as many distinct values of everything."""
+    rates = {RelationId(name): RATE for name in problem.columns}
+    return TableStatistics(cardinalities=rates, every_distinct=rates)
+
+
+def join_queries(problem: RandomProblem) -> tuple[JoinQuery, ...]:
+    """The queries, as the planner's own normaliser makes them of the problem's file."""
+    relation = {n: make_relation(StreamName(n), ()) for n in problem.columns}
+    member = {n: Member(n, Label(n), RelationId(n)) for n in problem.columns}
+    matrix: dict[int, tuple[tuple[int | None, ...], ...]] = {}
+    found = []
+    for query in problem.queries:
+        size = len(query.relations)
+        if size not in matrix:
+            matrix[size] = tuple(
+                tuple(0 if i == j else None for j in range(size)) for i in range(size)
+            )
+        read = sorted({side for e in query.predicates for side in (e.left, e.right)})
+        found.append(
+            JoinQuery(
+                id=QueryId(query.id),
+                members=tuple(member[n] for n in query.relations),
+                relations=tuple(relation[n] for n in query.relations),
+                predicates=query.predicates,
+                classes=_closed(query.predicates),
+                bounds=matrix[size],
+                residuals=(),
+                projection=tuple(Output(str(a), Column(a.label, a.attribute, _LONG)) for a in read),
+            )
+        )
+    return tuple(found)
+
+
+def write_yaml(problem: RandomProblem, command: str = "") -> str:
+    """The problem as a file for ``plan``; ``command`` is how it was asked for."""
+    lines = [f"# {line}" for line in (command, *problem.about, problem.shortfall) if line]
+    lines.append("streams:" if problem.columns else "streams: {}")
+    for name, columns in problem.columns.items():
+        fields = f"rate: {RATE:g}, distinct: {RATE:g}, columns: [{', '.join(columns)}]"
+        lines.append(f"  {name}: {{{fields}}}")
+    lines.append("queries:" if problem.queries else "queries: {}")
+    for query in problem.queries:
+        predicates = ", ".join(f'"{e.left} = {e.right}"' for e in query.predicates)
+        lines.append(f"  {query.id}:")
+        lines.append(f"    relations: [{', '.join(query.relations)}]")
+        lines.append(f"    predicates: [{predicates}]")
+    return "\n".join(lines) + "\n"
+
+
+def _require_sizes(relations: int, count: int, size: int) -> None:
+    if count < 0:
+        raise _bad("queries", f"{count} queries are asked for", "use 0 or more")
+    if size < 2:
+        raise _bad("size", f"a query of {size} relations is no join", "use at least 2")
+    if relations < size:
+        raise _bad(
+            "relations",
+            f"{relations} relations are too few for queries of {size}",
+            f"use at least {size}, or smaller queries",
+        )
+
+
+def _bad(field: str, message: str, remedy: str) -> PlannerError:
+    return PlannerError("bad-environment", message, field=field, remedy=remedy)
+
+
+def _query_id(number: int, count: int) -> str:
+    return f"q{number:0{max(4, len(str(count - 1)))}}"
+
+
+def _neighbours(columns: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
+    """Relation -> the others that it has an attribute in common with."""
+    having: dict[str, list[str]] = {}
+    for name, attributes in columns.items():
+        for attribute in attributes:
+            having.setdefault(attribute, []).append(name)
+    return {
+        name: frozenset(n for a in attributes for n in having[a] if n != name)
+        for name, attributes in columns.items()
+    }
+
+
+def _connected_sets(near: Mapping[str, frozenset[str]], size: int) -> list[tuple[str, ...]] | None:
+    """Every connected set of ``size`` relations, sorted; None if there are too many."""
+    sets = {frozenset({name}) for name in near}
+    for _ in range(size - 1):
+        grown: set[frozenset[str]] = set()
+        for one in sorted(sets, key=sorted):
+            grown.update(one | {n} for n in frozenset().union(*(near[m] for m in one)) - one)
+            if len(grown) > MAX_SETS:
+                return None
+        sets = grown
+    return sorted(tuple(sorted(s)) for s in sets)
+
+
+def _shared_attributes(
+    chosen: Sequence[str], columns: Mapping[str, tuple[str, ...]]
+) -> tuple[Equality, ...]:
+    """Per attribute a chain over the relations that have it: equal wherever it occurs."""
+    having: dict[str, list[str]] = {}
+    for name in chosen:
+        for attribute in columns[name]:
+            having.setdefault(attribute, []).append(name)
+    found = [
+        Equality(AttrRef(Label(one), attribute), AttrRef(Label(other), attribute))
+        for attribute, names in having.items()
+        for one, other in pairwise(names)
+    ]
+    return tuple(sorted(found, key=lambda e: (e.left, e.right)))
+
+
+def _closed(predicates: Sequence[Equality]) -> tuple[KeyClass, ...]:
+    """The predicates closed under equality."""
+    group: dict[AttrRef, set[AttrRef]] = {}
+    for predicate in predicates:
+        merged = group.get(predicate.left, {predicate.left}) | group.get(
+            predicate.right, {predicate.right}
+        )
+        for attribute in merged:
+            group[attribute] = merged
+    members = sorted({tuple(sorted(g)) for g in group.values()})
+    return tuple(KeyClass("bigint", m) for m in members)

@@ -1,0 +1,157 @@
+"""What came of planning a problem: data first, for ``--json``, and the facts of it for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.queries.mirs import sub_join
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.uncertainty import CostRange, cost_range
+from anabranch_planner.explain.explain import mir_label, store_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.plans.plan import Plan, ProbeOrder
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.command.problem_file import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A problem's plan, beside what the same queries cost otherwise.
+
+    Attributes:
+        plan: the plan that was asked for.
+        individual: every query planned and run alone.
+        shared: the same plans with what they have in common run once.
+        spent: seconds by phase of making ``plan``. ``seconds``: all of it.
+    """
+
+    problem: Problem
+    plan: Plan
+    individual: Plan
+    shared: Plan
+    spent: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def document(planned: Planned) -> dict[str, Any]:
+    """The JSON document; only what ends in ``_ms`` depends on the machine."""
+    plan = planned.plan
+    assumed, contradictions = doubts(planned.problem, plan)
+    labels = store_labels(plan)
+    names = {str(m.id): mir_label(m.members) for m in plan.mirs}
+    answers: dict[str, list[ProbeOrder]] = {str(q): [] for q in plan.queries}
+    kept: dict[tuple[str, str], list[ProbeOrder]] = {}
+    for order in plan.orders:
+        if order.maintains:
+            kept.setdefault((order.owner, order.goal), []).append(order)
+        else:
+            answers[order.goal].append(order)
+
+    def stores(order: ProbeOrder) -> list[str]:
+        return [labels[step.target, step.partition] for step in order.steps]
+
+    def by_alias(query: JoinQuery) -> dict[str, list[str]]:
+        found = {order.start: stores(order) for order in answers[query.id]}
+        return {member.alias: found[member.label] for member in query.members}
+
+    spread = _spread(planned.problem, plan)
+    return {
+        "cost": plan.cost,
+        "individual_cost": planned.individual.cost,
+        "shared_cost": planned.shared.cost,
+        "bound": plan.bound,
+        "gap": plan.gap,
+        "candidates": plan.candidates,
+        "variables": plan.variables,
+        "constraints": plan.constraints,
+        "build_ms": _ms(planned.spent.get("build", 0.0)),
+        "solve_ms": _ms(planned.spent.get("solve", 0.0)),
+        "total_ms": _ms(planned.seconds),
+        "method": plan.method,
+        "individual_method": planned.individual.method,
+        "shared_method": planned.shared.method,
+        "optimizer": plan.optimizer.value,
+        "objective": plan.objective.value,
+        "queries": {
+            str(query.id): by_alias(query)
+            for query in sorted(planned.problem.queries, key=lambda q: q.id)
+        },
+        "mirs": [
+            {
+                "store": names[goal],
+                "id": goal,
+                "owner": owner,
+                "orders": {str(order.start): stores(order) for order in orders},
+            }
+            for (owner, goal), orders in kept.items()
+        ],
+        "copies": [
+            {
+                "store": labels[copy.mir, copy.partition],
+                "partition": None if copy.partition is None else str(copy.partition),
+                "owner": copy.owner,
+                "insert_cost": copy.insert_cost,
+            }
+            for copy in plan.copies
+        ],
+        "cost_range": {"low": spread.low, "high": spread.high},
+        "assumed": list(assumed),
+        "contradictions": list(contradictions),
+    }
+
+
+def facts(planned: Planned) -> dict[str, str]:
+    """The figures for people; the plan itself is for ``explain_text``."""
+    plan = planned.plan
+    spread = _spread(planned.problem, plan)
+    return {
+        "queries": str(len(plan.queries)),
+        "cost": f"{plan.cost:.10g}, at least {plan.bound:.10g} (gap {plan.gap:.2%})",
+        "if assumptions are off": f"{spread.low:.10g} to {spread.high:.10g}",
+        "planned alone": _beside(planned.individual, plan),
+        "planned alone, shared": _beside(planned.shared, plan),
+        "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
+        f" {plan.constraints} constraints",
+        "method": plan.method,
+        "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
+        f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
+    }
+
+
+def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What was assumed for want of statistics, and what was put right in those there are."""
+    model = CostModel(
+        problem.statistics,
+        objective=plan.objective,
+        parallelism=problem.parallelism,
+        partitioning=problem.partitioning,
+        bounds=loosest_bounds(problem.queries),
+    )
+    for query in problem.queries:
+        model.cardinality(sub_join(query, frozenset(query.labels)))
+    assumed = sorted({*problem.assumed, *model.assumed})
+    return tuple(assumed), model.contradictions
+
+
+def _spread(problem: Problem, plan: Plan) -> CostRange:
+    return cost_range(
+        plan,
+        problem.queries,
+        problem.statistics,
+        parallelism=problem.parallelism,
+        partitioning=problem.partitioning,
+    )
+
+
+def _beside(other: Plan, plan: Plan) -> str:
+    saved = f" ({1 - plan.cost / other.cost:.1%} saved)" if other.cost > plan.cost else ""
+    return f"{other.cost:.10g}{saved}"
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,230 @@
+"""What a problem file says about streams and predicates, as statistics of relations and labels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sqlglot import exp
+
+from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, RelationId
+from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.documents.fields import amount, mapping, refused, share, within
+from anabranch_planner.sql.scope import nearest
+from anabranch_planner.sql.syntax import parse_expression
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+#: (alias or stream, attribute), lower case.
+_Name: TypeAlias = tuple[str, str]
+#: The two sides of an equality, sorted.
+_Sides: TypeAlias = tuple[_Name, _Name]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known about a stream.
+
+    Attributes:
+        rate: tuples per unit of time; None: unknown.
+        distincts: sorted attributes -> distinct values.
+        every_distinct: distinct values of whatever ``distincts`` says nothing about.
+    """
+
+    rate: float | None
+    distincts: Mapping[tuple[str, ...], float]
+    every_distinct: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """An alias of a query as it was written; ``rate``: after its filter, where stated."""
+
+    stream: str
+    rate: float | None
+    field: str
+
+
+def read_distincts(
+    value: Any, at: str, columns: Mapping[str, str]
+) -> tuple[dict[tuple[str, ...], float], float | None]:
+    """``distinct: {a: 50, "a,b": 70}``, or one number for every combination.
+
+    Args:
+        columns: the stream's columns, by their name in lower case.
+    """
+    if value is None:
+        return {}, None
+    if isinstance(value, int | float):
+        return {}, amount(value, at)
+    found: dict[tuple[str, ...], float] = {}
+    for key, number in mapping(value, at, None).items():
+        place = f"{at}.{key}"
+        names = []
+        for part in key.split(","):
+            name = columns.get(part.strip().lower())
+            if name is None:
+                raise refused(
+                    f"the stream has no column {part.strip()!r}",
+                    place,
+                    nearest(part.strip(), columns.values()),
+                )
+            names.append(name)
+        attributes = tuple(sorted(set(names)))
+        if len(attributes) < len(names) or attributes in found:
+            raise refused("these attributes are named twice", place, "name them once")
+        found[attributes] = amount(number, place)
+    return found, None
+
+
+def make_statistics(
+    streams: Mapping[str, Known],
+    queries: Sequence[tuple[Sequence[Alias], JoinQuery]],
+    selectivity: Any,
+    span: int | None,
+) -> tuple[TableStatistics, tuple[str, ...]]:
+    """Statistics of every relation that a query reads, and what was assumed for them.
+
+    A filtered relation has the rate stated at the alias, else that of its stream, and at most as
+    many distinct values as tuples.
+
+    Args:
+        streams: by name.
+        queries: each with its aliases as written, in order.
+        selectivity: that part of the problem.
+        span: microseconds in which the rates' tuples arrive.
+    """
+    stated: dict[RelationId, tuple[float, str]] = {}
+    stream_of: dict[RelationId, str] = {}
+    for aliases, query in queries:
+        for alias, member in zip(aliases, query.members, strict=True):
+            stream_of[member.relation] = alias.stream
+            if alias.rate is not None:
+                _state(member.relation, alias, streams[alias.stream].rate, stated)
+    cardinalities: dict[RelationId, float] = {}
+    distincts: dict[tuple[RelationId, tuple[str, ...]], float] = {}
+    every_distinct: dict[RelationId, float] = {}
+    assumed = []
+    for relation in sorted(stream_of):
+        stream = stream_of[relation]
+        known = streams[stream]
+        filtered = relation != stream
+        if relation in stated:
+            cardinalities[relation] = stated[relation][0]
+        elif known.rate is not None:
+            cardinalities[relation] = known.rate
+            if filtered:
+                assumed.append(f"cardinality of {relation} = that of {stream}")
+        most = cardinalities.get(relation, math.inf) if filtered else math.inf
+        for attributes, number in known.distincts.items():
+            distincts[relation, attributes] = min(number, most)
+        if known.every_distinct is not None:
+            every_distinct[relation] = min(known.every_distinct, most)
+    selectivities = _selectivities(mapping(selectivity, "selectivity", None), queries)
+    statistics = TableStatistics(cardinalities, distincts, selectivities, every_distinct, span)
+    return statistics, tuple(assumed)
+
+
+def _state(
+    relation: RelationId,
+    alias: Alias,
+    whole: float | None,
+    stated: dict[RelationId, tuple[float, str]],
+) -> None:
+    assert alias.rate is not None
+    at = f"{alias.field}.rate"
+    if whole is not None and alias.rate > whole:
+        raise refused(
+            f"{alias.rate:g} tuples after the filter are more than the stream's {whole:g}",
+            at,
+            "correct one of the two",
+        )
+    before = stated.setdefault(relation, (alias.rate, at))
+    if before[0] != alias.rate:
+        raise refused(
+            f"{alias.rate:g} contradicts {before[1]}: the same relation has {before[0]:g} there",
+            at,
+            "state one of them",
+        )
+
+
+# --- selectivities -----------------------------------------------------------------------------
+
+
+def _selectivities(
+    written: Mapping[str, Any], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
+) -> dict[Equality, float]:
+    """Selectivities by canonical predicate. Names are aliases of the query, else streams."""
+    if not written:
+        return {}
+    table: dict[_Sides, tuple[str, float]] = {}
+    for text, value in written.items():
+        at = f"selectivity.{text}"
+        sides = _parsed_sides(text, at)
+        if sides in table:
+            raise refused(f"this is the predicate {table[sides][0]!r} again", at, "keep one")
+        table[sides] = (text, share(value, at))
+    by_alias: dict[Equality, tuple[str, float]] = {}
+    by_stream: dict[Equality, tuple[str, float]] = {}
+    known: dict[str, None] = {}
+    used: set[_Sides] = set()
+    for aliases, query in queries:
+        alias_of = {m.label: m.alias for m in query.members}
+        stream_of = {m.label: a.stream for a, m in zip(aliases, query.members, strict=True)}
+        for one, other in _joined(query):
+            predicate = Equality(*sorted((one, other)))
+            for names, found in ((alias_of, by_alias), (stream_of, by_stream)):
+                here, there = (f"{names[a.label]}.{a.attribute}" for a in (one, other))
+                known.setdefault(f"{here} = {there}")
+                sides = _sides(
+                    (names[one.label], one.attribute), (names[other.label], other.attribute)
+                )
+                if sides in table:
+                    used.add(sides)
+                    _take(predicate, table[sides], found)
+    for sides, (text, _) in table.items():
+        if sides not in used:
+            raise refused(
+                "no query has this predicate", f"selectivity.{text}", nearest(text, known)
+            )
+    return {p: number for p, (_, number) in (by_stream | by_alias).items()}
+
+
+def _take(
+    predicate: Equality, entry: tuple[str, float], found: dict[Equality, tuple[str, float]]
+) -> None:
+    text, number = entry
+    before = found.setdefault(predicate, entry)
+    if before[1] != number:
+        raise refused(
+            f"{number:g} contradicts {before[1]:g} of {before[0]!r}, which is the same predicate"
+            f" ({predicate.left} = {predicate.right})",
+            f"selectivity.{text}",
+            "state one of them",
+        )
+
+
+def _joined(query: JoinQuery) -> Iterator[tuple[AttrRef, AttrRef]]:
+    """Every two attributes of different labels that the query makes equal, written or implied."""
+    for key_class in query.classes:
+        for one, other in combinations(key_class.members, 2):
+            if one.label != other.label:
+                yield one, other
+
+
+def _parsed_sides(text: str, at: str) -> _Sides:
+    with within(at):
+        node = parse_expression(text)
+    sides: Iterable[Any] = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
+    names = [(s.table, s.name) for s in sides if isinstance(s, exp.Column) and s.table]
+    if len(names) != 2:
+        raise refused("this is no equality of two columns", at, 'write "R.a = S.a"')
+    return _sides(names[0], names[1])
+
+
+def _sides(one: _Name, other: _Name) -> _Sides:
+    a, b = ((name.lower(), attribute.lower()) for name, attribute in (one, other))
+    return (a, b) if a <= b else (b, a)

@@ -1,0 +1,162 @@
+"""Statistics made fit for use: stated defaults for what is unknown, sense where they contradict.
+
+What makes no sense at all (NaN, negative, infinite) is refused. What merely contradicts something
+else is put right, each by the rule below, and listed in :attr:`Figures.contradictions`: a plan by
+slightly wrong figures is worth more than none.
+
+* a distinct count above the cardinality is taken as the cardinality: both are of the same tuples,
+  those of one unit of time. Counts come from sketches: within :data:`TOLERANCE` that is not worth
+  mentioning.
+* no distinct value among tuples that there are (all NULL, or not yet counted) is taken as one: a
+  predicate that nothing has ever matched may still match something.
+* a composite count below one of its parts is taken as that part, one above the product of its
+  parts as the product.
+* a selectivity above 1 is taken as 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_planner.cost.statistics import Statistics
+
+#: Tuples per unit of time of a relation of which nothing is known.
+DEFAULT_CARDINALITY = 1000.0
+#: No statistic is greater: products of them have to stay numbers.
+LARGEST = 1e18
+#: By how much a distinct count may exceed what it can't exceed before that is reported.
+TOLERANCE = 0.1
+
+Keys = tuple[tuple[AttrRef, AttrRef], ...]
+
+
+class Figures:
+    """Checked statistics; memoised.
+
+    Attributes:
+        assumed, contradictions: what had to be assumed and put right so far, in sentences.
+    """
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+        self._sizes: dict[RelationId, float] = {}
+        self._links: dict[Keys, tuple[bool, float]] = {}
+        self.assumed: set[str] = set()
+        self.contradictions: set[str] = set()
+
+    def cardinality(self, relation: RelationId) -> float:
+        """Tuples per unit of time."""
+        if relation not in self._sizes:
+            known = self._statistics.cardinality(relation)
+            if known is None:
+                self.assumed.add(f"cardinality of {relation} = {DEFAULT_CARDINALITY:g}")
+                known = DEFAULT_CARDINALITY
+            self._sizes[relation] = sane(known, f"cardinality of {relation}")
+        return self._sizes[relation]
+
+    def span(self, relation: RelationId) -> float | None:
+        """Microseconds over which those tuples are spread; None: unknown, or at one instant."""
+        known = self._statistics.span(relation)
+        if known is None:
+            self.assumed.add(f"windows on {relation} reach over all of its history")
+            return None
+        return sane(known, f"span of {relation}") or None
+
+    def selectivity(
+        self, keys: Keys, relation_of: Mapping[Label, RelationId]
+    ) -> tuple[bool, float]:
+        """Selectivity of one composite equality between two labels; whether it is stated.
+
+        Parts without a stated selectivity together divide by the greater distinct count.
+        """
+        found = self._links.get(keys)
+        if found is None:
+            found = self._links[keys] = self._selectivity(keys, relation_of)
+        return found
+
+    def _selectivity(
+        self, keys: Keys, relation_of: Mapping[Label, RelationId]
+    ) -> tuple[bool, float]:
+        product, derived = 1.0, []
+        for left, right in keys:
+            stated = self._statistics.selectivity(Equality(*sorted((left, right))))
+            if stated is None:
+                derived.append((left, right))
+                continue
+            what = f"selectivity of {left} = {right}"
+            if sane(stated, what) > 1:
+                self.contradictions.add(f"{what} is {stated:g}, above 1: taken as 1")
+            product *= min(float(stated), 1.0)
+        if derived:
+            sides = ([k[0] for k in derived], [k[1] for k in derived])
+            product /= max(self._distinct(relation_of[s[0].label], s) for s in sides)
+        return not derived, product
+
+    def _distinct(self, relation: RelationId, attributes: Sequence[AttrRef]) -> float:
+        names = tuple(sorted({a.attribute for a in attributes}))
+        parts = [self._single(relation, name) for name in names]
+        return parts[0] if len(parts) == 1 else self._composite(relation, names, parts)
+
+    def _single(self, relation: RelationId, name: str) -> float:
+        size = self.cardinality(relation)
+        known = self._statistics.distinct(relation, (name,))
+        what = f"distinct {relation}({name})"
+        if known is None:
+            self.assumed.add(f"{what} = its cardinality")
+            return max(size, 1.0)
+        return self._at_least_one(self._at_most(known, size, what, "the cardinality"), size, what)
+
+    def _composite(
+        self, relation: RelationId, names: tuple[str, ...], parts: Sequence[float]
+    ) -> float:
+        size, product = self.cardinality(relation), math.prod(parts)
+        known = self._statistics.distinct(relation, names)
+        what = f"distinct {relation}({', '.join(names)})"
+        if known is None:
+            self.assumed.add(f"{what} = product, at most cardinality")
+            return max(min(product, size), 1.0)
+        count = self._at_most(known, size, what, "the cardinality")
+        count = self._at_most(count, product, what, "the product of its parts")
+        largest = max(parts)
+        if count < largest:
+            if count < largest / (1 + TOLERANCE):
+                text = f"{what} is {count:g}, below {largest:g} of one part: taken as {largest:g}"
+                self.contradictions.add(text)
+            count = largest
+        return self._at_least_one(count, size, what)
+
+    def _at_most(self, value: float, most: float, what: str, why: str) -> float:
+        most = max(most, 1.0)
+        if sane(value, what) <= most:
+            return float(value)
+        if value > most * (1 + TOLERANCE):
+            self.contradictions.add(f"{what} is {value:g}, above {why}: taken as {most:g}")
+        return most
+
+    def _at_least_one(self, count: float, size: float, what: str) -> float:
+        if count < 1 and size >= 1:
+            self.contradictions.add(f"{what} is {count:g} among {size:g} tuples: taken as 1")
+        return max(count, 1.0)
+
+
+def sane(value: float, what: str) -> float:
+    """``value``, if it is not negative and at most :data:`LARGEST`.
+
+    Raises:
+        StatisticsError: it is not; ``what`` names it.
+    """
+    if not 0 <= value <= LARGEST:
+        raise StatisticsError(
+            "bad-statistic",
+            f"{what} is {value}",
+            field="statistics",
+            remedy=f"statistics are from 0 to {LARGEST:g}; leave out what is unknown",
+        )
+    return float(value)

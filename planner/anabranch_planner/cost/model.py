@@ -1,0 +1,163 @@
+"""The CLASH cost model: cardinalities of canonical sub-joins, probe costs, insert costs.
+
+Source: Eq. 1 of Dossinger & Michel. A step that sends the join of ``n`` base relations to the
+next store costs ``|join| / n * chi``: only the 1/n of the join in which the starting tuple came
+last is made on this path, and ``chi`` is 1 where the probing tuple knows the store's partition
+attribute, else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation
+short of what the paper's own example computes; after an MIR probe ``n`` counts base relations.)
+
+Under the default objective a store copy costs what is inserted into it per unit of time.
+
+**The cardinality** of a sub-join is the number of its combinations of which the last member
+arrives within one unit of time that begins with empty stores:
+
+    |X| = (product of |j|) * f(X) * (sum over i of v_i)
+
+* ``|j|``: tuples of a relation per unit of time (:mod:`~anabranch_planner.cost.figures`);
+* ``f(X)``: the selectivity of its keys (:mod:`~anabranch_planner.cost.selectivity`);
+* ``v_i``: the share that time bounds leave to combinations that ``i`` completes
+  (:mod:`~anabranch_planner.cost.timing`). Over full history each is 1/n and they add up to 1;
+  with bounds the 1/n of Eq. 1 becomes ``v_i``, for which a step is told its start.
+
+What a unit of time is, is for the statistics to say: plans are compared, so only that all figures
+are over the same one matters. It has a length only where there are time bounds (``span``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import StatisticsError
+from anabranch_contract.plans.plan import Objective
+from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
+from anabranch_planner.cost.selectivity import Selectivities
+from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
+
+if TYPE_CHECKING:
+    from anabranch_contract.queries.joins import Label, RelationId
+    from anabranch_contract.queries.mirs import Mir, MirId
+    from anabranch_planner.cost.statistics import Statistics
+
+#: What costs are added up of stays far from infinity, however many relations are joined.
+LARGEST_PRODUCT = 1e250
+
+__all__ = ["DEFAULT_CARDINALITY", "CostModel"]
+
+
+class CostModel:
+    """Costs under given statistics; memoised, and a function of its arguments only.
+
+    Args:
+        statistics: what is known; everything unknown is replaced by a stated default (below)
+            and listed in :attr:`assumed`.
+        objective: whether inserts are charged.
+        parallelism: partitions per store.
+        partitioning: False ignores partition attributes altogether (chi is always 1).
+        bounds: the time bounds of the queries that are planned; without any, all is full history.
+
+    Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
+    the relation's cardinality (as if it were a key), which makes an unknown selectivity
+    ``1 / max(cardinalities)``; an unknown distinct count of a composite key is the product of
+    its parts, at most the cardinality; a window reaches over all of an unknown span.
+    """
+
+    def __init__(
+        self,
+        statistics: Statistics,
+        *,
+        objective: Objective = Objective.DEFAULT,
+        parallelism: int = 1,
+        partitioning: bool = True,
+        bounds: LoosestBounds | None = None,
+    ) -> None:
+        if parallelism < 1:
+            raise StatisticsError(
+                "bad-parallelism",
+                f"parallelism is {parallelism}",
+                field="parallelism",
+                remedy="use at least one partition per store",
+            )
+        self.objective = objective
+        self.partitioned = partitioning and parallelism > 1
+        self.parallelism = parallelism
+        self._bounds = bounds
+        self._figures = Figures(statistics)
+        self._selectivities = Selectivities(self._figures, statistics.samples())
+        self._products: dict[MirId, float] = {}
+        self._shares: dict[MirId, dict[Label, float] | None] = {}
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What had to be assumed so far because no statistic is known, sorted."""
+        return tuple(sorted(self._figures.assumed))
+
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """What had to be put right so far because statistics contradict each other, sorted."""
+        return tuple(sorted(self._figures.contradictions))
+
+    def probe(self, head: Mir, start: Label | None = None) -> float:
+        """Tuples per unit of time that one path sends out with ``head`` joined so far.
+
+        Args:
+            head: the sub-join.
+            start: the label whose tuples set out on the path; None: the mean over all of them.
+        """
+        parts = None if start is None or head.is_base else self._parts(head)
+        if parts is None or start is None:
+            return self.cardinality(head) / len(head.members)
+        return self._product(head) * parts[start]
+
+    def chi(self, *, broadcast: bool) -> int:
+        """Partitions of a store that one probing tuple is sent to."""
+        return self.parallelism if broadcast and self.partitioned else 1
+
+    def insert(self, mir: Mir) -> float:
+        """What one copy of the store of ``mir`` costs per unit of time."""
+        return 0.0 if self.objective is Objective.PAPER else self.cardinality(mir)
+
+    def cardinality(self, mir: Mir) -> float:
+        """Tuples of the sub-join per unit of time: one number, whatever the path to it."""
+        parts = self._parts(mir)
+        product = self._product(mir)
+        return product if parts is None else product * sum(parts.values())
+
+    def matches(self, mir: Mir) -> float:
+        """Combinations of a unit's tuples whose keys agree, whatever their times."""
+        return self._product(mir)
+
+    def bounds(self, mir: Mir) -> PairBounds:
+        """The time bounds by which ``mir`` is planned; a missing pair is unbounded."""
+        return {} if self._bounds is None else self._bounds.of(mir)
+
+    def span(self, relation: RelationId) -> float | None:
+        """Microseconds over which a unit's tuples are spread; None: they fit into any window."""
+        return self._figures.span(relation)
+
+    def _product(self, mir: Mir) -> float:
+        """The cardinality over full history."""
+        found = self._products.get(mir.id)
+        if found is None:
+            found = math.prod(self._figures.cardinality(r) for r in mir.relations)
+            for factor in self._selectivities.factors(mir):
+                found *= factor
+            found = self._products[mir.id] = min(found, LARGEST_PRODUCT)
+        return found
+
+    def _parts(self, mir: Mir) -> dict[Label, float] | None:
+        """The shares per starting label; None over full history (1/n each)."""
+        if self._bounds is None:
+            return None
+        if mir.id not in self._shares:
+            pairs = self._bounds.of(mir)
+            found = None
+            if pairs:
+                spans = {
+                    label: self._figures.span(relation)
+                    for label, relation in zip(mir.members, mir.relations, strict=True)
+                }
+                parts = shares(mir.members, pairs, spans)
+                found = dict(zip(mir.members, parts, strict=True))
+            self._shares[mir.id] = found
+        return self._shares[mir.id]

@@ -1,0 +1,201 @@
+"""The selectivity of a canonical sub-join: estimated, and corrected by what was seen.
+
+**Estimate.** Relations are linked into a maximum spanning tree: pairs that share most key classes
+first (so that a composite key counts as one key, not as independent parts), stated selectivities
+before derived ones, weak ones before strong ones. The last rule makes a class of k attributes
+divide by all but its smallest distinct count (containment of value sets). Each class is spanned
+exactly once, so equalities that follow from others are not counted twice, and a cycle of classes
+counts every class.
+
+**Correction.** Predicates are taken as independent; where data are correlated that is wrong, and
+by one factor more with each step. The runtime counts, for each step that it runs, how many pairs
+of a partial result over ``H`` and a stored tuple of ``T`` its probes stood for, and how many of
+these matched (:class:`~anabranch_planner.cost.statistics.JoinSample`). So ``hits / pairs`` is the
+selectivity of that step, whatever rates and windows are. Of a sub-join ``X`` that was reached so
+
+    f(X) = f(H) * f(T) * (hits + A) / (pairs + A / p),    p = estimate(X) / (f(H) * f(T)),
+
+the mean of a Gamma prior around what the estimate expects of the step, with the weight of ``A`` =
+:data:`PRIOR_HITS` matches: few pairs leave the estimate as it is, many replace it, no match at all
+never gives zero. A tuple that matches a hundred others tells little more than one that matches
+one, so ``hits`` and ``pairs`` are scaled down together until there is at most one hit per probe.
+Steps of less than :data:`MIN_PROBES` probes are not used. Where ``X`` was reached by several
+steps, their results are averaged, weighted by their probes.
+
+**Larger sub-joins** inherit: ``estimate(X)`` is multiplied by ``f(Y) / tree(Y)`` for sub-joins
+``Y`` of ``X`` that were seen, the largest first (then by id), each only if its members lie in
+different groups so far, whereupon they become one group. So no predicate is corrected twice: two
+that are taken have at most one relation in common, and no cycle arises among them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.mirs import canonical
+from anabranch_planner.cost.figures import sane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.queries.joins import AttrRef, Label
+    from anabranch_contract.queries.mirs import Mir, MirId
+    from anabranch_planner.cost.figures import Figures, Keys
+
+#: Probes below which what was seen of a step is not used.
+MIN_PROBES = 30
+#: How many matches the estimate is worth against those that were seen.
+PRIOR_HITS = 10.0
+
+
+class Selectivities:
+    """Selectivities of canonical sub-joins; memoised."""
+
+    def __init__(self, figures: Figures, samples: Sequence[JoinSample]) -> None:
+        self._figures = figures
+        self._factors: dict[MirId, tuple[float, ...]] = {}
+        self._ratios: dict[MirId, float] = {}
+        self._seen: dict[MirId, list[JoinSample]] = defaultdict(list)
+        usable = [s for s in samples if _checked(s).probes >= MIN_PROBES and s.pairs > 0]
+        for sample in sorted(usable, key=lambda s: (s.joined, s.head, s.target)):
+            self._seen[sample.joined].append(sample)
+        self._members = {
+            joined: frozenset(found[0].head + found[0].target)
+            for joined, found in self._seen.items()
+        }
+        self._by_first: dict[Label, list[MirId]] = defaultdict(list)
+        for joined, members in self._members.items():
+            self._by_first[min(members)].append(joined)
+
+    def factors(self, mir: Mir) -> tuple[float, ...]:
+        """What multiplies the product of the members' cardinalities, in a fixed order."""
+        found = self._factors.get(mir.id)
+        if found is None:
+            found = self._tree(mir)
+            if self._seen:
+                found = self._corrected(mir, found)
+            self._factors[mir.id] = found
+        return found
+
+    def of(self, mir: Mir) -> float:
+        """The fraction of the cross product of the members whose keys agree."""
+        return math.prod(self.factors(mir))
+
+    def _tree(self, mir: Mir) -> tuple[float, ...]:
+        if len(mir.members) == 1:
+            return ()
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        attribute: list[dict[Label, AttrRef]] = []
+        for key_class in mir.classes:
+            firsts: dict[Label, AttrRef] = {}
+            for member in key_class.members:
+                firsts.setdefault(member.label, member)
+            attribute.append(firsts)
+        if len(mir.members) == 2:
+            left, right = mir.members
+            keys = tuple((firsts[left], firsts[right]) for firsts in attribute)
+            return (self._figures.selectivity(keys, relation_of)[1],)
+
+        shared: dict[tuple[Label, Label], list[int]] = defaultdict(list)
+        for number, firsts in enumerate(attribute):
+            for pair in combinations(sorted(firsts), 2):
+                shared[pair].append(number)
+        group = [{label: label for label in firsts} for firsts in attribute]
+        links: list[_Link] = []
+
+        def offer(pair: tuple[Label, Label], classes: Sequence[int]) -> None:
+            keys: Keys = tuple((attribute[i][pair[0]], attribute[i][pair[1]]) for i in classes)
+            stated, value = self._figures.selectivity(keys, relation_of)
+            heapq.heappush(links, (-len(classes), not stated, -value, pair, tuple(classes)))
+
+        for shared_pair, numbers in shared.items():
+            offer(shared_pair, numbers)
+        found = []
+        # A link only gets worse as its classes close, so one that is still as it was is the best.
+        while links:
+            _, _, value, pair, classes = heapq.heappop(links)
+            still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])
+            if still != classes:
+                if still:
+                    offer(pair, still)
+                continue
+            found.append(-value)
+            for i in classes:
+                old, new = group[i][pair[0]], group[i][pair[1]]
+                group[i] = {label: new if g == old else g for label, g in group[i].items()}
+        return tuple(found)
+
+    def _corrected(self, mir: Mir, tree: tuple[float, ...]) -> tuple[float, ...]:
+        plain = math.prod(tree)
+        corrections = [self._ratio(part) for part in self._parts(mir)]
+        estimate = (*tree, *(c for c in corrections if c != 1.0))
+        seen = self._seen.get(mir.id)
+        if not seen:
+            return estimate
+        value = self._observed(mir, math.prod(estimate), seen)
+        self._ratios[mir.id] = value / plain if plain > 0 else 1.0
+        return (value,)
+
+    def _ratio(self, part: Mir) -> float:
+        self.factors(part)
+        return self._ratios[part.id]
+
+    def _parts(self, mir: Mir) -> list[Mir]:
+        """The sub-joins of ``mir`` that were seen and by which it is corrected."""
+        inside = frozenset(mir.members)
+        candidates = [
+            joined
+            for label in mir.members
+            for joined in self._by_first.get(label, ())
+            if self._members[joined] < inside
+        ]
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        group = {label: label for label in mir.members}
+        chosen = []
+        for joined in sorted(candidates, key=lambda j: (-len(self._members[j]), j)):
+            groups = {group[label] for label in self._members[joined]}
+            if len(groups) < len(self._members[joined]):
+                continue
+            part = canonical(mir.classes, relation_of, self._members[joined])
+            if part.id != joined:
+                continue
+            chosen.append(part)
+            name = min(groups)
+            group = {label: name if g in groups else g for label, g in group.items()}
+        return chosen
+
+    def _observed(self, mir: Mir, estimate: float, seen: Sequence[JoinSample]) -> float:
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        total = weight = 0.0
+        for sample in seen:
+            halves = [
+                self.of(canonical(mir.classes, relation_of, frozenset(labels)))
+                for labels in (sample.head, sample.target)
+            ]
+            before = halves[0] * halves[1]
+            total += sample.probes * before * _posterior(sample, before, estimate)
+            weight += sample.probes
+        return total / weight
+
+
+#: Fewer classes, unstated, stronger, by name: worse. Then the open classes that it spans.
+_Link = tuple[int, bool, float, tuple["Label", "Label"], tuple[int, ...]]
+
+
+def _posterior(sample: JoinSample, before: float, estimate: float) -> float:
+    scale = min(1.0, sample.probes / sample.hits) if sample.hits > 0 else 1.0
+    hits, pairs = sample.hits * scale, sample.pairs * scale
+    if before <= 0 or estimate <= 0:
+        return min(hits / pairs, 1.0)
+    return min((hits + PRIOR_HITS) / (pairs + PRIOR_HITS * before / estimate), 1.0)
+
+
+def _checked(sample: JoinSample) -> JoinSample:
+    for name, value in (("probes", sample.probes), ("pairs", sample.pairs), ("hits", sample.hits)):
+        sane(value, f"number of {name} seen on the way to {sample.joined}")
+    return sample

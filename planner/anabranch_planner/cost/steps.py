@@ -1,0 +1,135 @@
+"""The distinct steps of a plan: what footprints, differences, cost shares and reasons count.
+
+Two orders of one owner that begin alike run what they have in common once. The *prefix* that
+:func:`anabranch_planner.cost.validate.walk` yields identifies such a step; here every prefix
+of a plan is listed once, together with what is needed to price and to name it. The result is that
+of ``walk`` over all orders; sub-joins and witnesses are looked up instead of searched for again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
+from anabranch_contract.queries.mirs import Mir, MirId, sub_join
+from anabranch_planner.cost.validate import PlanError, Prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
+
+Labels = frozenset[Label]
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """One step as it is executed.
+
+    Attributes:
+        owner, start: whose it is (empty: shared), and what arrived.
+        before, after: the sub-joins that the step leads from and to.
+        head: the labels of ``before``, as the query names them.
+        query: a query that contains the step, for its predicates.
+    """
+
+    owner: str
+    start: Label
+    step: Step
+    before: Mir
+    after: Mir
+    head: Labels
+    query: JoinQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Trails:
+    """The steps of a plan.
+
+    Attributes:
+        orders: the prefixes of each of ``Plan.orders``, in that order.
+        steps: every prefix once, in order of first appearance.
+    """
+
+    orders: tuple[tuple[Prefix, ...], ...]
+    steps: dict[Prefix, Trail]
+
+
+class SubJoins:
+    """The sub-joins of some queries, computed once each, and found by their ids.
+
+    Queries are told apart by identity: two of them may have the same name.
+    """
+
+    def __init__(self, queries: Sequence[JoinQuery]) -> None:
+        self._with: dict[Label, list[JoinQuery]] = {}
+        for query in queries:
+            for label in query.labels:
+                self._with.setdefault(label, []).append(query)
+        self._by_id = {q.id: q for q in reversed(queries)}
+        self._known: dict[tuple[int, Labels], Mir] = {}
+        self._witnesses: dict[tuple[Labels, MirId], JoinQuery | None] = {}
+
+    def of(self, query: JoinQuery, labels: Labels) -> Mir:
+        """The sub-join of ``query`` over ``labels``."""
+        key = id(query), labels
+        if key not in self._known:
+            self._known[key] = sub_join(query, labels)
+        return self._known[key]
+
+    def query(self, name: str) -> JoinQuery | None:
+        """The query called ``name``."""
+        return self._by_id.get(QueryId(name))
+
+    def containing(self, labels: Labels, mir: MirId) -> JoinQuery | None:
+        """The first query whose sub-join over ``labels`` is ``mir``."""
+        key = labels, mir
+        if key not in self._witnesses:
+            found = (
+                q
+                for q in min((self._with.get(label, []) for label in labels), key=len)
+                if labels.issubset(q.labels) and self.of(q, labels).id == mir
+            )
+            self._witnesses[key] = next(found, None)
+        return self._witnesses[key]
+
+
+def trails(plan: Plan, queries: Sequence[JoinQuery]) -> Trails:
+    """Every distinct step of ``plan``.
+
+    Raises:
+        PlanError: an order has a goal that no query has.
+    """
+    subs = SubJoins(queries)
+    members = {m.id: frozenset(m.members) for m in plan.mirs}
+    orders: list[tuple[Prefix, ...]] = []
+    steps: dict[Prefix, Trail] = {}
+    for order in plan.orders:
+        query = _witness(order, members, subs)
+        head: Labels = frozenset({order.start})
+        path: tuple[tuple[MirId, tuple[Label, ...], MirId], ...] = ()
+        prefixes = []
+        for step in order.steps:
+            grown = head | frozenset(step.members)
+            after = subs.of(query, grown)
+            path = (*path, (step.target, step.members, after.id))
+            prefix = order.owner, order.start, path
+            if prefix not in steps:
+                before = subs.of(query, head)
+                steps[prefix] = Trail(order.owner, order.start, step, before, after, head, query)
+            prefixes.append(prefix)
+            head = grown
+        orders.append(tuple(prefixes))
+    return Trails(tuple(orders), steps)
+
+
+def _witness(order: ProbeOrder, members: dict[MirId, Labels], subs: SubJoins) -> JoinQuery:
+    if order.maintains:
+        mir = MirId(order.goal)
+        query = subs.containing(members[mir], mir) if mir in members else None
+    else:
+        query = subs.query(order.goal)
+    if query is None:
+        raise PlanError("unknown-goal", f"no query has the goal {order.goal!r}")
+    return query

@@ -1,0 +1,1 @@
+"""Documents as plain values: strict YAML, and readers that name the field."""

@@ -1,0 +1,1 @@
+"""Plans for people: as data, text and graphs; differences; detours."""

@@ -1,0 +1,406 @@
+"""How one plan differs from another: steps, store copies, tuples, bytes and cost.
+
+Both sides are priced by one cost model (the new statistics), so the difference is that of the
+plans, not of what has been measured meanwhile. The old side may be a plan or only its
+:class:`~anabranch_planner.cost.footprint.Footprint`; a footprint keeps neither broadcasts
+nor predicates, so a step that it holds is taken to be routed wherever some copy that it holds
+allows that (what every optimiser here chooses), and its sub-joins are found among the queries of
+both sides. What can't be found there has no estimate (None), and the report says so.
+
+Steps are compared by :class:`~anabranch_planner.cost.footprint.StepKey`, copies by store and
+partition attribute. A store copy that both sides have goes on; the tuples and bytes of one that
+is built are what flows into it per unit of time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import fsum
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.plans.plan import Plan, Step
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir
+from anabranch_planner.cost.footprint import (
+    Copy,
+    Footprint,
+    StepKey,
+    copy_rank,
+    qualified,
+    step_key,
+    unqualified,
+)
+from anabranch_planner.cost.steps import Labels, SubJoins, trails
+from anabranch_planner.cost.validate import knows
+from anabranch_planner.explain.explain import mir_label
+from anabranch_planner.search.demands import DEFAULT_WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_planner.cost.model import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """A step that one side or both have.
+
+    Attributes:
+        label: for people, such as ``from S: S⋈T probes R``.
+        tuples: sent out by it per unit of time; a broadcast sends each to every partition.
+        cost: the same number under the cost model; None: it can't be estimated any more.
+    """
+
+    key: StepKey
+    label: str
+    tuples: float | None
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChange:
+    """A store copy that one side or both have.
+
+    Attributes:
+        label: for people, such as ``S⋈T[c]``.
+        tuples, bytes: what is inserted into it per unit of time; None: can't be estimated.
+        cost: what that costs under the objective.
+    """
+
+    store: MirId
+    partition: AttrRef | None
+    label: str
+    tuples: float | None
+    bytes: float | None
+    cost: float | None
+
+
+Change = StepChange | StoreChange
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """The difference of two plans under one cost model.
+
+    Attributes:
+        added, removed, kept: steps, in order of their keys.
+        built, dropped, retained: store copies, in order of store and attribute.
+        cost_before, cost_after: the whole plans'; ``cost_before`` is None if some part of the
+            old plan can't be estimated any more.
+        assumed_widths: relations whose width was not given, so that :data:`DEFAULT_WIDTH` was
+            assumed.
+        notes: what the reader has to know, in sentences.
+    """
+
+    added: tuple[StepChange, ...]
+    removed: tuple[StepChange, ...]
+    kept: tuple[StepChange, ...]
+    built: tuple[StoreChange, ...]
+    dropped: tuple[StoreChange, ...]
+    retained: tuple[StoreChange, ...]
+    cost_before: float | None
+    cost_after: float
+    assumed_widths: tuple[RelationId, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether nothing has to be rewired."""
+        return not (self.added or self.removed or self.built or self.dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One plan as keys, priced where that is possible.
+
+    ``tuples`` and ``cost`` of a key add up all executed steps that have it.
+    """
+
+    steps: dict[StepKey, StepChange]
+    copies: dict[Copy, StoreChange]
+    cost: float | None
+
+
+@dataclass(slots=True)
+class _Pricing:
+    """What both sides are priced by."""
+
+    model: CostModel
+    widths: Mapping[RelationId, float]
+    assumed: set[RelationId] = field(default_factory=set)
+
+    def copy(self, copy: Copy, mir: Mir | None) -> StoreChange:
+        store, partition = copy
+        owner, name = unqualified(store)
+        text = qualified(owner, mir_label(mir.members) if mir else name)
+        if partition is not None:
+            text += f"[{partition.attribute}]"
+        if mir is None:
+            return StoreChange(store, partition, text, None, None, None)
+        tuples = self.model.cardinality(mir)
+        size = tuples * sum(self.width(r) for r in mir.relations)
+        return StoreChange(store, partition, text, tuples, size, self.model.insert(mir))
+
+    def width(self, relation: RelationId) -> float:
+        if relation not in self.widths:
+            self.assumed.add(relation)
+        return self.widths.get(relation, DEFAULT_WIDTH)
+
+
+def diff(
+    before: Plan | Footprint,
+    after: Plan,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    *,
+    before_queries: Sequence[JoinQuery] | None = None,
+    before_model: CostModel | None = None,
+    widths: Mapping[RelationId, float] | None = None,
+) -> PlanDiff:
+    """What changes when ``after`` takes the place of ``before``.
+
+    Args:
+        queries: those of ``after``.
+        model: prices both sides.
+        before_queries: those of ``before``, as far as they are still known (default: the same).
+        before_model: for ``before``, where it was made for another parallelism; it should have
+            the same statistics and objective.
+        widths: bytes per tuple of each relation; an intermediate result is as wide as its
+            members together.
+
+    Raises:
+        PlanError: a plan has a goal that its queries don't have.
+    """
+    if before_queries is None:
+        before_queries = queries
+    pricing = _Pricing(model, widths or {})
+    old_pricing = _Pricing(before_model or model, widths or {}, pricing.assumed)
+    if isinstance(before, Plan):
+        old = _plan_side(before, before_queries, old_pricing)
+    else:
+        old = _footprint_side(before, [*before_queries, *queries], old_pricing)
+    new = _plan_side(after, queries, pricing)
+    notes = []
+    parts: list[Change] = [*old.steps.values(), *old.copies.values()]
+    lost = sorted(p.label for p in parts if p.cost is None)
+    if lost:
+        notes.append(
+            f"{len(lost)} parts of the old plan belong to queries that are no longer known and "
+            f"have no estimate, such as {lost[0]}"
+        )
+    assumed = tuple(sorted(pricing.assumed))
+    if assumed:
+        notes.append(
+            f"{DEFAULT_WIDTH:g} bytes per tuple assumed for {', '.join(assumed)}: "
+            "their width was not given"
+        )
+    return PlanDiff(
+        added=_only(new.steps, old.steps, sorted),
+        removed=_only(old.steps, new.steps, sorted),
+        kept=tuple(new.steps[k] for k in sorted(new.steps.keys() & old.steps.keys())),
+        built=_only(new.copies, old.copies, _by_rank),
+        dropped=_only(old.copies, new.copies, _by_rank),
+        retained=tuple(new.copies[k] for k in _by_rank(new.copies.keys() & old.copies.keys())),
+        cost_before=old.cost,
+        cost_after=new.cost or 0.0,
+        assumed_widths=assumed,
+        notes=tuple(notes),
+    )
+
+
+def _only(here: Mapping[Any, Any], there: Mapping[Any, Any], order: Any) -> tuple[Any, ...]:
+    return tuple(here[k] for k in order(here.keys() - there.keys()))
+
+
+def _by_rank(copies: Iterable[Copy]) -> list[Copy]:
+    return sorted(copies, key=copy_rank)
+
+
+def _plan_side(plan: Plan, queries: Sequence[JoinQuery], pricing: _Pricing) -> _Side:
+    model = pricing.model
+    mirs = {m.id: m for m in plan.mirs}
+    steps: dict[StepKey, StepChange] = {}
+    prices = []
+    for trail in trails(plan, queries).steps.values():
+        step = trail.step
+        asks_all = step.partition is not None and not knows(trail.query, trail.head, step, mirs)
+        price = model.probe(trail.before, trail.start) * model.chi(broadcast=asks_all)
+        prices.append(price)
+        key = step_key(trail)
+        same = steps.get(key)
+        total = price + ((same.cost or 0.0) if same else 0.0)
+        steps[key] = StepChange(key, _step_label(key, trail.head), total, total)
+    copies = {}
+    for kept in plan.copies:
+        copy = (MirId(qualified(kept.owner, kept.mir)), kept.partition)
+        copies[copy] = pricing.copy(copy, mirs[kept.mir])
+    prices += [c.cost or 0.0 for c in copies.values()]
+    return _Side(steps, copies, fsum(prices))
+
+
+def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pricing) -> _Side:
+    model = pricing.model
+    subs = SubJoins(queries)
+    heads = _heads(found)
+    kept: dict[MirId, list[AttrRef | None]] = {}
+    for store, partition in _by_rank(found.copies):
+        kept.setdefault(store, []).append(partition)
+    mirs: dict[MirId, Mir] = {}
+    steps: dict[StepKey, StepChange] = {}
+    for key in sorted(found.steps):
+        head = heads.get((key.start, key.before))
+        price = None
+        query = None
+        if head is not None:
+            query = subs.containing(head | frozenset(key.members), key.after)
+        if head is not None and query is not None:
+            target = subs.of(query, frozenset(key.members))
+            owner, start = unqualified(key.start)
+            store = MirId(qualified(owner, key.target))
+            mirs[store] = target
+            routed = any(
+                partition is None or _routed(query, head, key, partition, target)
+                for partition in kept.get(store, [])
+            )
+            sent = model.probe(subs.of(query, head), Label(start))
+            price = sent * model.chi(broadcast=not routed)
+        steps[key] = StepChange(key, _step_label(key, head), price, price)
+    # An intermediate result is kept only where it is probed.
+    joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
+    copies = {}
+    for copy in _by_rank(found.copies):
+        name = unqualified(copy[0])[1]
+        mir = mirs.get(copy[0]) or (None if name in joined else base_mir(RelationId(name)))
+        copies[copy] = pricing.copy(copy, mir)
+    parts: list[Change] = [*steps.values(), *copies.values()]
+    prices = [p.cost for p in parts]
+    known = [p for p in prices if p is not None]
+    return _Side(steps, copies, fsum(known) if len(known) == len(prices) else None)
+
+
+def _heads(found: Footprint) -> dict[tuple[Label, MirId], Labels]:
+    """The labels of every state (start, sub-join) that the footprint's steps lead from or to.
+
+    A path begins where no step of the same start leads to, with the label that arrived; every
+    step adds its members. Steps only lead to larger sub-joins, so as many rounds as a path has
+    steps are enough.
+    """
+    reached = {(k.start, k.after) for k in found.steps}
+    heads: dict[tuple[Label, MirId], Labels] = {
+        (k.start, k.before): frozenset({Label(unqualified(k.start)[1])})
+        for k in sorted(found.steps)
+        if (k.start, k.before) not in reached
+    }
+    pending = sorted(found.steps)
+    while pending:
+        rest = []
+        for key in pending:
+            head = heads.get((key.start, key.before))
+            if head is None:
+                rest.append(key)
+            else:
+                heads[key.start, key.after] = head | frozenset(key.members)
+        if len(rest) == len(pending):
+            break
+        pending = rest
+    return heads
+
+
+def _routed(query: JoinQuery, head: Labels, key: StepKey, partition: AttrRef, target: Mir) -> bool:
+    step = Step(key.target, key.members, partition, broadcast=False, cost=0.0, cardinality=0.0)
+    return knows(query, head, step, {key.target: target})
+
+
+def _step_label(key: StepKey, head: Labels | None) -> str:
+    before = key.before if head is None else mir_label(sorted(head))
+    return f"from {key.start}: {before} probes {mir_label(key.members)}"
+
+
+def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, Any]:
+    """The difference as JSON: totals of everything, and at most so many entries of each list.
+
+    Dearest entries come first; what is cut off is counted in ``omitted``.
+    """
+    parts: dict[str, Sequence[Change]] = {
+        "added": found.added,
+        "removed": found.removed,
+        "kept": found.kept,
+        "built": found.built,
+        "dropped": found.dropped,
+        "retained": found.retained,
+    }
+    lists = {name: _entries(part, at_most) for name, part in parts.items()}
+    return {
+        "unchanged": found.unchanged,
+        "cost_before": found.cost_before,
+        "cost_after": found.cost_after,
+        "totals": {name: _totals(part) for name, part in parts.items()},
+        "steps": {name: lists[name] for name in ("added", "removed", "kept")},
+        "stores": {name: lists[name] for name in ("built", "dropped", "retained")},
+        "omitted": sum(len(part) - len(lists[name]) for name, part in parts.items()),
+        "notes": list(found.notes),
+    }
+
+
+def _entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for entry in sorted(part, key=lambda e: (-(e.tuples or 0.0), e.label))[:at_most]:
+        document: dict[str, Any] = {"label": entry.label, "tuples": entry.tuples}
+        if isinstance(entry, StoreChange):
+            document["bytes"] = entry.bytes
+        document["cost"] = entry.cost
+        entries.append(document)
+    return entries
+
+
+def _totals(part: Sequence[Change]) -> dict[str, Any]:
+    """How many there are, and what those with an estimate add up to."""
+    totals: dict[str, Any] = {
+        "count": len(part),
+        "tuples": sum(e.tuples or 0.0 for e in part),
+        "cost": sum(e.cost or 0.0 for e in part),
+    }
+    stores = [e for e in part if isinstance(e, StoreChange)]
+    if stores or not part:
+        totals["bytes"] = sum(e.bytes or 0.0 for e in stores)
+    return totals
+
+
+def diff_text(found: PlanDiff, *, at_most: int | None = None) -> str:
+    """:func:`diff_document` for people: ``+`` is new, ``-`` goes."""
+    if found.unchanged:
+        lines = ["nothing changes: the same steps and stores"]
+    else:
+        lines = [
+            f"steps: {len(found.added)} added, {len(found.removed)} removed, "
+            f"{len(found.kept)} kept; stores: {len(found.built)} built, "
+            f"{len(found.dropped)} dropped, {len(found.retained)} kept"
+        ]
+    before = "unknown" if found.cost_before is None else f"{found.cost_before:.10g}"
+    lines.append(f"cost {before} before, {found.cost_after:.10g} after")
+    document = diff_document(found, at_most=at_most)
+    for sign, entries in (
+        ("+", document["steps"]["added"] + document["stores"]["built"]),
+        ("-", document["steps"]["removed"] + document["stores"]["dropped"]),
+    ):
+        for entry in entries:
+            kind = "store " if "bytes" in entry else ""
+            lines.append(f"  {sign} {kind}{entry['label']}: {_amount(entry)}")
+    changes = (found.added, found.removed, found.built, found.dropped)
+    shown = sum(
+        len(document[group][name])
+        for group, name in (
+            ("steps", "added"), ("steps", "removed"), ("stores", "built"), ("stores", "dropped")
+        )
+    )  # fmt: skip
+    if (rest := sum(map(len, changes)) - shown) > 0:
+        lines.append(f"  and {rest} more")
+    lines += [f"note: {note}" for note in found.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _amount(entry: dict[str, Any]) -> str:
+    if entry["tuples"] is None:
+        return "no estimate"
+    size = f", {entry['bytes']:.10g} bytes" if "bytes" in entry else ""
+    return f"{entry['tuples']:.10g} tuples{size}"

@@ -1,0 +1,1 @@
+"""From bound conditions to the canonical :class:`JoinQuery` that is planned."""

@@ -1,0 +1,118 @@
+"""Which filters imply which: a store that keeps more than a query wants can serve it all the same.
+
+Decided by the form of conditions, so not every implication is seen: a conjunct is implied by an
+equal one, or by a comparison of the same column with a literal that leaves fewer values.
+
+>>> from anabranch_contract.queries.expressions import BOOLEAN
+>>> from anabranch_contract.queries.types import parse_type
+>>> x, kind = Column("", "x", parse_type("int")), parse_type("int")
+>>> more, less = (Call("gt", (x, Literal(n, kind)), BOOLEAN) for n in (3, 5))
+>>> implies([less], [more]), implies([more], [less]), implies([more], [])
+(True, False, True)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
+from anabranch_planner.normal.conditions import HOLDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery, Relation
+
+#: Comparisons that are not true of NULL.
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
+    """Whether every row that satisfies all of ``strong`` is seen to satisfy all of ``weak``."""
+    return all(any(_implied(s, w) for s in strong) for w in weak)
+
+
+def weaker(query: JoinQuery, relations: Iterable[Relation]) -> dict[str, Relation]:
+    """Alias -> of ``relations`` the one with the strongest filter that the alias's own implies and
+    that is another.
+    """
+    by_id = {r.id: r for r in relations}
+    found = {}
+    for member in query.members:
+        own = query.relation_of(member.label)
+        options = [
+            r
+            for r in by_id.values()
+            if r.stream == own.stream and r.id != own.id and implies(own.filter, r.filter)
+        ]
+        strongest = [
+            r
+            for r in options
+            if not any(
+                implies(o.filter, r.filter) and not implies(r.filter, o.filter) for o in options
+            )
+        ]
+        if strongest:
+            found[member.alias] = min(strongest, key=lambda r: r.id)
+    return found
+
+
+def _implied(strong: Expr, weak: Expr) -> bool:
+    if strong == weak:
+        return True
+    if not isinstance(weak, Call):
+        return False
+    if weak.op == "or":
+        return any(_implied(strong, part) for part in weak.args)
+    values = _values(strong)
+    if values is None:
+        return False
+    column, op, several = values
+    if weak.op == "is_not_null":
+        return weak.args[0] == column
+    other = _values(weak)
+    if other is None or other[0] != column:
+        return False
+    if op == "in":
+        return all(_follows("eq", value, other) for value in several)
+    return _follows(op, several[0], other)
+
+
+def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
+    """A comparison of a column with literals, or a list of them; None: it is something else."""
+    if not isinstance(condition, Call) or condition.op not in _COMPARISONS | {"in"}:
+        return None
+    column, *literals = condition.args
+    if not isinstance(column, Column):
+        return None
+    values = []
+    for literal in literals:
+        if not isinstance(literal, Literal) or literal.type != column.type:
+            return None
+        if literal.value is None:
+            return None
+        if isinstance(literal.value, float) and math.isnan(literal.value):
+            return None
+        values.append(literal.value)
+    return column, condition.op, values
+
+
+def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
+    """Whether ``column op x`` implies ``weak``."""
+    _, other, values = weak
+    if other == "in":
+        return op == "eq" and x in values
+    y = values[0]
+    if op == "eq":
+        return bool(HOLDS[other](x, y))
+    if op not in ("gt", "ge", "lt", "le"):
+        return False
+    # Mirrored, so that only greater-than is left.
+    beyond = op in ("gt", "ge")
+    further, same = (x > y if beyond else x < y), x == y
+    toward = {"gt", "ge"} if beyond else {"lt", "le"}
+    strict = op in ("gt", "lt")
+    if other not in toward | {"ne"}:
+        return False
+    return bool(further or (same and (strict or other in ("ge", "le"))))

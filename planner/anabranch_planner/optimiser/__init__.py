@@ -1,1 +1,0 @@
-"""From queries and statistics to one plan for all of them."""

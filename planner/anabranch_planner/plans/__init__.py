@@ -1,0 +1,1 @@
+"""From queries and statistics to a plan, its ruleset, and who pays for what."""

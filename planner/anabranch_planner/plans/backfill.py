@@ -1,0 +1,364 @@
+"""Whether the past of an intermediate result is computed, or answered by its parts for ever.
+
+**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. What its members had
+brought before is its *gap*: a probe of ``X`` answers the gap by probing the members one after
+the other (``semantics.md``, coverage rule), in addition to probing ``X`` itself. Instead, the
+gap's combinations can be computed once, in the background, and then belong to ``X``.
+
+Time is measured in units of the statistics: the tuples that they count have arrived in [0, 1],
+which is the gap, and ``u`` is the time since. Tuples of ``j`` go on arriving at rate ``|j|``.
+``f(Y)`` is the selectivity of a sub-join's keys; ``reach_j``, ``gap_j`` are as in
+:mod:`~anabranch_planner.cost.timing`.
+
+**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is
+answered by probing ``x_1 ... x_k``, the members of ``X`` in the order in which ``compile`` lists
+them. That sends the partial results over ``H`` and then those over ``H + x_1 ... x_s``, s < k,
+whose ``x`` lie in the gap. At time ``u`` a tuple of ``i`` meets
+
+    |j| * g_j(u),  g_j(u) = max(0, min(reach_j, 1 + u) - gap_j)                    of j in H
+    |x| * b_x(u),  b_x(u) = max(0, min(1, 1 + u - gap_x) - max(0, 1 + u - reach_x))  of x in the gap
+
+so that a life of ``L`` costs, summed over the plan's distinct steps that probe ``X``,
+
+    sum over s < k of  f(H_s) * (product of |.| over H_s) * chi_s
+                       * integral over u in [0, L] of  product of g_j(u) and b_x(u)
+
+with ``H_s = H + x_1 ... x_s``. ``L`` is the smaller of the horizon and the longest time for which
+a tuple of ``X`` is of use (its widest window; for ever without one). Over full history ``b`` is 1
+and ``g`` is ``1 + u``.
+
+**Backfill** goes through the stored rows of one member ``y_1`` and probes the others, in any order
+of arrival: it sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts those over
+``X``. Their number is ``f(Y)`` times the product of ``|y| * kept_y``, at most the sub-join's
+cardinality, where ``kept_y`` is the part of [0, 1] that is still stored (the longest window of any
+query on that relation; 1 without one). The start is the member from which this is cheapest; the
+next member is always the one with which the fewest combinations arise.
+
+**Decision.** A new MIR is backfilled if that costs less than coverage. A decision for backfill
+stands for as long as plans keep the MIR. One against it is looked at again with every plan, and
+turned only where coverage costs more than twice as much (:data:`RECONSIDERED`): the figures of two
+epochs differ, and what has not been introduced just now has lived part of its life.
+
+**The horizon** is how long a plan is expected to go on using the MIR, in units of the statistics.
+A running pipeline counts the history so far, so 1, the default, says: as long again as the
+pipeline has been running, which is what is known about the life of something whose age alone is
+known.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.mirs import MirId, base_mir, canonical, join_keys
+from anabranch_planner.cost.footprint import qualified
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.explain.explain import mir_label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.queries.mirs import Mir
+    from anabranch_planner.cost.footprint import Footprint
+    from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.cost.steps import Trail
+
+#: Units of the statistics for which a plan is expected to use an MIR.
+DEFAULT_HORIZON = 1.0
+#: How many times the backfill coverage must cost before an earlier decision against it is turned.
+RECONSIDERED = 2.0
+
+
+class Backfilling(StrEnum):
+    """Who decides: the cost model, or the user once for all."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """How the past of one MIR is answered.
+
+    Attributes:
+        order: the member that a backfill begins with, then the others as they are probed.
+        coverage: what answering the gap by its parts costs over the expected life.
+        cost: what computing the gap's combinations costs, once.
+        chosen: whether they are computed. ``reason``: why, in words.
+    """
+
+    mir: MirId
+    owner: str
+    order: tuple[Label, ...]
+    coverage: float
+    cost: float
+    chosen: bool
+    reason: str
+
+
+def decide(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    *,
+    setting: Backfilling = Backfilling.AUTO,
+    horizon: float = DEFAULT_HORIZON,
+    running: Footprint | None = None,
+    earlier: Iterable[Backfill] = (),
+) -> tuple[Backfill, ...]:
+    """One decision for every MIR that ``plan`` keeps, in order of owner and MIR.
+
+    Args:
+        plan: for ``queries``, made under ``model``.
+        horizon: units of the statistics, see the module.
+        running: what the running plan has; an MIR that it has is not new. None: nothing.
+        earlier: the running plan's decisions.
+
+    Raises:
+        PlannerError: the horizon is negative or no number.
+    """
+    if not (math.isfinite(horizon) and horizon >= 0):
+        raise PlannerError(
+            "bad-horizon",
+            f"the backfill horizon is {horizon}",
+            field="backfill_horizon",
+            remedy="give a finite number, 0 or more: multiples of the history so far",
+        )
+    kept = {(c.owner, c.mir) for c in plan.copies}
+    mirs = {m.id: m for m in plan.mirs if not m.is_base}
+    probing: dict[tuple[str, MirId], list[Trail]] = {}
+    if mirs:
+        for trail in trails(plan, queries).steps.values():
+            probing.setdefault((trail.owner, trail.step.target), []).append(trail)
+    costs = _Costs(plan, queries, model)
+    known = {(b.owner, b.mir): b for b in earlier if b.chosen}
+    old = set() if running is None else {store for store, _ in running.copies}
+    found = []
+    for owner, store in sorted(kept):
+        mir = mirs.get(store)
+        if mir is None:
+            continue
+        coverage = math.fsum(
+            costs.coverage(trail, mir, horizon) for trail in probing.get((owner, store), ())
+        )
+        order, cost = costs.backfill(owner, mir)
+        before = known.get((owner, store))
+        if before is not None and set(before.order) == set(mir.members):
+            order, cost = before.order, costs.of_order(owner, mir, before.order)
+        new = MirId(qualified(owner, store)) not in old
+        decision = Backfill(store, owner, order, coverage, cost, chosen=False, reason="")
+        found.append(_decided(decision, setting, new=new, before=before is not None))
+    return tuple(found)
+
+
+def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) -> Backfill:
+    if setting is not Backfilling.AUTO:
+        return replace(found, chosen=setting is Backfilling.ALWAYS, reason=f"setting: {setting}")
+    if before and not new:
+        return replace(found, chosen=True, reason="decided when it was introduced")
+    least = found.cost * (1.0 if new else RECONSIDERED)
+    if found.coverage > least:
+        return replace(found, chosen=True, reason="cheaper than coverage")
+    reason = "coverage is cheaper" if new else f"coverage costs less than {RECONSIDERED:g} times it"
+    return replace(found, reason=reason)
+
+
+def document(found: Backfill) -> dict[str, Any]:
+    """For explain; :func:`from_document` is the inverse."""
+    return {
+        "mir": found.mir,
+        "label": mir_label(sorted(found.order)),
+        "owner": found.owner,
+        "order": list(found.order),
+        "coverage": found.coverage,
+        "cost": found.cost,
+        "chosen": found.chosen,
+        "reason": found.reason,
+    }
+
+
+def from_document(doc: Mapping[str, Any]) -> Backfill:
+    """The decision that :func:`document` wrote."""
+    return Backfill(
+        MirId(doc["mir"]),
+        doc["owner"],
+        tuple(Label(x) for x in doc["order"]),
+        doc["coverage"],
+        doc["cost"],
+        doc["chosen"],
+        doc["reason"],
+    )
+
+
+class _Costs:
+    """Both sides of the comparison, for one plan."""
+
+    def __init__(self, plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> None:
+        self._model = model
+        self._copies: dict[tuple[str, MirId], set[AttrRef | None]] = {}
+        for copy in plan.copies:
+            self._copies.setdefault((copy.owner, copy.mir), set()).add(copy.partition)
+        self._kept = _retention(queries)
+
+    def coverage(self, trail: Trail, mir: Mir, horizon: float) -> float:
+        """What one step that probes ``mir`` costs more for its gap, over the expected life."""
+        after, start = trail.after, trail.start
+        bounds = self._model.bounds(after)
+        relation_of = dict(zip(after.members, after.relations, strict=True))
+        # The labels that the step fills are the MIR's own.
+        members = trail.step.members
+        life = min(horizon, max(self._life(x, after, bounds, relation_of) for x in members))
+        head, left, total = trail.head, list(members), 0.0
+        while left:
+            label = next(x for x in left if join_keys(after.classes, head, frozenset({x})))
+            factors = []
+            for one in sorted(head - {start}):
+                reach, gap = self._reach(one, start, bounds, relation_of)
+                factors.append(_gap_part(reach, gap) if one in members else _part(reach, gap))
+            sent = self._model.matches(canonical(after.classes, relation_of, head))
+            chi = self._chi(trail.owner, after, relation_of, head, label)
+            total += sent * chi * _integral(factors, life)
+            head |= {label}
+            left.remove(label)
+        return total
+
+    def backfill(self, owner: str, mir: Mir) -> tuple[tuple[Label, ...], float]:
+        """The cheapest order found, and its cost."""
+        orders = [self._order(mir, start) for start in mir.members]
+        return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
+
+    def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
+        """What a backfill in ``order`` sends and inserts."""
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        total = 0.0
+        for at in range(1, len(order)):
+            head = frozenset(order[:at])
+            chi = self._chi(owner, mir, relation_of, head, order[at])
+            total += self._stored(mir, relation_of, head) * chi
+        if self._model.objective is Objective.PAPER:
+            return total
+        return total + self._stored(mir, relation_of, frozenset(order))
+
+    def _order(self, mir: Mir, start: Label) -> tuple[Label, ...]:
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        order, left = [start], sorted(set(mir.members) - {start})
+        while left:
+            head = frozenset(order)
+            near = [x for x in left if join_keys(mir.classes, head, frozenset({x}))]
+            best = min(near, key=lambda x: (self._stored(mir, relation_of, head | {x}), x))
+            order.append(best)
+            left.remove(best)
+        return tuple(order)
+
+    def _stored(
+        self, mir: Mir, relation_of: Mapping[Label, RelationId], labels: frozenset[Label]
+    ) -> float:
+        """Combinations over ``labels`` whose tuples are stored."""
+        joined = canonical(mir.classes, relation_of, labels)
+        kept = math.prod(self._retained(relation_of[x]) for x in labels)
+        return min(self._model.matches(joined) * kept, self._model.cardinality(joined))
+
+    def _retained(self, relation: RelationId) -> float:
+        """The part of a unit's tuples that is still stored at its end."""
+        micros, span = self._kept.get(relation), self._model.span(relation)
+        return 1.0 if micros is None or span is None else min(1.0, micros / span)
+
+    def _chi(
+        self,
+        owner: str,
+        mir: Mir,
+        relation_of: Mapping[Label, RelationId],
+        head: frozenset[Label],
+        label: Label,
+    ) -> int:
+        base = base_mir(relation_of[label])
+        known: set[AttrRef | None] = {
+            AttrRef(base.members[0], build.attribute)
+            for _, build, _ in join_keys(mir.classes, head, frozenset({label}))
+        }
+        copies = self._copies.get((owner, base.id), {None})
+        return self._model.chi(broadcast=None not in copies and not copies & known)
+
+    def _reach(
+        self,
+        label: Label,
+        start: Label,
+        bounds: Mapping[tuple[Label, Label], int],
+        relation_of: Mapping[Label, RelationId],
+    ) -> tuple[float, float]:
+        """How far back, and how long ago at least, a partner of a ``start`` tuple arrived."""
+        span = self._model.span(relation_of[label])
+        if span is None:
+            return math.inf, 0.0
+        reach, least = bounds.get((label, start)), bounds.get((start, label), 0)
+        return math.inf if reach is None else reach / span, max(0, -least) / span
+
+    def _life(
+        self,
+        label: Label,
+        after: Mir,
+        bounds: Mapping[tuple[Label, Label], int],
+        relation_of: Mapping[Label, RelationId],
+    ) -> float:
+        """Units for which a tuple of ``label`` can join with what is still to arrive."""
+        span = self._model.span(relation_of[label])
+        if span is None:
+            return math.inf
+        limits = [bounds.get((label, other)) for other in after.members if other != label]
+        known = [d for d in limits if d is not None]
+        return max(known) / span if len(known) == len(limits) else math.inf
+
+
+def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
+    """Relation -> microseconds for which its tuples are kept; None: for ever."""
+    found: dict[RelationId, int | None] = {}
+    for query in queries:
+        for i, member in enumerate(query.members):
+            row = [d for j, d in enumerate(query.bounds[i]) if j != i]
+            finite = [d for d in row if d is not None]
+            kept = max(finite) if row and len(finite) == len(row) else None
+            known = found.get(member.relation, 0)
+            found[member.relation] = None if kept is None or known is None else max(kept, known)
+    return found
+
+
+#: A function of ``u`` that is linear between its break points, and those.
+_Factor = tuple["Callable[[float], float]", tuple[float, ...]]
+
+
+def _part(reach: float, gap: float) -> _Factor:
+    """``g`` of the module."""
+    return lambda u: max(0.0, min(reach, 1 + u) - gap), (reach - 1, gap - 1)
+
+
+def _gap_part(reach: float, gap: float) -> _Factor:
+    """``b`` of the module."""
+    return (
+        lambda u: max(0.0, min(1.0, 1 + u - gap) - max(0.0, 1 + u - reach)),
+        (gap, gap - 1, reach, reach - 1),
+    )
+
+
+def _integral(factors: Sequence[_Factor], high: float) -> float:
+    """The integral over [0, ``high``] of the product of ``factors``."""
+    inner = {p for _, points in factors for p in points if 0 < p < high}
+    total = 0.0
+    for low, end in pairwise(sorted({0.0, *inner, high})):
+        width, polynomial = end - low, [1.0]
+        for value, _ in factors:
+            first, slope = value(low), (value(end) - value(low)) / width
+            polynomial = [
+                a * first + b * slope
+                for a, b in zip([*polynomial, 0.0], [0.0, *polynomial], strict=True)
+            ]
+        total += sum(c * width ** (k + 1) / (k + 1) for k, c in enumerate(polynomial))
+    return total

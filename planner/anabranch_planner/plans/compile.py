@@ -1,0 +1,668 @@
+"""From a plan to the ruleset of one epoch: probe trees, stores, edge labels, levels.
+
+The orders of a plan are merged into probe trees (one per arriving relation, shared prefixes
+once); every tree edge becomes a probe rule with its own label, every end of an order a store
+rule (an intermediate result is kept) or an output rule (a query's result leaves). CLASH, section
+"From solution to rules".
+
+What a shared edge may check. An edge is used by the goals below it. Whatever is checked on it
+must hold for all of them, so it checks the *loosest* of their time bounds and the *intersection*
+of their residuals; each query then checks at its output whatever is still missing. Hence every
+result of every query passes every edge on its path, and nothing else leaves its output.
+
+Levels. A store must hold all of a batch's inserts before it is probed (``semantics.md``,
+"Exactly once within a batch"): base stores are filled first, so an edge into a base store has its
+parent's level; an edge into an MIR has at least the level after the MIR's last maintenance edge.
+An MIR is maintained through strictly smaller ones, so the recursion ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.plans.ruleset import (
+    BackfillRule,
+    Edge,
+    FillStep,
+    IndexSpec,
+    KeyPart,
+    LatestRule,
+    OutputRule,
+    ProbeRule,
+    QuerySpec,
+    Ruleset,
+    StoreId,
+    StoreRule,
+    StoreSpec,
+    StreamSpec,
+    TimeBound,
+    arrival_edge,
+)
+from anabranch_contract.queries.expressions import Expr, columns
+from anabranch_contract.queries.joins import (
+    AttrRef,
+    JoinQuery,
+    KeyClass,
+    Label,
+    QueryId,
+    RelationId,
+    Stream,
+    make_relation,
+    needed_columns,
+)
+from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.types import key_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
+    from anabranch_planner.plans.backfill import Backfill
+
+_K = TypeVar("_K")
+
+#: (earlier, later) -> microseconds; a missing pair is unbounded.
+PairBounds = dict[tuple[Label, Label], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """What an order works towards: a query, or an MIR that is maintained for ``users``."""
+
+    order: ProbeOrder
+    classes: tuple[KeyClass, ...]
+    relation_of: Mapping[Label, RelationId]
+    bounds: PairBounds
+    residuals: tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node of a probe tree under construction: the partial result over ``labels``."""
+
+    edge: Edge
+    labels: frozenset[Label]
+    goals: list[_Goal] = field(default_factory=list)
+    ends: list[_Goal] = field(default_factory=list)
+    children: dict[tuple[MirId, tuple[Label, ...], MirId], _Node] = field(default_factory=dict)
+    step: Step | None = None
+
+
+def compile_ruleset(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    streams: Sequence[Stream],
+    *,
+    epoch: int,
+    parallelism: int,
+    sinks: Mapping[str, SinkSpec],
+    backfills: Sequence[Backfill] = (),
+) -> Ruleset:
+    """The ruleset by which ``epoch`` runs ``plan``.
+
+    Args:
+        plan: a valid plan for exactly ``queries``.
+        queries: the active queries.
+        streams: every registered stream (all are read and counted, used or not).
+        epoch: the epoch's number.
+        parallelism: partitions per store.
+        sinks: query id -> where its results go (Parquet files where missing).
+        backfills: how the past of new MIRs is answered (``optimiser.backfill``): those that are
+            chosen become rules for every copy of the MIR.
+
+    Raises:
+        RulesetError: the plan is inconsistent with the queries.
+    """
+    return _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
+
+
+class _Compiler:
+    """The state of one compilation (never outlives :func:`compile_ruleset`)."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        queries: Sequence[JoinQuery],
+        streams: Sequence[Stream],
+        epoch: int,
+        parallelism: int,
+        sinks: Mapping[str, SinkSpec],
+    ) -> None:
+        self.plan = plan
+        self.queries = sorted(queries, key=lambda q: q.id)
+        self.streams = sorted(streams, key=lambda s: s.name)
+        self.epoch = epoch
+        self.parallelism = parallelism
+        self.sinks = sinks
+        self.by_id = {q.id: q for q in self.queries}
+        self.mirs = {m.id: m for m in plan.mirs}
+        self.relations = {r.id: r for q in self.queries for r in q.relations}
+        read = {r.stream for r in self.relations.values()}
+        #: The streams that queries read and that keep the latest per key.
+        self.latest = {s.name: s for s in self.streams if s.latest and s.name in read}
+        self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
+        #: Attribute (of a label; of a base store) -> the key types in which queries compare it.
+        self.kinds: dict[AttrRef, set[str]] = defaultdict(set)
+        self.base_kinds: dict[AttrRef, set[str]] = defaultdict(set)
+        for query in self.queries:
+            relation_of = {m.label: m.relation for m in query.members}
+            for key_class in query.classes:
+                for ref in key_class.members:
+                    self.kinds[ref].add(key_class.type)
+                    base = AttrRef(Label(relation_of[ref.label]), ref.attribute)
+                    self.base_kinds[base].add(key_class.type)
+        self.users = _users(plan, self.mirs)
+        self.copies = _copies(plan)
+        self.made_from: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
+        for order in plan.orders:
+            for step in order.steps if order.maintains else ():
+                self.made_from[order.owner, step.target].add(MirId(order.goal))
+        self.stores: dict[tuple[str, StoreCopy], StoreSpec] = {}
+        self.ready: dict[tuple[str, MirId], int] = {}
+        self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
+        self.joined: dict[tuple[int, frozenset[Label]], MirId] = {}
+
+    def run(self, backfills: Sequence[Backfill]) -> Ruleset:
+        for copy in self.plan.copies:
+            self.stores[copy.owner, copy] = self._store(copy)
+        trees = self._trees()
+        levels = self._levels(trees)
+        probes: list[ProbeRule] = []
+        outputs: list[OutputRule] = []
+        stores: list[StoreRule] = []
+        for copy in self.plan.copies:
+            if self.mirs[copy.mir].is_base:
+                edge = arrival_edge(RelationId(copy.mir))
+                stores.append(StoreRule(edge, self.stores[copy.owner, copy].id))
+        for owner, _, root in trees:
+            self._emit(owner, root, levels, probes, outputs, stores)
+        latest, added = self._latest()
+        stores += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in added]
+        ruleset = Ruleset(
+            epoch=self.epoch,
+            streams=tuple(
+                StreamSpec(
+                    s.name,
+                    tuple((c, str(t)) for c, t in s.columns),
+                    s.event_time,
+                    s.lateness,
+                    s.idle_timeout,
+                    s.keep_late,
+                    s.ttl,
+                    s.latest,
+                    s.ahead_of_clock,
+                    s.ahead_of_stream,
+                )
+                for s in self.streams
+            ),
+            relations=tuple(self.relations[r] for r in sorted(self.relations)),
+            queries=tuple(self._query(q) for q in self.queries),
+            stores=tuple(
+                _with_indexes(s, self.indexes[s.id])
+                for s in sorted([*self.stores.values(), *added], key=lambda s: s.id)
+            ),
+            store_rules=tuple(sorted(set(stores), key=lambda r: (r.edge, r.store))),
+            probe_rules=tuple(sorted(probes, key=lambda p: (p.level, p.out))),
+            output_rules=tuple(sorted(outputs, key=lambda o: (o.query, o.edge))),
+            derived=tuple((s, a, e) for (s, a), e in sorted(self.derived.items(), key=_first)),
+            sketches=self._sketches(),
+            backfill_rules=self._backfills(backfills),
+            latest_rules=latest,
+        )
+        ruleset.validate()
+        return ruleset
+
+    # --- goals and trees -----------------------------------------------------------------------
+
+    def _goal(self, order: ProbeOrder) -> _Goal:
+        if not order.maintains:
+            query = self.by_id[QueryId(order.goal)]
+            relation_of = {m.label: m.relation for m in query.members}
+            return _Goal(order, query.classes, relation_of, _pairs(query), query.residuals)
+        mir = self.mirs[MirId(order.goal)]
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        return _Goal(order, mir.classes, relation_of, self._mir_bounds(order.owner, mir), ())
+
+    def _mir_bounds(self, owner: str, mir: Mir) -> PairBounds:
+        members = set(mir.members)
+        loosest: PairBounds | None = None
+        for user in sorted(self.users[owner, mir.id]):
+            pairs = {p: d for p, d in _pairs(self.by_id[user]).items() if set(p) <= members}
+            loosest = pairs if loosest is None else _loosest(loosest, pairs)
+        return loosest or {}
+
+    def _trees(self) -> list[tuple[str, RelationId, _Node]]:
+        """(owner, arriving relation, root) of every probe tree, in a stable order.
+
+        Labels of one relation (``S``, ``S#1``) have trees of their own over the same arrival
+        edge; a tree's start label is its root's only label.
+        """
+        roots: dict[tuple[str, Label], tuple[RelationId, _Node]] = {}
+        taken: set[Edge] = set()
+        ordered = sorted(self.plan.orders, key=lambda o: (o.owner, o.start, o.maintains, o.goal))
+        for order in ordered:
+            goal = self._goal(order)
+            relation = goal.relation_of[order.start]
+            root = roots.setdefault(
+                (order.owner, order.start),
+                (relation, _Node(arrival_edge(relation), frozenset({order.start}))),
+            )[1]
+            self._insert(root, goal, taken)
+        return [(owner, rel, node) for (owner, _), (rel, node) in sorted(roots.items(), key=_first)]
+
+    def _insert(self, root: _Node, goal: _Goal, taken: set[Edge]) -> None:
+        node = root
+        node.goals.append(goal)
+        owner = f"{goal.order.owner}:" if goal.order.owner else ""
+        path = owner + goal.order.start
+        for step in goal.order.steps:
+            labels = node.labels | frozenset(step.members)
+            joined = self._joined(goal, labels)
+            key = (step.target, step.members, joined)
+            path += ">" + "*".join(step.members)
+            child = node.children.get(key)
+            if child is None:
+                edge = Edge(path)
+                if edge in taken:  # the same labels under other predicates or through an MIR
+                    edge = Edge(f"{path}@{_digest((step.target, joined))}")
+                taken.add(edge)
+                child = _Node(edge, labels, step=step)
+                node.children[key] = child
+            node, path = child, child.edge
+            node.goals.append(goal)
+        node.ends.append(goal)
+
+    def _joined(self, goal: _Goal, labels: frozenset[Label]) -> MirId:
+        """The canonical sub-join of the goal over ``labels``: a goal's orders meet it again."""
+        # The classes belong to a query or an MIR, which outlive the compilation.
+        key = (id(goal.classes), labels)
+        if key not in self.joined:
+            self.joined[key] = canonical(goal.classes, goal.relation_of, labels).id
+        return self.joined[key]
+
+    def _levels(self, trees: list[tuple[str, RelationId, _Node]]) -> dict[Edge, int]:
+        """Edge -> level, and (as a side effect) when each MIR store is ready."""
+        levels: dict[Edge, int] = {}
+        sizes = sorted({len(m.members) for m in self.mirs.values() if not m.is_base})
+        for owner, relation in {(o, r) for o, r, _ in trees}:
+            self.ready[owner, MirId(relation)] = 0
+        for size in [*sizes, None]:
+            for owner, _, root in trees:
+                self._level(owner, root, 0, size, levels)
+        return levels
+
+    def _level(
+        self, owner: str, node: _Node, level: int, size: int | None, levels: dict[Edge, int]
+    ) -> None:
+        for end in node.ends:
+            if end.order.maintains and len(node.labels) == size:
+                mir = MirId(end.order.goal)
+                self.ready[owner, mir] = max(self.ready.get((owner, mir), 0), level + 1)
+        for child in node.children.values():
+            assert child.step is not None  # only roots have none
+            target = self.mirs[child.step.target]
+            below = 0 if target.is_base else self.ready.get((owner, target.id), 0)
+            levels[child.edge] = max(level, below)
+            self._level(owner, child, levels[child.edge], size, levels)
+
+    # --- rules ---------------------------------------------------------------------------------
+
+    def _emit(
+        self,
+        owner: str,
+        root: _Node,
+        levels: dict[Edge, int],
+        probes: list[ProbeRule],
+        outputs: list[OutputRule],
+        stores: list[StoreRule],
+    ) -> None:
+        (start,) = root.labels
+
+        def walk(node: _Node, checked: PairBounds, applied: frozenset[Expr]) -> None:
+            for goal in node.ends:
+                if goal.order.maintains:
+                    for copy in self.copies[owner, MirId(goal.order.goal)]:
+                        stores.append(StoreRule(node.edge, self.stores[owner, copy].id))
+                else:
+                    outputs.append(
+                        OutputRule(
+                            node.edge,
+                            QueryId(goal.order.goal),
+                            _time_bounds(
+                                {p: d for p, d in goal.bounds.items() if checked.get(p) != d}
+                            ),
+                            tuple(e for e in goal.residuals if e not in applied),
+                        )
+                    )
+            for child in node.children.values():
+                rule = self._probe(owner, start, node, child, levels, applied)
+                probes.append(rule)
+                fresh = {(b.earlier, b.later): b.micros for b in rule.bounds}
+                walk(child, {**checked, **fresh}, applied | frozenset(rule.residuals))
+
+        walk(root, {}, frozenset())
+
+    def _probe(
+        self,
+        owner: str,
+        start: Label,
+        node: _Node,
+        child: _Node,
+        levels: dict[Edge, int],
+        applied: frozenset[Expr],
+    ) -> ProbeRule:
+        step = child.step
+        assert step is not None  # only roots have none
+        goal = child.goals[0]
+        bounds = goal.bounds
+        for other in child.goals[1:]:
+            bounds = _loosest(bounds, other.bounds)
+        members = frozenset(step.members)
+        fresh = {p: d for p, d in bounds.items() if set(p) <= child.labels and set(p) & members}
+        shared = [e for e in goal.residuals if all(e in g.residuals for g in child.goals)]
+        residuals = tuple(
+            e for e in shared if e not in applied and {c.alias for c in columns(e)} <= child.labels
+        )
+        target = self.mirs[step.target]
+        key = self._key(goal, node.labels, target, step.members)
+        store = self._preferred(owner, step)
+        self._index(store.id, key)
+        return ProbeRule(
+            edge=node.edge,
+            out=child.edge,
+            start=start,
+            mir=target.id,
+            store=store.id,
+            members=step.members,
+            key=key,
+            inclusive=self._inclusive(goal, start, step.members),
+            bounds=_time_bounds(fresh),
+            residuals=residuals,
+            level=levels[child.edge],
+            fill=() if target.is_base else self._fill(owner, goal, start, node, step, fresh),
+        )
+
+    def _key(
+        self, goal: _Goal, head: frozenset[Label], target: Mir, members: tuple[Label, ...]
+    ) -> tuple[KeyPart, ...]:
+        """The probe's equalities, with build sides in the store's namespace."""
+        rename = dict(zip(members, target.members, strict=True))
+        return tuple(
+            KeyPart(probe, AttrRef(rename[build.label], build.attribute), kind)
+            for probe, build, kind in join_keys(goal.classes, head, frozenset(members))
+        )
+
+    def _inclusive(
+        self, goal: _Goal, start: Label, members: tuple[Label, ...]
+    ) -> tuple[Label, ...]:
+        stream = self.relations[goal.relation_of[start]].stream
+        return tuple(
+            m for m in members if self.relations[goal.relation_of[m]].stream == stream and m < start
+        )
+
+    def _fill(
+        self,
+        owner: str,
+        goal: _Goal,
+        start: Label,
+        node: _Node,
+        step: Step,
+        bounds: PairBounds,
+    ) -> tuple[FillStep, ...]:
+        """Base probes that together give what a probe of the MIR would (coverage rule)."""
+        done, left, steps = node.labels, list(step.members), []
+        while left:
+            label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))
+            relation = goal.relation_of[label]
+            base = canonical(goal.classes, goal.relation_of, frozenset({label}))
+            key = self._key(goal, done, base, (label,))
+            store = self._best_base(owner, relation, key)
+            self._index(store.id, key)
+            grown = done | {label}
+            fresh = {p: d for p, d in bounds.items() if set(p) <= grown and label in p}
+            steps.append(
+                FillStep(
+                    relation,
+                    store.id,
+                    label,
+                    key,
+                    self._inclusive(goal, start, (label,)),
+                    _time_bounds(fresh),
+                )
+            )
+            done = grown
+            left.remove(label)
+        return tuple(steps)
+
+    def _backfills(self, backfills: Sequence[Backfill]) -> tuple[BackfillRule, ...]:
+        rules = [
+            BackfillRule(self.stores[b.owner, copy].id, b.order[0], self._unordered(b))
+            for b in backfills
+            if b.chosen
+            for copy in self.copies.get((b.owner, b.mir), ())
+        ]
+        return tuple(sorted(rules, key=lambda r: r.store))
+
+    def _unordered(self, backfill: Backfill) -> tuple[FillStep, ...]:
+        """Base probes from the first member to all others. No index is kept for them: they read
+        what is stored already, once.
+        """
+        mir = self.mirs[backfill.mir]
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        bounds = self._mir_bounds(backfill.owner, mir)
+        done, steps = frozenset(backfill.order[:1]), []
+        for label in backfill.order[1:]:
+            relation = relation_of[label]
+            keys = join_keys(mir.classes, done, frozenset({label}))
+            key = tuple(
+                KeyPart(probe, AttrRef(Label(relation), build.attribute), kind)
+                for probe, build, kind in keys
+            )
+            done |= {label}
+            fresh = {p: d for p, d in bounds.items() if label in p and set(p) <= done}
+            store = self._best_base(backfill.owner, relation, key)
+            steps.append(FillStep(relation, store.id, label, key, (), _time_bounds(fresh)))
+        return tuple(steps)
+
+    # --- stores --------------------------------------------------------------------------------
+
+    def _preferred(self, owner: str, step: Step) -> StoreSpec:
+        copies = self.copies[owner, step.target]
+        match = [c for c in copies if c.partition == step.partition] or copies
+        return self.stores[owner, match[0]]
+
+    def _best_base(self, owner: str, relation: RelationId, key: tuple[KeyPart, ...]) -> StoreSpec:
+        stores = [self.stores[owner, c] for c in self.copies[owner, MirId(relation)]]
+        known = {(k.build, k.type) for k in key}
+        return next((s for s in stores if s.partition in known), stores[0])
+
+    def _index(self, store: StoreId, key: tuple[KeyPart, ...]) -> None:
+        self.indexes[store].add(IndexSpec(tuple((k.build, k.type) for k in key)))
+
+    def _store(self, copy: StoreCopy) -> StoreSpec:
+        mir = self.mirs[copy.mir]
+        partition = None
+        if copy.partition is not None:
+            kinds = self.base_kinds if mir.is_base else self.kinds
+            # Where queries compare an attribute in several key types, the first is taken.
+            partition = (copy.partition, min(kinds[copy.partition]))
+        kept = () if mir.is_base else self._kept_columns(copy, mir)
+        bounds = () if mir.is_base else _time_bounds(self._mir_bounds(copy.owner, mir))
+        name = f"{copy.owner}:" if copy.owner else ""
+        name += mir.id
+        if partition is not None:
+            attribute = partition[0].attribute
+            name += f"[{attribute if mir.is_base else partition[0]}:{partition[1]}]"
+        name += f"/{self.parallelism}"
+        if not mir.is_base:
+            name += "~" + _digest((kept, bounds))
+        return StoreSpec(
+            StoreId(name),
+            mir.id,
+            mir.members,
+            mir.relations,
+            partition,
+            self.parallelism,
+            copy.owner,
+            kept,
+            bounds,
+        )
+
+    def _kept_columns(self, copy: StoreCopy, mir: Mir) -> tuple[tuple[Label, str], ...]:
+        """What an MIR store keeps: what its users project, filter on, or join outside it by, its
+        own partition attribute, and what the larger MIRs made from it keep of its members.
+        """
+        members = frozenset(mir.members)
+        kept: set[tuple[Label, str]] = set()
+        refs: set[AttrRef] = {copy.partition} if copy.partition is not None else set()
+        for user in self.users[copy.owner, mir.id]:
+            query = self.by_id[user]
+            for label in mir.members:
+                kept |= {(label, c) for c in needed_columns(query, label)}
+            for key_class in query.classes:
+                if not {m.label for m in key_class.members} <= members:
+                    refs.update(key_class.restrict(members))
+        for label, relation in zip(mir.members, mir.relations, strict=True):
+            stream = self.latest.get(self.relations[relation].stream)
+            kept |= {(label, c) for c in (stream.latest if stream is not None else ())}
+        for ref in refs:
+            relation = mir.relations[mir.members.index(ref.label)]
+            derived = self.derived.get((self.relations[relation].stream, ref.attribute))
+            names = [c.name for c in columns(derived)] if derived else [ref.attribute]
+            kept |= {(ref.label, n) for n in names}
+        for larger in self.made_from[copy.owner, mir.id]:
+            for other in self.copies[copy.owner, larger]:
+                columns_of = self._kept_columns(other, self.mirs[larger])
+                kept |= {(label, c) for label, c in columns_of if label in members}
+        return tuple(sorted(kept))
+
+    def _latest(self) -> tuple[tuple[LatestRule, ...], list[StoreSpec]]:
+        """How later tuples of a key are found, and the stores that no order needs but this.
+
+        A filter may hide the later tuple and not the earlier one, so they are looked for among all
+        tuples of the stream.
+        """
+        rules, added = [], []
+        for name, stream in sorted(self.latest.items()):
+            relation = make_relation(name, ())
+            self.relations.setdefault(relation.id, relation)
+            types = dict(stream.columns)
+            key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
+            base = MirId(relation.id)
+            label = Label(relation.id)
+            known = [s for (_, copy), s in self.stores.items() if copy.mir == base]
+            wanted = (AttrRef(label, key[0][0]), key[0][1]) if len(key) == 1 else None
+            store = min(known, key=lambda s: (s.owner, s.partition != wanted, s.id), default=None)
+            if store is None:
+                text = f"[{key[0][0]}:{key[0][1]}]" if wanted is not None else ""
+                store = StoreSpec(
+                    StoreId(f"{relation.id}{text}/{self.parallelism}"),
+                    base,
+                    (label,),
+                    (relation.id,),
+                    wanted,
+                    self.parallelism,
+                )
+                added.append(store)
+            rule = LatestRule(name, relation.id, store.id, key)
+            self.indexes[store.id].add(rule.index)
+            rules.append(rule)
+        return tuple(rules), added
+
+    # --- the rest ------------------------------------------------------------------------------
+
+    def _query(self, query: JoinQuery) -> QuerySpec:
+        return QuerySpec(
+            query.id,
+            tuple((m.alias, m.label, m.relation) for m in query.members),
+            query.bounds,
+            query.projection,
+            self.sinks.get(query.id, SinkSpec()),
+            query.view,
+            query.outer,
+            _left_of(query),
+        )
+
+    def _sketches(self) -> tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...]:
+        """Key combinations whose distinct counts the cost model can use: per pair of labels."""
+        wanted: set[tuple[RelationId, tuple[tuple[str, str], ...]]] = set()
+        for query in self.queries:
+            relation_of = {m.label: m.relation for m in query.members}
+            for one in query.labels:
+                for key_class in query.classes:
+                    for ref in key_class.restrict(frozenset({one})):
+                        wanted.add((relation_of[one], ((ref.attribute, key_class.type),)))
+                for other in query.labels:
+                    if one == other:
+                        continue
+                    pairs = join_keys(query.classes, frozenset({other}), frozenset({one}))
+                    if len(pairs) > 1:
+                        parts = tuple(sorted((b.attribute, t) for _, b, t in pairs))
+                        wanted.add((relation_of[one], parts))
+        return tuple(sorted(wanted))
+
+
+def _users(plan: Plan, mirs: Mapping[MirId, Mir]) -> dict[tuple[str, MirId], set[QueryId]]:
+    """(owner, MIR) -> the queries that need it, directly or through a larger MIR."""
+    users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
+    for order in plan.orders:
+        if not order.maintains:
+            for step in order.steps:
+                users[order.owner, step.target].add(QueryId(order.goal))
+    by_size = sorted(
+        (o for o in plan.orders if o.maintains),
+        key=lambda o: (-len(mirs[MirId(o.goal)].members), o.goal),
+    )
+    for order in by_size:
+        for step in order.steps:
+            users[order.owner, step.target] |= users[order.owner, MirId(order.goal)]
+    return users
+
+
+def _copies(plan: Plan) -> dict[tuple[str, MirId], list[StoreCopy]]:
+    copies: dict[tuple[str, MirId], list[StoreCopy]] = defaultdict(list)
+    for copy in sorted(plan.copies, key=lambda c: (c.owner, c.mir, str(c.partition or ""))):
+        copies[copy.owner, copy.mir].append(copy)
+    return copies
+
+
+def _pairs(query: JoinQuery) -> PairBounds:
+    labels = query.labels
+    return {
+        (labels[i], labels[j]): bound
+        for i, row in enumerate(query.bounds)
+        for j, bound in enumerate(row)
+        if i != j and bound is not None
+    }
+
+
+def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:
+    """The elementwise maximum; a pair missing on either side is unbounded."""
+    return {p: max(one[p], other[p]) for p in one.keys() & other.keys()}
+
+
+def _time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
+    return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
+
+
+def _with_indexes(store: StoreSpec, indexes: set[IndexSpec]) -> StoreSpec:
+    return replace(store, indexes=tuple(sorted(indexes, key=lambda i: i.parts)))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:6]
+
+
+def _first(item: tuple[_K, object]) -> _K:
+    return item[0]
+
+
+def _left_of(query: JoinQuery) -> QueryId | None:
+    """The query whose left rows these are."""
+    name = query.id.removesuffix(LEFT_SUFFIX)
+    return None if name == query.id else QueryId(name)

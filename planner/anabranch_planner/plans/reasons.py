@@ -1,0 +1,184 @@
+"""Why what a plan shares and keeps was worth it.
+
+**A shared step or store copy** that ``n`` queries need (as in
+:mod:`anabranch_planner.plans.shares`) is paid once; if each of them ran the same plan for
+itself it would be paid ``n`` times, so it saves ``cost * (n - 1)``. Over all elements these add
+up to what the queries' parts cost separately, minus the plan's cost: the saving of running *this
+plan* jointly. It is not the saving against each query's own optimum, which may be smaller
+(queries choose dearer orders in order to share them); for that compare the plan's cost with the
+sum of ``standalone``.
+
+**A kept intermediate result** ``M`` is compared with a plan that does without it, made as
+follows (:mod:`anabranch_planner.explain.detours`): wherever ``M`` is probed, the cheapest
+sequence of probes of other stores that the plan keeps takes that probe's place (so the order goes
+on from the same sub-join); then whatever only ``M`` needed is left out. ``saved`` is that plan's
+cost minus this one's. Both are valid plans for the same queries, so for a plan that is proven
+optimal ``saved`` is never negative. It is an upper bound of what ``M`` is worth: planning anew
+without ``M`` may find something cheaper than these detours. ``saved = detours - upkeep``: what
+the probes would cost in addition, and what maintaining ``M`` costs (its inserts, and steps that
+nothing else needs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.cost.footprint import qualified
+from anabranch_planner.cost.steps import Trails, trails
+from anabranch_planner.explain.detours import Ledger
+from anabranch_planner.explain.explain import mir_label, store_labels
+from anabranch_planner.plans.shares import Game, game
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery, QueryId
+    from anabranch_contract.queries.mirs import MirId
+    from anabranch_planner.cost.model import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class SharedReason:
+    """Something that several queries need and the plan pays once.
+
+    Attributes:
+        kind: ``"step"`` or ``"store"``.
+        saved: ``cost * (len(users) - 1)``.
+    """
+
+    kind: str
+    label: str
+    users: tuple[QueryId, ...]
+    cost: float
+    saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReason:
+    """An intermediate result, and what the plan would cost more without it.
+
+    Attributes:
+        users: the queries that need it.
+        detours: what probes would cost in addition.
+        upkeep: inserts into its copies, and steps that only its maintenance needs.
+        saved: ``detours - upkeep``.
+    """
+
+    mir: MirId
+    label: str
+    users: tuple[QueryId, ...]
+    detours: float
+    upkeep: float
+    saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What is shared and what is kept, each with what it saves; greatest savings first.
+
+    Attributes:
+        omitted: kept intermediate results that were not looked at because there are too many.
+    """
+
+    shared: tuple[SharedReason, ...]
+    kept: tuple[KeptReason, ...]
+    omitted: int = 0
+
+
+def reasons(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    *,
+    at_most: int | None = None,
+    found: Trails | None = None,
+    played: Game | None = None,
+) -> Reasons:
+    """Why ``plan``, which is for ``queries`` and was made under ``model``, is as it is.
+
+    Args:
+        at_most: intermediate results to look at, those of most users first (each takes time
+            in proportion to the whole plan).
+        found, played: the plan's trails and game, if they are at hand.
+    """
+    found = found or trails(plan, queries)
+    played = played or game(plan, queries, found)
+    labels = store_labels(plan)
+    shared = []
+    users: dict[tuple[str, MirId], set[QueryId]] = {}
+    for element in played.elements:
+        if element.step is not None:
+            trail = found.steps[element.step]
+            store = labels[trail.step.target, trail.step.partition]
+            start = qualified(trail.owner, trail.start)
+            label = f"from {start}: {mir_label(sorted(trail.head))} probes {store}"
+        elif element.copy is not None:
+            owner, mir, partition = element.copy
+            users.setdefault((owner, mir), set()).update(element.users)
+            label = qualified(owner, labels[mir, partition])
+        if len(element.users) > 1:
+            kind = "store" if element.step is None else "step"
+            saved = element.cost * (len(element.users) - 1)
+            shared.append(SharedReason(kind, label, element.users, element.cost, saved))
+    mirs = {m.id: m for m in plan.mirs}
+    candidates = sorted(
+        {(c.owner, c.mir) for c in plan.copies if not mirs[c.mir].is_base},
+        key=lambda c: (-len(users.get(c, ())), c),
+    )
+    looked_at = candidates[:at_most]
+    ledger = Ledger(plan, queries, model, found)
+    kept = []
+    for owner, mir in looked_at:
+        saved, upkeep = ledger.saving(owner, mir)
+        kept.append(
+            KeptReason(
+                mir=mir,
+                label=qualified(owner, mir_label(mirs[mir].members)),
+                users=tuple(sorted(users.get((owner, mir), ()))),
+                detours=saved + upkeep,
+                upkeep=upkeep,
+                saved=saved,
+            )
+        )
+    return Reasons(
+        shared=tuple(sorted(shared, key=lambda r: (-r.saved, r.kind, r.label))),
+        kept=tuple(sorted(kept, key=lambda r: (-r.saved, r.label))),
+        omitted=len(candidates) - len(looked_at),
+    )
+
+
+def reasons_document(found: Reasons, *, at_most: int | None = None) -> dict[str, Any]:
+    """The reasons as JSON, with at most so many of each kind; totals are of all."""
+    shared, kept = found.shared[:at_most], found.kept[:at_most]
+    return {
+        "shared": [
+            {
+                "kind": r.kind,
+                "label": r.label,
+                "users": list(r.users),
+                "cost": r.cost,
+                "saved": r.saved,
+            }
+            for r in shared
+        ],
+        "kept": [
+            {
+                "mir": r.mir,
+                "label": r.label,
+                "users": list(r.users),
+                "detours": r.detours,
+                "upkeep": r.upkeep,
+                "saved": r.saved,
+            }
+            for r in kept
+        ],
+        "totals": {
+            "shared": len(found.shared),
+            "saved_by_sharing": fsum(r.saved for r in found.shared),
+            "kept": len(found.kept) + found.omitted,
+        },
+        "omitted": len(found.shared) - len(shared) + len(found.kept) - len(kept) + found.omitted,
+    }

@@ -1,0 +1,193 @@
+"""A plan that follows its queries: one is added or dropped, the rest comes later.
+
+A :class:`Session` keeps the graph of all queries, the routes of the plan and its proven bound, for
+statistics that do not change meanwhile (new statistics are a new session). A query that is added
+is planned together with the queries that can share most with it, everybody else's orders staying
+as they are (:mod:`neighbourhood`); :meth:`Session.improve` then solves the whole, when there is
+time for it.
+
+Bounds survive changes. A plan for more queries contains a plan for fewer, so when a query is added
+the old bound holds, and with it what only the new query needs (:func:`bounds.exclusive`). When a
+query is dropped the optimum falls by at most what the query costs alone, since any plan of it
+beside the optimal plan of the others is a plan of all; so the old bound less the cost of any plan
+of that query holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.plans.optimise import MAX_FLOWS, require_plannable
+from anabranch_planner.search.anytime import solve_problem
+from anabranch_planner.search.assemble import Steps, make_plan
+from anabranch_planner.search.lower_bounds import exclusive, floor
+from anabranch_planner.search.neighbourhood import around, reoptimise, size_of
+from anabranch_planner.search.outcome import Outcome, Settings
+from anabranch_planner.search.problem import Builder
+from anabranch_planner.search.routes import Routing, finish, first_routing
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Solver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery, QueryId
+    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.search.problem import EdgeId, GoalKey, Problem
+
+
+class Session:
+    """Joint plans (optimiser ``clash``) of a set of queries that changes.
+
+    Args:
+        statistics: for the life of the session.
+        objective, parallelism, mir, partitioning, solver, seed, threads, max_flows: as for
+            :func:`anabranch_planner.plans.optimise.optimise`.
+    """
+
+    def __init__(
+        self,
+        statistics: Statistics,
+        *,
+        objective: Objective = Objective.DEFAULT,
+        parallelism: int = 1,
+        mir: bool = True,
+        partitioning: bool = True,
+        solver: Solver = Solver.BRANCH,
+        seed: int = 0,
+        threads: int = 1,
+        max_flows: int = MAX_FLOWS,
+    ) -> None:
+        self._statistics = statistics
+        self._objective = objective
+        self._parallelism = parallelism
+        self._partitioning = partitioning
+        self._mir = mir
+        self._settings = Settings(solver, seed, threads, max_flows)
+        self._queries: dict[QueryId, JoinQuery] = {}
+        self._routes: dict[GoalKey, tuple[EdgeId, ...]] = {}
+        self._bound = 0.0
+        self._steps: Steps = {}
+        self._builder = self._new_builder()
+
+    @property
+    def queries(self) -> tuple[JoinQuery, ...]:
+        """The queries that are planned, by id."""
+        return tuple(self._queries[q] for q in sorted(self._queries))
+
+    def plan(self, queries: Sequence[JoinQuery], watch: Watch | None = None) -> Plan:
+        """Begin anew: the best plan of exactly ``queries``.
+
+        Raises:
+            QueryError: as :func:`optimise` does; the session stays as it was.
+        """
+        require_plannable(queries)
+        watch = watch or Watch()
+        self._queries = {q.id: q for q in queries}
+        with watch.phase("build"):
+            self._builder = self._new_builder()
+            self._steps = {}
+            self._builder.add(queries)
+            problem = self._builder.problem()
+        return self._take(solve_problem(problem, self._settings, watch), watch)
+
+    def add(self, query: JoinQuery, watch: Watch | None = None) -> Plan:
+        """The plan with ``query`` beside the others, re-optimised around it.
+
+        Where time bounds are involved, which loosen what others' steps may find and so change
+        their costs, all is planned anew.
+
+        Raises:
+            QueryError: there is a query of that id, or it is a cross product.
+        """
+        require_plannable([*self._queries.values(), query])
+        if _timed(query) or any(_timed(q) for q in self._queries.values()):
+            return self.plan([*self._queries.values(), query], watch)
+        watch = watch or Watch()
+        self._queries[query.id] = query
+        with watch.phase("build"):
+            self._builder.add([query])
+            problem = self._builder.problem()
+            known = self._routing(problem)
+            free = around(problem, query.id, size_of(problem))
+
+        def solve(part: Problem) -> Routing:
+            return solve_problem(part, self._settings, watch).routing
+
+        found = reoptimise(problem, known, free, solve)
+        with watch.phase("bound"):
+            more = exclusive(problem, query.id, watch, self._settings.seed)
+            bound = max(self._bound + more, floor(problem))
+        method = f"{self._settings.solver} around {query.id}: {len(free)} queries"
+        return self._take(Outcome(problem, found, bound, method, 0, 0), watch)
+
+    def drop(self, query: QueryId, watch: Watch | None = None) -> Plan:
+        """The plan without ``query``; the others keep their orders.
+
+        Raises:
+            QueryError: there is no query of that id.
+        """
+        if query not in self._queries:
+            raise QueryError(
+                "unknown-query",
+                f"there is no query {query!r} to drop",
+                field="id",
+                remedy="drop one that was planned or added",
+            )
+        watch = watch or Watch()
+        whole = self._builder.problem()
+        alone = next(p for p in whole.apart() if p.queries == (query,))
+        del self._queries[query]
+        self._builder.drop(query)
+        problem = self._builder.problem()
+        bound = max(self._bound - first_routing(alone).cost, floor(problem))
+        routing = self._routing(problem)
+        method = f"without {query}, else as before"
+        return self._take(Outcome(problem, routing, bound, method, 0, 0), watch)
+
+    def improve(self, watch: Watch | None = None) -> Plan:
+        """Solve the whole, beginning from the plan that is there."""
+        watch = watch or Watch()
+        problem = self._builder.problem()
+        known = self._routing(problem)
+        outcome = solve_problem(problem, self._settings, watch, known)
+        return self._take(outcome, watch)
+
+    def _new_builder(self) -> Builder:
+        model = CostModel(
+            self._statistics,
+            objective=self._objective,
+            parallelism=self._parallelism,
+            partitioning=self._partitioning,
+            bounds=loosest_bounds(tuple(self._queries.values())),
+        )
+        return Builder(model, mir=self._mir)
+
+    def _routing(self, problem: Problem) -> Routing:
+        """The routes so far, as far as ``problem`` has their goals; no cost if some lack."""
+        at = {g.key: i for i, g in enumerate(problem.goals)}
+        routes = {at[k]: path for k, path in self._routes.items() if k in at}
+        if any(g.mir is None and i not in routes for i, g in enumerate(problem.goals)):
+            return Routing(routes, {}, {}, float("inf"))
+        return finish(problem, routes)
+
+    def _take(self, outcome: Outcome, watch: Watch) -> Plan:
+        problem, routing = outcome.problem, outcome.routing
+        self._bound = min(max(outcome.bound, 0.0), routing.cost)
+        self._routes = {problem.goals[g].key: path for g, path in routing.routes.items()}
+        with watch.phase("assemble"):
+            return make_plan(Optimizer.CLASH, self._objective, [outcome], self._steps)
+
+
+def _timed(query: JoinQuery) -> bool:
+    """Whether the query bounds the distance in time of any two of its labels."""
+    return any(
+        bound is not None
+        for i, row in enumerate(query.bounds)
+        for j, bound in enumerate(row)
+        if i != j
+    )

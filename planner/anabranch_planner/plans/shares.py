@@ -1,0 +1,282 @@
+r"""What each query costs in a plan that several share.
+
+A fixed plan consists of *elements*, each of which is paid once: executed steps, and copies of
+stores (their inserts). A query *needs* an element if it is
+
+* a step of one of the query's orders,
+* the copy that a needed step probes,
+* a step of an order that maintains an intermediate result that a needed step probes (and so on,
+  down to base relations: sizes decrease), or
+* the first copy of a base relation that it reads but never probes (a relation is stored as soon
+  as a query of several reads it), or
+* a copy that nothing probes, of a store of which it needs another copy.
+
+The plan's *cost-sharing game* is ``c(S)``: the cost of all elements that some query of ``S``
+needs. ``c`` of all queries is the plan's cost. With ``c_e`` the cost of an element and ``N_e``
+the queries that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
+
+* ``part`` of a query ``q`` is ``c({q})``: what the plan would cost for it alone.
+* ``marginal`` is ``c(N) - c(N \ {q})``: what the plan costs less once what only ``q`` needs is
+  removed, i.e. the sum of the ``c_e`` with ``N_e = {q}``.
+* ``shapley`` is ``sum of c_e / |N_e| over the e that q needs``. *This is the game's Shapley
+  value*: the value of a sum of games is the sum of their values, and ``c`` is the sum over ``e``
+  of the games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these, queries outside ``N_e``
+  never change anything (null players: 0), those inside are interchangeable (symmetry: equal
+  values), and the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` has
+  ``c_e / |N_e|``. (Littlechild & Owen, 1973, for the airport game, argue alike.) The game is
+  submodular, so the Shapley value is in its core: nobody pays more than ``part``.
+* ``standalone`` is the cost of the query's own optimum, planned alone: it does not depend on the
+  plan. A plan proven optimal costs at most the sum of these.
+* ``proportional`` splits the plan's cost in the ratio of ``standalone``.
+
+``marginal <= shapley <= part`` for each query; ``shapley`` and ``proportional`` add up to the
+plan's cost; ``part`` adds up to at least, ``marginal`` to at most that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
+from anabranch_planner.cost.steps import Trails, trails
+from anabranch_planner.plans.optimise import optimise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
+    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.cost.validate import Prefix
+    from anabranch_planner.solvers.deadline import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Something that the plan pays for once.
+
+    Attributes:
+        step: the step's prefix, or None for a store copy.
+        copy: (owner, store, partition attribute) of a store copy, or None for a step.
+        users: the queries that need it, sorted; never empty.
+    """
+
+    step: Prefix | None
+    copy: tuple[str, MirId, AttrRef | None] | None
+    cost: float
+    users: tuple[QueryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """The cost-sharing game of a plan."""
+
+    queries: tuple[QueryId, ...]
+    elements: tuple[Element, ...]
+
+    @property
+    def cost(self) -> float:
+        """The plan's cost."""
+        return fsum(e.cost for e in self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one query costs, by each method; ``None`` where the query's own optimum is unknown."""
+
+    query: QueryId
+    standalone: float | None
+    marginal: float
+    shapley: float
+    proportional: float | None
+    part: float
+
+
+def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> Game:
+    """The cost-sharing game of ``plan``, which is for ``queries``.
+
+    Args:
+        found: the plan's trails, if they are at hand.
+
+    Raises:
+        PlanError: an order has a goal that no query has.
+    """
+    found = found or trails(plan, queries)
+    upkeep: dict[tuple[str, str], list[Prefix]] = {}
+    own: dict[str, list[Prefix]] = {}
+    owner_of: dict[str, str] = {}
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
+        if order.maintains:
+            upkeep.setdefault((order.owner, order.goal), []).extend(prefixes)
+        else:
+            own.setdefault(order.goal, []).extend(prefixes)
+            owner_of[order.goal] = order.owner
+    first: dict[tuple[str, MirId], AttrRef | None] = {}
+    for copy in plan.copies:
+        first.setdefault((copy.owner, copy.mir), copy.partition)
+    steps: dict[Prefix, list[QueryId]] = {prefix: [] for prefix in found.steps}
+    copies: dict[tuple[str, MirId, AttrRef | None], list[QueryId]] = {
+        (c.owner, c.mir, c.partition): [] for c in plan.copies
+    }
+    for query in sorted(queries, key=lambda q: q.id):
+        needed = _closure(own.get(query.id, []), upkeep, found)
+        probed = {
+            (prefix[0], found.steps[prefix].step.target, found.steps[prefix].step.partition)
+            for prefix in needed
+        }
+        stored = {(owner, store) for owner, store, _ in probed}
+        owner = owner_of.get(query.id, "")
+        for relation in query.relations if len(query.labels) > 1 else ():
+            base = (owner, base_mir(relation.id).id)
+            if base in first and base not in stored:
+                probed.add((*base, first[base]))
+        for prefix in needed:
+            steps[prefix].append(query.id)
+        for access in probed:
+            copies[access].append(query.id)
+    for idle in [c for c, users in copies.items() if not users]:
+        others = {q for c, users in copies.items() if c[:2] == idle[:2] for q in users}
+        copies[idle] = sorted(others)
+    elements = [
+        Element(prefix, None, found.steps[prefix].step.cost, tuple(users))
+        for prefix, users in steps.items()
+        if users
+    ]
+    costs = {(c.owner, c.mir, c.partition): c.insert_cost for c in plan.copies}
+    elements += [
+        Element(None, copy, costs[copy], tuple(users)) for copy, users in copies.items() if users
+    ]
+    return Game(tuple(sorted(q.id for q in queries)), tuple(elements))
+
+
+def _closure(
+    prefixes: Sequence[Prefix], upkeep: Mapping[tuple[str, str], list[Prefix]], found: Trails
+) -> set[Prefix]:
+    """``prefixes``, and what maintains the intermediate results that they probe, recursively."""
+    needed: set[Prefix] = set()
+    maintained: set[tuple[str, str]] = set()
+    pending = list(prefixes)
+    while pending:
+        prefix = pending.pop()
+        if prefix in needed:
+            continue
+        needed.add(prefix)
+        goal = (prefix[0], str(found.steps[prefix].step.target))
+        if goal not in maintained:
+            maintained.add(goal)
+            pending.extend(upkeep.get(goal, ()))
+    return needed
+
+
+def part(found: Game) -> dict[QueryId, float]:
+    """What the plan would cost for each query alone."""
+    return _collect(found, lambda e: e.cost)
+
+
+def marginal(found: Game) -> dict[QueryId, float]:
+    """What the plan costs less without what only the query needs."""
+    return _collect(found, lambda e: e.cost if len(e.users) == 1 else 0.0)
+
+
+def shapley(found: Game) -> dict[QueryId, float]:
+    """The Shapley value: every element's cost split equally among those that need it."""
+    return _collect(found, lambda e: e.cost / len(e.users))
+
+
+def proportional(cost: float, standalone: Mapping[QueryId, float]) -> dict[QueryId, float]:
+    """``cost`` in the ratio of ``standalone``; equal shares where all of those are 0."""
+    total = fsum(standalone.values())
+    if total <= 0:
+        return {query: cost / len(standalone) for query in standalone}
+    return {query: cost * (alone / total) for query, alone in standalone.items()}
+
+
+def _collect(found: Game, price: Callable[[Element], float]) -> dict[QueryId, float]:
+    terms: dict[QueryId, list[float]] = {query: [] for query in found.queries}
+    for element in found.elements:
+        for query in element.users:
+            terms[query].append(price(element))
+    return {query: fsum(values) for query, values in terms.items()}
+
+
+def costs_by_owner(plan: Plan, queries: Sequence[JoinQuery]) -> dict[QueryId, float]:
+    """What each query costs in a plan of the ``individual`` optimiser."""
+    return part(game(plan, queries))
+
+
+def standalone(
+    queries: Sequence[JoinQuery],
+    statistics: Statistics,
+    *,
+    objective: Objective = Objective.DEFAULT,
+    parallelism: int = 1,
+    mir: bool = True,
+    partitioning: bool = True,
+    at_most: int = 1000,
+    watch: Watch | None = None,
+) -> dict[QueryId, float] | None:
+    """The cost of each query's own optimum; None if that takes more than ``at_most`` solves.
+
+    Queries over the same relations with the same key classes are solved once. A watch with a
+    deadline makes the costs those of the best plans found by then.
+    """
+    shape = {q.id: sub_join(q, frozenset(q.labels)).id for q in queries}
+    examples = {shape[q.id]: q for q in sorted(queries, key=lambda q: q.id, reverse=True)}
+    if len(examples) > at_most:
+        return None
+    chosen = list(examples.values())
+    plan = optimise(
+        chosen,
+        statistics,
+        optimizer=Optimizer.INDIVIDUAL,
+        objective=objective,
+        parallelism=parallelism,
+        mir=mir,
+        partitioning=partitioning,
+        watch=watch,
+    )
+    costs = costs_by_owner(plan, chosen)
+    return {q.id: costs[examples[shape[q.id]].id] for q in queries}
+
+
+def shares(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    alone: Mapping[QueryId, float] | None = None,
+    found: Game | None = None,
+) -> tuple[Share, ...]:
+    """Every query's share by every method, in order of ids.
+
+    Args:
+        alone: what :func:`standalone` says, if it is known.
+        found: the plan's game, if it is at hand.
+    """
+    found = found or game(plan, queries)
+    parts, margins, values = part(found), marginal(found), shapley(found)
+    ratio = None if alone is None else proportional(found.cost, alone)
+    return tuple(
+        Share(
+            query=query,
+            standalone=None if alone is None else alone[query],
+            marginal=margins[query],
+            shapley=values[query],
+            proportional=None if ratio is None else ratio[query],
+            part=parts[query],
+        )
+        for query in found.queries
+    )
+
+
+def share_document(share: Share) -> dict[str, Any]:
+    """A share as JSON."""
+    return {
+        "query": share.query,
+        "standalone": share.standalone,
+        "marginal": share.marginal,
+        "shapley": share.shapley,
+        "proportional": share.proportional,
+        "part": share.part,
+    }

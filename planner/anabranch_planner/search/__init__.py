@@ -1,0 +1,1 @@
+"""The problem as a graph of states, and the search for its cheapest routings."""

@@ -1,0 +1,325 @@
+"""Solving a problem within a time: always a valid plan, a proven bound, and how it was found.
+
+The passes, each of which may be the last if time runs out:
+
+1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
+2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).
+3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
+4. *Root relaxation* of each: its bound, and a plan rounded from it.
+5. *Neighbourhood of the relaxation*: the component restricted to what the relaxation uses at all,
+   solved exactly (relaxation enforced neighbourhood search); far smaller, and nearly always within
+   half a per cent.
+6. *Branch and bound* (:mod:`branch`), components with small gaps first.
+
+A general solver can be asked for instead of the last three; it gets one program per component.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.branch import INTEGRAL, Search, advance, begin, read, support
+from anabranch_planner.search.components import Part, batches, join, restrict, split
+from anabranch_planner.search.copies import decided
+from anabranch_planner.search.formulation import start_values
+from anabranch_planner.search.general import delegate
+from anabranch_planner.search.lower_bounds import by_shares, cheapest_copy, floor
+from anabranch_planner.search.neighbourhood import search
+from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
+from anabranch_planner.search.reduce import drop_unprofitable
+from anabranch_planner.search.routes import (
+    Routes,
+    Routing,
+    finish,
+    first_routing,
+)
+from anabranch_planner.solvers.interface import Request, Solver
+from anabranch_planner.solvers.registry import solve as solve_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.search.copies import Kept
+    from anabranch_planner.search.problem import Problem, Sub
+    from anabranch_planner.solvers.deadline import Watch
+
+#: Our branching takes this many nodes times variables squared, and at least so many nodes, before
+#: a general solver is given the rest: that is better where a large component has many independent
+#: fractional spots, which cuts close one by one and branching only together.
+WORK, LEAST_NODES = 2_000_000_000, 10
+#: Sooner, if so many nodes leave more than this part of the gap.
+CHECK_NODES, SLOW = 50, 0.9
+#: Nodes that the general solver may take before our branching has the last word.
+GENERAL_NODES = 500
+#: Nodes that one restricted problem may take.
+RESTRICTED_NODES = 40
+#: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
+BROKEN = (ImportError, RuntimeError, MemoryError)
+#: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
+#: machine; one whose copies are charged counts for so many.
+REACH, CHARGED = 40_000, 8
+#: Where it is not: part of the time that goes into the bound, and of what is left into one
+#: neighbourhood.
+BOUND_SHARE, PIECE_SHARE = 0.4, 0.2
+
+
+def solve_problem(
+    problem: Problem, settings: Settings, watch: Watch, known: Routing | None = None
+) -> Outcome:
+    """The best plan of ``problem`` that is found in time.
+
+    Args:
+        known: a plan to begin from.
+    """
+    with watch.phase("search"):
+        greedy = first_routing(problem)
+        known = greedy if known is None else min(greedy, known, key=lambda r: r.cost)
+    if not any(goal.edges for goal in problem.goals):
+        return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
+    low = floor(problem)
+    if watch.expired():
+        return Outcome(problem, known, low, "greedy: no time for more", 0, 0)
+    beyond = _beyond_reach(problem, settings, watch)
+    if beyond:
+        return _piecemeal(problem, known, settings, watch, beyond)
+    with watch.phase("reduce"):
+        reduced = drop_unprofitable(problem)
+        parts = split(reduced)
+    tally = Tally()
+    with watch.phase("solve"):
+        try:
+            if settings.solver is Solver.BRANCH:
+                warm = _lower(problem, reduced, known)
+                found = _branch(reduced, parts, settings, watch, tally, warm=warm)
+            else:
+                found = delegate(reduced, parts, settings, watch, tally)
+        except BROKEN as cause:
+            method = f"greedy: {settings.solver} failed ({cause!r})"
+            return Outcome(problem, known, low, method, 0, 0)
+        # Goals of the reduced problem are those of the whole one, less some MIRs'.
+        best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
+    method, bound = str(settings.solver), best.cost
+    if not found.closed:
+        method += f": {found.trouble or 'out of time'}"
+        bound = min(max(found.bound + _unused(problem, parts), low), best.cost)
+    if problem.reduced:
+        names = ", ".join(problem.reduced)
+        method, bound = f"{method}; one order per start for {names} (cap)", low
+    proven = found.closed and not problem.reduced
+    return Outcome(problem, best, bound, method, tally.variables, tally.rows, proven=proven)
+
+
+def _beyond_reach(problem: Problem, settings: Settings, watch: Watch) -> str:
+    """Why the program of the whole is not built; empty if it is."""
+    if settings.as_a_whole:
+        return ""
+    if problem.flows > settings.max_flows:
+        return f"{problem.flows} flows exceed the cap of {settings.max_flows}"
+    left = watch.left()
+    work = problem.flows * (CHARGED if problem.charged else 1)
+    if left is not None and work > REACH * left:
+        return f"{problem.flows} flows are too many for the time"
+    return ""
+
+
+def _piecemeal(
+    problem: Problem, known: Routing, settings: Settings, watch: Watch, why: str
+) -> Outcome:
+    """Neighbourhoods instead of the whole, and a bound by shares."""
+    left = watch.left()
+    with watch.phase("bound"):
+        share = watch if left is None else watch.within(left * BOUND_SHARE)
+        bound = max(by_shares(problem, share, settings.seed), floor(problem))
+
+    def solve(part: Problem) -> Routing:
+        left = watch.left()
+        some = watch if left is None else watch.within(left * PIECE_SHARE)
+        return solve_problem(part, replace(settings, as_a_whole=True), some).routing
+
+    with watch.phase("search"):
+        best = search(problem, known, solve, watch, settings.seed)
+    return Outcome(problem, best, min(bound, best.cost), f"neighbourhoods: {why}", 0, 0)
+
+
+def _unused(problem: Problem, parts: Sequence[Part]) -> float:
+    """One copy of every base store that no component is charged for."""
+    charged: dict[int, int] = {}
+    for part in parts:
+        for store in part.problem.required:
+            charged[store] = charged.get(store, 0) + 1
+    return sum(
+        (1 - charged.get(store, 0)) * cheapest_copy(problem, store) for store in problem.required
+    )
+
+
+def _lower(problem: Problem, reduced: Problem, routing: Routing) -> Routes | None:
+    """``routing`` of ``problem`` as routes of ``reduced``, if that still has all its MIRs."""
+    if any(m not in reduced.mirs for m in routing.kept(problem)):
+        return None
+    at = {g.key: i for i, g in enumerate(reduced.goals)}
+    return {at[problem.goals[g].key]: path for g, path in routing.routes.items()}
+
+
+def _lift(problem: Problem, reduced: Problem, found: Found) -> Routing:
+    """What was found for ``reduced`` as a routing of ``problem``."""
+    at = {g.key: i for i, g in enumerate(problem.goals)}
+    routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
+    return finish(problem, routes, found.copies)
+
+
+def _branch(
+    problem: Problem,
+    parts: Sequence[Part],
+    settings: Settings,
+    watch: Watch,
+    tally: Tally,
+    *,
+    nodes: int | None = None,
+    warm: Routes | None = None,
+) -> Found:
+    """Branch and bound on every component.
+
+    Args:
+        parts: the components of ``problem``.
+        nodes: relaxations that each may take; with a limit, the neighbourhood of the
+            relaxation is not searched before (it is what is being searched).
+        warm: a plan of ``problem`` to begin from.
+    """
+    routes: Routes = {}
+    copies: dict[Sub, Kept] = {}
+    bound = 0.0
+    hard: list[tuple[Part, Search]] = []
+    for batch in batches(parts):
+        whole = batch[0] if len(batch) == 1 else join(problem, batch)
+        search = _begin(whole, settings, watch, tally, warm)
+        if search.done or len(batch) == 1:
+            hard.append((whole, search))
+            continue
+        settled = [p for p in batch if _settled(search, p)]
+        found = _read_settled(problem, search, whole, settled)
+        if found is None:
+            settled = []
+        else:
+            routes |= found[0]
+            copies |= found[1]
+            bound += found[2]
+        done = {id(p) for p in settled}
+        hard += [(p, _begin(p, settings, watch, tally, warm)) for p in batch if id(p) not in done]
+    if nodes is None:
+        for part, search in hard:
+            if not search.done:
+                _enforce(part, search, settings, watch)
+    hard.sort(key=lambda h: h[1].gap)
+    for number, (_, search) in enumerate(hard):
+        left = watch.left()
+        share = watch if left is None else watch.within(left / (len(hard) - number))
+        if nodes is None:
+            _close(search, settings, share)
+        else:
+            advance(search, share, nodes)
+    for _, search in hard if nodes is None else ():
+        # What others left of their time.
+        advance(search, watch)
+    for part, search in hard:
+        routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
+        copies |= decided(part.problem, search.best.copies)
+        bound += search.bound
+    return Found(routes, copies, bound, all(search.done for _, search in hard))
+
+
+def _begin(
+    part: Part, settings: Settings, watch: Watch, tally: Tally, warm: Routes | None
+) -> Search:
+    problem = part.problem
+    given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm} if warm else {}
+    if all(i in given for i, g in enumerate(problem.goals) if g.mir is None):
+        known = finish(problem, given)
+    else:
+        known = first_routing(problem)
+    search = begin(problem, known, watch, settings.seed, floor(problem))
+    tally.add(search.made)
+    return search
+
+
+def _settled(search: Search, part: Part) -> bool:
+    """Whether the relaxation of a batch is integral on one of its components."""
+    if search.root is None:
+        return False
+    problem, made, root = part.problem, search.made, search.root
+    indices = {made.edges[e] for goal in problem.goals for e in goal.edges}
+    indices |= {made.mirs[m] for m in problem.mirs}
+    indices |= {i for (store, _), i in made.copies.items() if store in problem.partitions}
+    return all(abs(v - round(v)) <= INTEGRAL for v in (float(root[i]) for i in indices))
+
+
+def _read_settled(
+    problem: Problem, search: Search, whole: Part, settled: Sequence[Part]
+) -> tuple[Routes, dict[Sub, Kept], float] | None:
+    """Routes, copies and cost of the components that their batch's relaxation settles."""
+    if not settled:
+        return None
+    part = join(problem, settled)
+    at = {g: i for i, g in enumerate(whole.goals)}
+    flows = [search.made.flows[at[g]] for g in part.goals]
+    made = search.made.of(part.problem, flows)
+    assert search.root is not None
+    found = read(part.problem, made, search.root.tolist())
+    if found is None:
+        return None
+    routes = {part.goals[g]: path for g, path in found.routes.items()}
+    return routes, decided(part.problem, found.copies), found.cost
+
+
+def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> None:
+    """Look for a better plan among what the root relaxation uses."""
+    used = support(search)
+    if used is None or watch.expired():
+        return
+    edges, alive = used
+    inner = restrict(part.problem, lambda g, e: e in edges[g], alive)
+    if inner is None:
+        return
+    found = _branch(
+        inner.problem,
+        split(inner.problem),
+        settings,
+        watch,
+        Tally(),
+        nodes=RESTRICTED_NODES,
+    )
+    routes = {inner.goals[g]: path for g, path in found.routes.items()}
+    search.improve(finish(part.problem, routes, found.copies))
+
+
+def _close(search: Search, settings: Settings, watch: Watch) -> None:
+    """Branch; if that takes long hand over to general branch and cut; then branch to the end."""
+    if search.done or search.root is None:
+        return
+    program = search.made.program
+    nodes = max(WORK // program.variables**2, LEAST_NODES)
+    while nodes > 0:
+        before = search.gap
+        if advance(search, watch, min(nodes, CHECK_NODES)) or watch.expired():
+            return
+        nodes -= CHECK_NODES
+        if search.gap > SLOW * before:
+            break
+    left = watch.left()
+    solution = solve_program(
+        Solver.HIGHS,
+        Request(
+            program,
+            tuple(start_values(search.problem, search.made, search.best)),
+            None if left is None else left / 2,
+            settings.seed,
+            settings.threads,
+            nodes=GENERAL_NODES,
+        ),
+    )
+    if solution.values is not None:
+        found = read(search.problem, search.made, list(solution.values))
+        if found is not None:
+            search.improve(found)
+    search.conclude(solution.bound)
+    advance(search, watch)

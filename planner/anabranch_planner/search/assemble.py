@@ -1,0 +1,204 @@
+"""From routings to plans: orders and copies; naive sharing of plans made alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_planner.search.copies import Access, attribute_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_contract.queries.mirs import MirId
+    from anabranch_planner.search.outcome import Outcome
+    from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Problem, Sub
+    from anabranch_planner.search.routes import Routing
+
+#: How a step is accessed, by the path that it ends.
+PathAccess = dict[tuple["EdgeId", ...], Access]
+#: Steps by edge and access.
+Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
+
+
+def assemble(
+    problem: Problem, routing: Routing, owner: str = "", steps: Steps | None = None
+) -> tuple[list[ProbeOrder], list[StoreCopy]]:
+    """The orders and copies of ``routing``."""
+    steps = {} if steps is None else steps
+    orders = []
+    for index, path in routing.routes.items():
+        access = [routing.accesses[e] for e in path]
+        orders.append(_order(problem, problem.goals[index], path, access, owner, steps))
+    copies = [
+        StoreCopy(_id(problem, store), attribute, owner, problem.inserts[store])
+        for store, kept in routing.copies.items()
+        for attribute in kept
+    ]
+    return orders, copies
+
+
+def merge_prefixes(
+    parts: Sequence[tuple[Problem, Routing]],
+) -> tuple[list[ProbeOrder], list[StoreCopy], float]:
+    """Share what plans made alone have in common, without choosing anything anew.
+
+    Equal prefixes run once: where they access different copies, by the one that needs no
+    broadcast. An MIR that several plans keep is maintained by the cheaper of their orders per
+    member, and equal copies are kept once. What nothing needs any more is left out, so the
+    result never costs more than the parts. The last value returned is that cost.
+
+    Args:
+        parts: problems over one graph, so that equal edges have equal indices.
+    """
+    routes: dict[GoalKey, tuple[EdgeId, ...]] = {}
+    goals: dict[GoalKey, tuple[Problem, Goal]] = {}
+    accesses: PathAccess = {}
+    for problem, routing in parts:
+        for index, path in routing.routes.items():
+            goal = problem.goals[index]
+            key = goal.key
+            if key not in routes or _price(problem, path) < _price(problem, routes[key]):
+                routes[key] = path
+            goals.setdefault(key, (problem, goal))
+            for i, edge in enumerate(path):
+                prefix = path[: i + 1]
+                access = routing.accesses[edge]
+                accesses[prefix] = min(access, accesses.get(prefix, access), key=_preference)
+    upkeep: dict[Sub, list[GoalKey]] = {}
+    for key in goals:
+        if key[0] is not None:
+            upkeep.setdefault(key[0], []).append(key)
+    pending = [key for key in routes if key[0] is None]
+    needed: dict[GoalKey, tuple[EdgeId, ...]] = {}
+    used: dict[Sub, set[AttrRef | None]] = {}
+    while pending:
+        key = pending.pop()
+        if key in needed:
+            continue
+        needed[key] = path = routes[key]
+        target = goals[key][0].graph.target
+        for i, edge in enumerate(path):
+            used.setdefault(target[edge], set()).add(accesses[path[: i + 1]].partition)
+            pending.extend(upkeep.get(target[edge], ()))
+    source = {s: p for p, _ in reversed(parts) for s in (*p.required, *p.mirs)}
+    for problem, routing in parts:
+        for store in problem.required:
+            used.setdefault(store, {routing.copies[store][0]})
+    orders = []
+    steps: dict[tuple[EdgeId, ...], float] = {}
+    for key, path in needed.items():
+        problem, goal = goals[key]
+        chosen = [accesses[path[: i + 1]] for i in range(len(path))]
+        orders.append(_order(problem, goal, path, chosen, "", {}))
+        for i, step in enumerate(orders[-1].steps):
+            steps[path[: i + 1]] = step.cost
+    copies = [
+        StoreCopy(_id(source[store], store), attribute, "", source[store].inserts[store])
+        for store, attributes in used.items()
+        for attribute in sorted(attributes, key=attribute_rank)
+    ]
+    return orders, copies, sum(steps.values()) + sum(c.insert_cost for c in copies)
+
+
+def _id(problem: Problem, store: Sub) -> MirId:
+    return problem.graph.mir(store).id
+
+
+def _price(problem: Problem, path: tuple[EdgeId, ...]) -> tuple[float, tuple[EdgeId, ...]]:
+    return sum(problem.graph.cost[e] for e in path), path
+
+
+def _preference(access: Access) -> tuple[bool, tuple[str, ...]]:
+    return access.broadcast, attribute_rank(access.partition)
+
+
+def _order(
+    problem: Problem,
+    goal: Goal,
+    path: tuple[EdgeId, ...],
+    accesses: Sequence[Access],
+    owner: str,
+    steps: Steps,
+) -> ProbeOrder:
+    made = []
+    for e, access in zip(path, accesses, strict=True):
+        key = (e, access.partition, access.broadcast)
+        step = steps.get(key)
+        if step is None:
+            step = steps[key] = _step(problem, e, access)
+        made.append(step)
+    return ProbeOrder(goal.name, goal.maintains, goal.start, tuple(made), owner)
+
+
+def _step(problem: Problem, e: EdgeId, access: Access) -> Step:
+    graph, model = problem.graph, problem.model
+    return Step(
+        target=graph.mir(graph.target[e]).id,
+        members=graph.members(e),
+        partition=access.partition,
+        broadcast=access.broadcast,
+        cost=graph.cost[e] * model.chi(broadcast=access.broadcast),
+        cardinality=model.probe(graph.mir(graph.after[e]), graph.start[e]),
+    )
+
+
+def make_plan(
+    optimizer: Optimizer,
+    objective: Objective,
+    outcomes: Sequence[Outcome],
+    steps: Steps | None = None,
+) -> Plan:
+    """The plan that ``outcomes`` are together: one for all queries, or one per query.
+
+    Args:
+        steps: steps that were made before, over the same graph; new ones are added.
+    """
+    orders: list[ProbeOrder] = []
+    copies: list[StoreCopy] = []
+    switching = 0.0
+    if optimizer is Optimizer.SHARED:
+        orders, copies, cost = merge_prefixes([(o.problem, o.routing) for o in outcomes])
+        # No plan of several queries is cheaper than the dearest of them alone.
+        bound = max((o.bound for o in outcomes), default=0.0)
+    else:
+        for o in outcomes:
+            owner = str(o.problem.queries[0]) if optimizer is Optimizer.INDIVIDUAL else ""
+            some_orders, some_copies = assemble(o.problem, o.routing, owner, steps)
+            orders += some_orders
+            copies += some_copies
+        cost = sum(o.routing.cost for o in outcomes)
+        switching = sum(o.routing.switching for o in outcomes)
+        bound = sum(o.bound for o in outcomes)
+    stores = {
+        found.id: found
+        for o in outcomes
+        for store in o.routing.copies
+        for found in (o.problem.graph.mir(store),)
+    }
+    used = {c.mir for c in copies}
+    methods = dict.fromkeys(o.method for o in outcomes if not o.proven)
+    methods = methods or dict.fromkeys(o.method for o in outcomes)
+    bound = min(bound, cost)
+    return Plan(
+        optimizer=optimizer,
+        objective=objective,
+        queries=tuple(sorted(q for o in outcomes for q in o.problem.queries)),
+        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+        mirs=tuple(stores[m] for m in sorted(used)),
+        copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
+        cost=cost - switching,
+        switching=switching,
+        bound=bound,
+        gap=gap(cost, bound),
+        method="; ".join(methods) or "nothing to choose",
+        candidates=sum(o.problem.candidates for o in outcomes),
+        variables=sum(o.variables for o in outcomes),
+        constraints=sum(o.constraints for o in outcomes),
+    )
+
+
+def gap(cost: float, bound: float) -> float:
+    """How far ``bound`` is below ``cost``, relatively."""
+    return (cost - bound) / cost if cost > bound else 0.0

@@ -1,0 +1,290 @@
+"""Branch and bound over the linear relaxations of one component.
+
+Written for this program rather than left to a general solver, because of what was measured: its
+relaxation is tight and a handful of decisions (which MIRs are kept, which copies) make it integral,
+so that ten to a hundred re-solves from the last basis prove an optimum that general branch and cut
+spends most of its time on separating cuts for.
+
+**Branching.** First on which MIRs and copies are kept, then on edges; the most fractional first.
+Once those are integral the flows are (see :mod:`anabranch_planner.search.formulation`).
+
+**Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest
+bound is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at
+the root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
+
+**Plans.** Every few nodes the relaxation is rounded: goals are routed greedily where an edge counts
+only for the part that the relaxation has not paid, and only MIRs kept to half or more are probed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.search.copies import decided
+from anabranch_planner.search.formulation import Variables, formulate
+from anabranch_planner.search.routes import (
+    Routing,
+    finish,
+    route_greedily,
+    shortest,
+    tree_routes,
+)
+from anabranch_planner.solvers.relaxation import Relaxation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.search.copies import Kept
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+    from anabranch_planner.solvers.deadline import Watch
+
+#: Relative tolerance of bounds: closer than this is proven.
+TOLERANCE = 1e-7
+#: Distance from an integer that still counts as one.
+INTEGRAL = 1e-6
+#: Every how many nodes the relaxation is rounded to a plan: at least so many, and more where the
+#: program has more than so many variables per node (rounding is linear in them).
+ROUND_EVERY, ROUND_SIZE = 10, 200
+#: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
+LEAST = 1e-3
+
+
+@dataclass(slots=True)
+class Search:
+    """The state of one component's search between calls to :func:`advance`.
+
+    Attributes:
+        best: the best plan so far. bound: proven lower bound.
+        done: whether ``best`` is proven optimal (to :data:`TOLERANCE`).
+        nodes: relaxations solved.
+    """
+
+    problem: Problem
+    best: Routing
+    made: Variables
+    relaxation: Relaxation
+    bound: float
+    done: bool = False
+    nodes: int = 0
+    root: NDArray[np.float64] | None = None
+    root_bound: float = float("-inf")
+    #: Bound of nodes whose integral relaxation could not be read as a plan of that cost.
+    unread: float = float("inf")
+    _slopes: NDArray[np.float64] | None = None
+    _open: list[tuple[float, int, tuple[tuple[int, float], ...]]] | None = None
+    _fixed_at: float = float("inf")
+    _ranks: NDArray[np.int64] | None = None
+
+    @property
+    def gap(self) -> float:
+        """How much the best plan may be above the optimum, in cost."""
+        return max(self.best.cost - self.bound, 0.0)
+
+    def improve(self, found: Routing) -> None:
+        """Take note of a plan that was found elsewhere."""
+        _adopt(self, found)
+        if self._open is not None:
+            _settle(self)
+
+    def conclude(self, bound: float) -> None:
+        """Take note of a lower bound that was proven elsewhere."""
+        self.bound = max(self.bound, min(bound, self.best.cost))
+        if self.done or self.bound >= _cutoff(self):
+            self.done = True
+            self.bound = self.best.cost
+
+
+def begin(problem: Problem, known: Routing, watch: Watch, seed: int, floor: float) -> Search:
+    """Solve the root relaxation of a component of which the plan ``known`` is known.
+
+    Args:
+        floor: a lower bound that needs no solver.
+    """
+    made = formulate(problem, known.cost)
+    search = Search(problem, known, made, Relaxation(made.program, seed), floor)
+    relaxation = search.relaxation
+    if watch.expired() or not relaxation.solve({}, watch.left()):
+        return search
+    search.nodes = 1
+    if relaxation.objective == float("inf"):
+        # Nothing costs less than the known plan, which was used to fix variables.
+        search.bound, search.done = known.cost, True
+        return search
+    search.bound = min(max(relaxation.objective, floor), known.cost)
+    search.root, search._slopes = relaxation.values.copy(), relaxation.slopes.copy()
+    ranks = np.full(made.program.variables, -1)
+    ranks[np.array(made.program.integers, dtype=bool)] = 1
+    for index in (*made.mirs.values(), *made.copies.values()):
+        ranks[index] = 0
+    search._ranks = ranks
+    search.root_bound = relaxation.objective
+    if _fractional(search) is None:
+        _take(search, relaxation.objective)
+        search._open = []
+    else:
+        _adopt(search, rounded(problem, made, relaxation.values))
+        search._open = [(relaxation.objective, 0, ())]
+    _settle(search)
+    return search
+
+
+def advance(search: Search, watch: Watch, nodes: int | None = None) -> bool:
+    """Search on until the optimum is proven, ``watch`` expires or ``nodes`` are solved.
+
+    Returns:
+        Whether the optimum is proven.
+    """
+    if search.done or search._open is None:
+        return search.done
+    heap, relaxation = search._open, search.relaxation
+    left = nodes
+    plunge: tuple[float, int, tuple[tuple[int, float], ...]] | None = None
+    while heap or plunge is not None:
+        if watch.expired() or left == 0:
+            if plunge is not None:
+                heapq.heappush(heap, plunge)
+            break
+        node = heapq.heappop(heap) if plunge is None else plunge
+        plunge = None
+        if node[0] >= _cutoff(search):
+            continue
+        if not relaxation.solve(dict(node[2]), watch.left()):
+            heapq.heappush(heap, node)
+            break
+        search.nodes += 1
+        left = None if left is None else left - 1
+        bound = max(relaxation.objective, node[0])
+        if bound >= _cutoff(search):
+            continue
+        variable = _fractional(search)
+        if variable is None:
+            _take(search, bound)
+            continue
+        if search.nodes % max(ROUND_EVERY, len(relaxation.values) // ROUND_SIZE) == 0:
+            _adopt(search, rounded(search.problem, search.made, relaxation.values))
+        near = float(relaxation.values[variable] >= 0.5)
+        depth = len(node[2])
+        heapq.heappush(heap, (bound, -depth, (*node[2], (variable, 1.0 - near))))
+        plunge = (bound, -depth, (*node[2], (variable, near)))
+    _settle(search)
+    return search.done
+
+
+def _cutoff(search: Search) -> float:
+    if search.best.cost == float("inf"):
+        # No plan that fits the memory is known yet.
+        return search.best.cost
+    return search.best.cost - TOLERANCE * abs(search.best.cost)
+
+
+def _settle(search: Search) -> None:
+    """Bring the bound up to date, drop what can't be better, fix what can't be used."""
+    heap = search._open
+    assert heap is not None
+    cutoff = _cutoff(search)
+    heap[:] = [n for n in heap if n[0] < cutoff]
+    heapq.heapify(heap)
+    lowest = min(heap[0][0] if heap else float("inf"), search.unread)
+    search.done = lowest >= cutoff
+    search.bound = search.best.cost if search.done else max(search.bound, min(lowest, cutoff))
+    if search.done or search.best.cost >= search._fixed_at:
+        return
+    assert search.root is not None
+    assert search._slopes is not None
+    search._fixed_at = search.best.cost
+    slack = search.best.cost * (1 + TOLERANCE) - search.root_bound
+    out = np.flatnonzero((search._slopes > slack) & (search.root < INTEGRAL))
+    search.relaxation.rule_out(out)
+    for i in out.tolist():
+        search.made.program.tops[i] = 0.0
+
+
+def _fractional(search: Search) -> int | None:
+    """The variable to branch on; None if the relaxation is integral."""
+    values, ranks = search.relaxation.values, search._ranks
+    assert ranks is not None
+    off = np.abs(values - np.round(values))
+    for rank in (0, 1):
+        open_ = np.flatnonzero((ranks == rank) & (off > INTEGRAL))
+        if len(open_):
+            return int(open_[np.argmax(off[open_])])
+    return None
+
+
+def _take(search: Search, bound: float) -> None:
+    """Adopt the plan that an integral relaxation describes."""
+    found = read(search.problem, search.made, search.relaxation.values.tolist())
+    _adopt(search, found)
+    if found is None or found.cost > bound + TOLERANCE * 10 * abs(bound):
+        search.unread = min(search.unread, bound)
+
+
+def read(problem: Problem, made: Variables, values: list[float]) -> Routing | None:
+    """The plan that a point of the program with integral decisions describes, if any.
+
+    Flows on edges that no other goal has may be split between paths of equal cost, so every
+    goal takes the cheapest path among the edges that the point uses.
+    """
+    graph = problem.graph
+    used: set[EdgeId] = set()
+    prices: dict[EdgeId, float] = {}
+    barred = {m for m, i in made.mirs.items() if values[i] < 0.5}
+    for goal, flows in zip(problem.goals, made.flows, strict=True):
+        if goal.mir in barred:
+            continue
+        open_edges = []
+        for e, flow in zip(goal.edges, flows, strict=True):
+            shared = made.edges[e] != flow
+            if values[made.edges[e]] > (0.5 if shared else INTEGRAL):
+                open_edges.append(e)
+                prices[e] = 0.0 if shared else graph.cost[e] + problem.step_extra(e)
+                if e in made.broadcasts and not shared:
+                    extra = problem.model.chi(broadcast=True) - 1
+                    prices[e] += graph.cost[e] * extra * round(values[made.broadcasts[e]])
+        path = shortest(problem, goal, prices, barred, edges=open_edges)
+        if path is None:
+            return None
+        used.update(path)
+    return finish(
+        problem, tree_routes(problem, sorted(used), barred), _given(problem, made, values)
+    )
+
+
+def _given(problem: Problem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
+    """The copies of a point that have to be taken as they are."""
+    kept: dict[Sub, Kept] = {}
+    for (store, attribute), i in made.copies.items():
+        if values[i] > 0.5:
+            kept[store] = (*kept.get(store, ()), attribute)
+    return decided(problem, kept)
+
+
+def rounded(problem: Problem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
+    """A plan near a fractional point, if there is one."""
+    cost, point = problem.graph.cost, values.tolist()
+    prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}
+    kept = [m for m, i in made.mirs.items() if values[i] >= 0.5]
+    return route_greedily(problem, kept, hints=prices)
+
+
+def _adopt(search: Search, found: Routing | None) -> None:
+    if found is not None and found.cost < search.best.cost:
+        search.best = found
+
+
+def support(search: Search) -> tuple[Mapping[int, frozenset[EdgeId]], frozenset[int]] | None:
+    """What the root relaxation uses at all: per goal its edges, and the MIRs."""
+    if search.root is None:
+        return None
+    root = search.root.tolist()
+    edges = {
+        g: frozenset(e for e, i in zip(goal.edges, flows, strict=True) if root[i] > INTEGRAL)
+        for g, (goal, flows) in enumerate(zip(search.problem.goals, search.made.flows, strict=True))
+    }
+    return edges, frozenset(m for m, i in search.made.mirs.items() if root[i] > INTEGRAL)

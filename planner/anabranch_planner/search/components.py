@@ -1,0 +1,182 @@
+"""Parts of a problem: components that share nothing, and restrictions to fewer choices.
+
+Two goals have to be planned together if they may share something that is paid once: an edge, an
+MIR, or (where copies are charged) the copies of a store that has several candidate partition
+attributes. The optimum of a problem is the sum of its components' optima.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+
+
+#: Components of at most this many flows are solved together, up to this many times as many.
+SMALL, BATCH = 150, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A problem of some of the goals of a larger one.
+
+    Attributes:
+        goals: for every goal of :attr:`problem`, its index in the larger problem.
+    """
+
+    problem: Problem
+    goals: tuple[int, ...]
+
+
+def split(problem: Problem) -> list[Part]:
+    """The components of ``problem``, in order of their first goals.
+
+    A memory budget concerns all stores, so a problem that has one is one component.
+    """
+    parent = list(range(len(problem.goals)))
+
+    def find(g: int) -> int:
+        while parent[g] != g:
+            parent[g] = parent[parent[g]]
+            g = parent[g]
+        return g
+
+    def join(one: int, other: int) -> None:
+        one, other = find(one), find(other)
+        parent[max(one, other)] = min(one, other)
+
+    target, mirs, charged = problem.graph.target, problem.mirs, problem.charged
+    contested = {s for s, found in problem.partitions.items() if charged and len(found) > 1}
+    first_edge: dict[EdgeId, int] = {}
+    first_store: dict[Sub, int] = {}
+    for g, goal in enumerate(problem.goals):
+        for e in goal.edges:
+            known = first_edge.setdefault(e, g)
+            if known != g:
+                join(known, g)
+            store = target[e]
+            if store in mirs:
+                join(mirs[store][0], g)
+            elif store in contested:
+                join(first_store.setdefault(store, g), g)
+    for found in mirs.values():
+        for g in found:
+            join(found[0], g)
+    if problem.memory is not None:
+        for g in range(1, len(parent)):
+            join(0, g)
+    members: dict[int, list[int]] = {}
+    for g in range(len(parent)):
+        members.setdefault(find(g), []).append(g)
+    if len(members) == 1:
+        return [Part(problem, tuple(range(len(parent))))]
+    return [_part(problem, goals) for goals in members.values()]
+
+
+def join(problem: Problem, parts: Sequence[Part]) -> Part:
+    """Several components of ``problem`` as one part."""
+    return _part(problem, [g for part in parts for g in part.goals])
+
+
+def _part(problem: Problem, members: list[int]) -> Part:
+    return _build(problem, members, {g: problem.goals[g] for g in members})
+
+
+def _build(problem: Problem, members: Iterable[int], goals: dict[int, Goal]) -> Part:
+    """The part over ``members`` (indices of goals; of an MIR all or none)."""
+    order = list(members)
+    at = {g: i for i, g in enumerate(order)}
+    mirs = {m: tuple(at[g] for g in gs) for m, gs in problem.mirs.items() if gs[0] in at}
+    target = problem.graph.target
+    used = {target[e] for g in order for e in goals[g].edges}
+    required = tuple(s for s in problem.required if s in used)
+    stores = (*required, *mirs)
+    part = replace(
+        problem,
+        goals=tuple(goals[g] for g in order),
+        mirs=mirs,
+        required=required,
+        partitions={s: problem.partitions[s] for s in stores},
+        inserts={s: problem.inserts[s] for s in stores},
+    )
+    return Part(part, tuple(order))
+
+
+def restrict(
+    problem: Problem, allowed: Callable[[int, EdgeId], bool], alive: Collection[Sub]
+) -> Part | None:
+    """``problem`` with fewer choices.
+
+    Args:
+        allowed: whether a goal (by its index) may use an edge.
+        alive: the MIRs that may be kept. One of which some goal has no path any more is
+            dropped as well, and what probes it.
+
+    Returns:
+        None if a query goal has no path left.
+    """
+    graph, kept = problem.graph, {m: None for m in problem.mirs if m in alive}
+    while True:
+        goals: dict[int, Goal] = {}
+        gone: Sub | None = None
+        order = [g for g, goal in enumerate(problem.goals) if goal.mir is None or goal.mir in kept]
+        for g in order:
+            goal = problem.goals[g]
+            reached, forward = {goal.root}, []
+            for e in goal.edges:
+                store = graph.target[e]
+                if (
+                    graph.tail[e] in reached
+                    and (store in kept or store not in problem.mirs)
+                    and allowed(g, e)
+                ):
+                    reached.add(graph.head[e])
+                    forward.append(e)
+            if goal.sink not in reached:
+                if goal.mir is None:
+                    return None
+                gone = goal.mir
+                break
+            useful, edges = {goal.sink}, []
+            for e in reversed(forward):
+                if graph.head[e] in useful:
+                    useful.add(graph.tail[e])
+                    edges.append(e)
+            edges.reverse()
+            goals[g] = goal if len(edges) == len(goal.edges) else replace(goal, edges=tuple(edges))
+        if gone is None:
+            return _keep_required(problem, _build(problem, order, goals))
+        del kept[gone]
+
+
+def _keep_required(problem: Problem, part: Part) -> Part:
+    """All base stores of ``problem`` stay, probed or not: their copies are paid in any case."""
+    stores = (*problem.required, *part.problem.mirs)
+    whole = replace(
+        part.problem,
+        required=problem.required,
+        partitions={s: problem.partitions[s] for s in stores},
+        inserts={s: problem.inserts[s] for s in stores},
+    )
+    return Part(whole, part.goals)
+
+
+def batches(parts: Sequence[Part]) -> list[list[Part]]:
+    """Small components together, large ones each on their own."""
+    large = [[p] for p in parts if p.problem.flows > SMALL]
+    small: list[list[Part]] = []
+    room = -1
+    for part in parts:
+        size = part.problem.flows
+        if size > SMALL:
+            continue
+        if size > room:
+            small.append([])
+            room = SMALL * BATCH
+        small[-1].append(part)
+        room -= size
+    return large + small

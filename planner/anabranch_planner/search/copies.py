@@ -1,0 +1,199 @@
+"""Which copies of each store to keep, given which steps probe it.
+
+Given the steps, stores are independent of each other: for one store, every step is routed if the
+copies include one whose partition attribute the probing tuple knows, and is broadcast to one of
+the copies if not. That is a small covering problem per store, solved exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.joins import AttrRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+
+#: Candidate attributes per store up to which every subset is tried.
+MAX_ATTRIBUTES = 8
+#: By how much of it a plan may exceed a memory budget: more than a solver's tolerance, so that
+#: every point that a solver gives is a plan.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a step reaches its store: by which copy, and whether it must ask every partition."""
+
+    broadcast: bool
+    partition: AttrRef | None
+
+
+def attribute_rank(attribute: AttrRef | None) -> tuple[str, ...]:
+    """A sort key for partition attributes: none first, then by name."""
+    return () if attribute is None else (attribute.label, attribute.attribute)
+
+
+#: The copies of one store, by partition attribute.
+Kept = tuple[AttrRef | None, ...]
+
+
+def choose_copies(
+    problem: Problem, steps: Iterable[EdgeId], given: Mapping[Sub, Kept] | None = None
+) -> tuple[dict[EdgeId, Access], dict[Sub, Kept]]:
+    """The cheapest copies for ``steps`` (distinct edges), and each step's access.
+
+    Every required base store has at least one copy, probed or not. Ties go to fewer copies,
+    then to the smaller attributes. :attr:`Problem.most_copies` is respected; so is
+    :attr:`Problem.memory`, but only greedily, by giving up one copy after the other (the exact
+    choice is the integer program's, see :func:`decided`).
+
+    Args:
+        given: the copies of these stores, instead of choosing; those that no step uses are
+            left out.
+    """
+    target = problem.graph.target
+    probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
+    for edge in steps:
+        probes.setdefault(target[edge], []).append(edge)
+    given = given or {}
+    copies = {
+        s: _used(problem, edges, given[s]) if given.get(s) else _cover(problem, s, edges)
+        for s, edges in probes.items()
+    }
+    if problem.memory is not None:
+        _fit(problem, probes, copies)
+    accesses: dict[EdgeId, Access] = {}
+    for store, edges in probes.items():
+        _reach(problem, store, edges, copies[store], accesses)
+    return accesses, copies
+
+
+def _reach(
+    problem: Problem,
+    store: Sub,
+    edges: list[EdgeId],
+    kept: Kept,
+    accesses: dict[EdgeId, Access],
+) -> None:
+    """How each of ``edges`` probes ``store``: :func:`access_by` for many at once."""
+    if kept == (None,):
+        accesses.update(dict.fromkeys(edges, Access(False, None)))
+        return
+    candidates, known = problem.partitions[store], problem.graph.known
+    routed = [(1 << i, Access(False, a)) for i, a in enumerate(candidates) if a in kept]
+    broadcast = Access(True, kept[0])
+    for e in edges:
+        accesses[e] = next((access for bit, access in routed if known[e] & bit), broadcast)
+
+
+def _fit(problem: Problem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept]) -> None:
+    """Give up copies until they fit, those first that cost least per byte; one of each stays."""
+    size = problem.bytes
+    while not fits(problem, copies):
+        options = [
+            (
+                (_priced(problem, edges, less) - _priced(problem, edges, kept)) / size[s],
+                s,
+                less,
+            )
+            for s, edges in probes.items()
+            if size[s] > 0 and len(kept := copies[s]) > 1
+            for less in combinations(kept, len(kept) - 1)
+        ]
+        if not options:
+            return
+        _, store, copies[store] = min(options, key=lambda o: o[:2])
+
+
+def fits(problem: Problem, copies: Mapping[Sub, Kept]) -> bool:
+    """Whether ``copies`` are within :attr:`Problem.memory`, but for :data:`ROUNDING`."""
+    held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
+    return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
+
+
+def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
+    """Those of the copies in an optimum that :func:`choose_copies` might choose worse.
+
+    These are all of them where they share a memory, else those of stores with too many
+    attributes to try every subset.
+    """
+    if problem.memory is not None:
+        return dict(copies)
+    if not problem.charged:
+        return {}
+    return {s: k for s, k in copies.items() if len(problem.partitions[s]) > MAX_ATTRIBUTES}
+
+
+def _used(problem: Problem, edges: list[EdgeId], kept: Kept) -> Kept:
+    used = {access_by(problem, e, kept).partition for e in edges}
+    return tuple(a for a in kept if a in used) or kept[:1]
+
+
+def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:
+    """What probing costs with the copies ``kept``, beyond one partition each."""
+    extra = problem.model.chi(broadcast=True) - 1
+    cost = problem.graph.cost
+    return extra * sum(cost[e] for e in edges if access_by(problem, e, kept).broadcast)
+
+
+def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
+    """How ``edge`` probes a store of which the copies ``kept`` exist (at least one)."""
+    if kept == (None,):
+        return Access(False, None)
+    known = problem.graph.known[edge]
+    for i, attribute in enumerate(problem.partitions[problem.graph.target[edge]]):
+        if known >> i & 1 and attribute in kept:
+            return Access(False, attribute)
+    return Access(True, kept[0])
+
+
+def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
+    candidates = problem.partitions[store]
+    if not candidates:
+        return (None,)
+    cost, all_known = problem.graph.cost, problem.graph.known
+    # Steps that know the same attributes are routed or broadcast together.
+    groups: dict[int, float] = {}
+    known = 0
+    for e in edges:
+        known |= all_known[e]
+        groups[all_known[e]] = groups.get(all_known[e], 0.0) + cost[e]
+    prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
+    useful = [i for i in prices if known >> i & 1]
+    # A copy that no step knows is of use where it is running and any other would be new.
+    others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
+    if not useful or prices[others] < min(prices[i] for i in useful):
+        useful = sorted({*useful, others})
+    if len(useful) == 1:
+        return (candidates[useful[0]],)
+    extra = problem.model.chi(broadcast=True) - 1
+    most = len(useful) if problem.most_copies is None else problem.most_copies
+
+    def price(kept: tuple[int, ...]) -> float:
+        mask = 0
+        for i in kept:
+            mask |= 1 << i
+        missed = sum(c for g, c in groups.items() if not g & mask)
+        return sum(prices[i] for i in kept) + extra * missed
+
+    if len(useful) <= MAX_ATTRIBUTES:
+        sizes = range(1, min(len(useful), most) + 1)
+        subsets = (c for size in sizes for c in combinations(useful, size))
+        return _named(candidates, min(subsets, key=lambda c: (price(c), len(c), c)))
+    kept: tuple[int, ...] = min(((i,) for i in useful), key=lambda c: (price(c), c))
+    while len(kept) < most:
+        grown = [tuple(sorted((*kept, i))) for i in useful if i not in kept]
+        best = min(grown, key=lambda c: (price(c), c), default=kept)
+        if price(best) >= price(kept):
+            break
+        kept = best
+    return _named(candidates, kept)
+
+
+def _named(candidates: tuple[AttrRef, ...], kept: tuple[int, ...]) -> Kept:
+    return tuple(candidates[i] for i in kept)

@@ -1,0 +1,149 @@
+"""What a plan has to respect beside being cheap: limits, and the plan that is running.
+
+**Limits** hold for the joint plan. A budget of memory counts the tuples that all store copies hold
+per unit of time, times their widths.
+
+**Switching.** A plan that is cheaper by next to nothing should not rewire an epoch. Every step and
+every store copy that the running plan does not have is charged once: a step ``weight`` times its
+cost, a copy ``weight`` times the tuples that it holds. So a step is replaced only where the
+replacement saves more than ``weight`` of what it changes, and nothing is charged for what stays or
+goes away. With weight 0 the running plan makes no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import PlannerError
+from anabranch_planner.cost.footprint import Footprint, StepKey
+from anabranch_planner.search.copies import ROUNDING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+
+#: Bytes per tuple of a relation of which no width is given.
+DEFAULT_WIDTH = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a plan.
+
+    Attributes:
+        memory: bytes of all store copies together; None is no limit.
+        copies: copies of any one store, at least 1; None is no limit.
+        widths: relation -> bytes per tuple; an intermediate result is as wide as its relations
+            together. Unknown: :data:`DEFAULT_WIDTH`.
+    """
+
+    memory: float | None = None
+    copies: int | None = None
+    widths: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.memory is not None and not (math.isfinite(self.memory) and self.memory >= 0):
+            raise PlannerError(
+                "bad-limit",
+                f"a memory budget of {self.memory} bytes",
+                field="memory",
+                remedy="give a finite number of bytes, 0 or more",
+            )
+        if self.copies is not None and self.copies < 1:
+            raise PlannerError(
+                "bad-limit",
+                f"at most {self.copies} copies of a store",
+                field="copies",
+                remedy="allow at least 1: what is probed has to be stored",
+            )
+        for relation, width in sorted(self.widths.items()):
+            if not (math.isfinite(width) and width > 0):
+                raise PlannerError(
+                    "bad-limit",
+                    f"tuples of {relation} are {width} bytes wide",
+                    field="widths",
+                    remedy="give a positive number of bytes",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """The running plan, and how much changing it is charged (see the module)."""
+
+    running: Footprint
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise PlannerError(
+                "bad-switching",
+                f"the switching weight is {self.weight}",
+                field="switching",
+                remedy="give a finite number, 0 or more; 0 ignores the running plan",
+            )
+
+
+def demand(problem: Problem, limits: Limits, switching: Switching | None) -> Problem:
+    """``problem`` under ``limits`` and with what ``switching`` charges.
+
+    Raises:
+        PlannerError: one copy of every relation's store alone exceeds the memory.
+    """
+    problem = replace(problem, most_copies=limits.copies)
+    if limits.memory is not None:
+        sizes = {s: _bytes(problem, s, limits.widths) for s in problem.inserts}
+        least = sum(sizes[s] for s in problem.required)
+        if least > limits.memory * (1 + ROUNDING):
+            raise PlannerError(
+                "memory-limit",
+                f"one copy of every relation takes {least:.0f} bytes, the budget is "
+                f"{limits.memory:.0f}",
+                field="memory",
+                remedy="raise the budget, shorten windows, or drop queries",
+            )
+        problem = replace(problem, memory=limits.memory, bytes=sizes)
+    if switching is None or switching.weight == 0:
+        return problem
+    return replace(
+        problem,
+        extra_steps=_new_steps(problem, switching),
+        extra_copies=_new_copies(problem, switching),
+    )
+
+
+def _bytes(problem: Problem, store: Sub, widths: Mapping[str, float]) -> float:
+    mir = problem.graph.mir(store)
+    width = sum(widths.get(r, DEFAULT_WIDTH) for r in mir.relations)
+    return problem.model.cardinality(mir) * width
+
+
+def _new_steps(problem: Problem, switching: Switching) -> dict[EdgeId, float]:
+    graph, running = problem.graph, switching.running.steps
+    charged = {}
+    for e in dict.fromkeys(e for goal in problem.goals for e in goal.edges):
+        key = StepKey(
+            graph.start[e],
+            graph.mir(graph.before[e]).id,
+            graph.mir(graph.after[e]).id,
+            graph.mir(graph.target[e]).id,
+            graph.members(e),
+        )
+        if key not in running:
+            charged[e] = switching.weight * graph.cost[e]
+    return charged
+
+
+def _new_copies(problem: Problem, switching: Switching) -> dict[tuple[Sub, AttrRef | None], float]:
+    running = switching.running.copies
+    charged: dict[tuple[Sub, AttrRef | None], float] = {}
+    for store, attributes in problem.partitions.items():
+        mir = problem.graph.mir(store)
+        price = switching.weight * problem.model.cardinality(mir)
+        for attribute in attributes or (None,):
+            if (mir.id, attribute) not in running:
+                charged[store, attribute] = price
+    return charged

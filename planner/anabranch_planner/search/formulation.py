@@ -1,0 +1,273 @@
+"""The integer program: one flow per goal over the graph of states.
+
+Variables: ``y_e`` an edge is used; ``z_M`` an MIR is kept; ``p_{M,a}`` a copy of ``M`` partitioned
+by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow of goal ``g``.
+
+    minimise   sum c_e y_e + sum c_e (chi - 1) b_e + sum |M| p_{M,a}
+    flow       one unit per query goal, z_M units per goal of MIR M, conserved at every state
+    use        f_{g,e} <= y_e
+    upkeep     sum of the flow of g over edges that probe M  <=  z_M
+    copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
+    once       sum of the flow of g over edges that probe M and know attributes in A only
+               <=  sum_{a in A} p_{M,a} + sum of their b_e
+
+The last row holds because the labels of a path are disjoint, so a path fills a label (or those of
+an MIR) at most once, and the row is written per store and labels filled: if that one probe knows
+attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where
+every ``y_e`` is 0 or 1, and closes most of the relaxation's gap where flows are split: there
+``y_e = 1/2`` on several edges is served by half a copy each. It is written for the sets ``A`` that
+some edge knows.
+
+The relaxation is much tighter than the paper's: there the rows that make an order pay for its
+steps are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z
+and p integral every flow decomposes into paths over used edges, which are probe orders; every
+order is a path; and upkeep recurses over strictly smaller MIRs, so it ends.
+
+An edge of one goal only needs no ``y_e``: its flow stands for it. That keeps the optimum, because
+with the remaining y, z and p fixed at integers what is left is one shortest path per goal (the
+flows of different goals no longer meet), which has an integral optimum.
+
+Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out:
+a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
+copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and
+``sum bytes(M) p_{M,a} <= budget``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.copies import ROUNDING
+from anabranch_planner.solvers.program import INFINITY, Program
+
+if TYPE_CHECKING:
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.search.routes import Routing
+
+
+@dataclass(slots=True)
+class Variables:
+    """A program, and which of the problem's choices its variables are.
+
+    Attributes:
+        edges: ``y_e``, or the flow that stands for it.
+        flows: per goal, in the order of the goal's edges.
+    """
+
+    program: Program = field(default_factory=Program)
+    edges: dict[EdgeId, int] = field(default_factory=dict)
+    mirs: dict[Sub, int] = field(default_factory=dict)
+    copies: dict[tuple[Sub, AttrRef], int] = field(default_factory=dict)
+    broadcasts: dict[EdgeId, int] = field(default_factory=dict)
+    flows: list[list[int]] = field(default_factory=list)
+
+    def of(self, problem: Problem, flows: list[list[int]]) -> Variables:
+        """The same variables seen from a part of the problem, whose goals have ``flows``."""
+        edges = {e for goal in problem.goals for e in goal.edges}
+        return Variables(
+            self.program,
+            {e: i for e, i in self.edges.items() if e in edges},
+            {m: i for m, i in self.mirs.items() if m in problem.mirs},
+            {c: i for c, i in self.copies.items() if c[0] in problem.partitions},
+            {e: i for e, i in self.broadcasts.items() if e in edges},
+            flows,
+        )
+
+
+def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
+    """The program of ``problem``.
+
+    Args:
+        at_most: the cost of a known plan. Costs are not negative, so what alone costs more is
+            in no optimal plan and is fixed to zero; that also keeps coefficients in range.
+    """
+    made = Variables()
+    program, graph = made.program, problem.graph
+    uses: dict[EdgeId, int] = {}
+    for goal in problem.goals:
+        for e in goal.edges:
+            uses[e] = uses.get(e, 0) + 1
+    for e, count in uses.items():
+        if count > 1:
+            made.edges[e] = program.variable(graph.cost[e] + problem.step_extra(e), integer=True)
+    for mir in problem.mirs:
+        cost = 0.0 if problem.charged else problem.copy_price(mir, None)
+        made.mirs[mir] = program.variable(cost, integer=True)
+    for index in range(len(problem.goals)):
+        _add_flow(problem, made, index, uses)
+    if problem.charged:
+        _add_copies(problem, made)
+    else:
+        program.offset = sum(problem.copy_price(store, None) for store in problem.required)
+        if problem.memory is not None:
+            _add_memory(problem, made, {mir: [i] for mir, i in made.mirs.items()})
+    limit = at_most * (1 + 1e-9)
+    for i, cost in enumerate(program.costs):
+        if cost > limit:
+            program.costs[i] = program.tops[i] = 0.0
+    return made
+
+
+def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, int]) -> None:
+    goal, graph, program, mirs = problem.goals[index], problem.graph, made.program, made.mirs
+    tails, heads, targets = graph.tail, graph.head, graph.target
+    balance: dict[int, tuple[list[int], list[float]]] = {}
+    probing: dict[Sub, list[int]] = {}
+    flows = []
+    for e in goal.edges:
+        if uses[e] > 1:
+            flow = program.variable(0.0, integer=False)
+            program.row(-INFINITY, 0.0, (flow, made.edges[e]), (1.0, -1.0))
+        else:
+            flow = program.variable(graph.cost[e] + problem.step_extra(e), integer=False)
+            made.edges[e] = flow
+        flows.append(flow)
+        if tails[e] != goal.root:
+            indices, values = balance[tails[e]]
+            indices.append(flow)
+            values.append(-1.0)
+        entry = balance.get(heads[e])
+        if entry is None:
+            balance[heads[e]] = ([flow], [1.0])
+        else:
+            entry[0].append(flow)
+            entry[1].append(1.0)
+        if targets[e] in mirs:
+            probing.setdefault(targets[e], []).append(flow)
+    made.flows.append(flows)
+    for state, (indices, values) in balance.items():
+        if state != goal.sink:
+            program.row(0.0, 0.0, indices, values)
+        elif goal.mir is None:
+            program.row(1.0, 1.0, indices, values)
+        else:
+            program.row(0.0, 0.0, (*indices, mirs[goal.mir]), (*values, -1.0))
+    for mir, found in probing.items():
+        program.row(-INFINITY, 0.0, (*found, mirs[mir]), (*([1.0] * len(found)), -1.0))
+
+
+def _add_copies(problem: Problem, made: Variables) -> None:
+    graph, program = problem.graph, made.program
+    chi = problem.model.chi(broadcast=True)
+    for store, attributes in problem.partitions.items():
+        # A store without attributes is not partitioned; its one copy is known to everybody.
+        indices = []
+        for attribute in attributes:
+            made.copies[store, attribute] = program.variable(
+                problem.copy_price(store, attribute), integer=True
+            )
+            indices.append(made.copies[store, attribute])
+        if not indices:
+            continue
+        ones = [1.0] * len(indices)
+        if store in made.mirs:
+            program.row(0.0, INFINITY, (*indices, made.mirs[store]), (*ones, -1.0))
+        else:
+            program.row(1.0, INFINITY, indices, ones)
+        if problem.most_copies is not None and problem.most_copies < len(indices):
+            program.row(-INFINITY, float(problem.most_copies), indices, ones)
+    for e, index in made.edges.items():
+        store, known = graph.target[e], graph.known[e]
+        attributes = problem.partitions[store]
+        if store not in made.mirs and len(attributes) <= 1:
+            continue
+        indices = [index, *_copies(problem, made, store, known)]
+        values = [1.0, *([-1.0] * (len(indices) - 1))]
+        if len(indices) <= len(attributes):
+            made.broadcasts[e] = program.variable(graph.cost[e] * (chi - 1), integer=False)
+            indices.append(made.broadcasts[e])
+            values.append(-1.0)
+        program.row(-INFINITY, 0.0, indices, values)
+    for index, goal in enumerate(problem.goals):
+        _add_once(problem, made, goal, made.flows[index])
+    if problem.memory is not None:
+        copies: dict[Sub, list[int]] = {}
+        for (store, _), i in made.copies.items():
+            copies.setdefault(store, []).append(i)
+        _add_memory(problem, made, copies)
+
+
+def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]]) -> None:
+    """What is kept beside one copy of every relation's store fits the rest of the budget.
+
+    Written in parts of that rest, and without what alone exceeds it: a solver's tolerance is
+    absolute, and bytes differ by orders of magnitude. Half of what rounding may exceed the budget
+    by is granted, so that what fits exactly is feasible, and no feasible point exceeds more.
+
+    Args:
+        stores: the variables that each stand for one copy of the store.
+    """
+    assert problem.memory is not None
+    program = made.program
+    rest = problem.memory * (1 + ROUNDING / 2) - sum(problem.bytes[s] for s in problem.required)
+    room = 1.0
+    indices: list[int] = []
+    sizes: list[float] = []
+    for store, variables in stores.items():
+        size, kept = problem.bytes[store], store not in made.mirs
+        if size > rest and kept:
+            program.row(-INFINITY, 1.0, variables, [1.0] * len(variables))
+        elif size > rest:
+            for i in variables:
+                program.tops[i] = 0.0
+        elif size > 0:
+            indices += variables
+            sizes += [size / rest] * len(variables)
+            room += size / rest if kept else 0.0
+    if indices:
+        program.row(-INFINITY, room, indices, sizes)
+
+
+def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[int]:
+    """The variables of the copies of ``store`` by the attributes in the mask ``known``."""
+    return [
+        made.copies[store, a] for i, a in enumerate(problem.partitions[store]) if known >> i & 1
+    ]
+
+
+def _add_once(problem: Problem, made: Variables, goal: Goal, flows: list[int]) -> None:
+    graph, program = problem.graph, made.program
+    probing: dict[tuple[Sub, object], list[tuple[EdgeId, int]]] = {}
+    for e, flow in zip(goal.edges, flows, strict=True):
+        store = graph.target[e]
+        if store in made.mirs:
+            probing.setdefault((store, None), []).append((e, flow))
+        elif len(problem.partitions[store]) > 1:
+            # Occurrences of one relation read one store, and each of them is a probe.
+            probing.setdefault((store, graph.members(e)), []).append((e, flow))
+    for (store, _), edges in probing.items():
+        if len(edges) < 2:
+            continue
+        for known in dict.fromkeys(graph.known[e] for e, _ in edges):
+            served = [(e, f) for e, f in edges if not graph.known[e] & ~known]
+            if len(served) > 1:
+                less = [made.broadcasts[e] for e, _ in served if e in made.broadcasts]
+                less += _copies(problem, made, store, known)
+                program.row(
+                    -INFINITY,
+                    0.0,
+                    [*(f for _, f in served), *less],
+                    [*([1.0] * len(served)), *([-1.0] * len(less))],
+                )
+
+
+def start_values(problem: Problem, made: Variables, routing: Routing) -> list[float]:
+    """``routing`` as a feasible point of the program, for a solver to start from."""
+    values = [0.0] * made.program.variables
+    for index, path in routing.routes.items():
+        goal = problem.goals[index]
+        if goal.mir is not None:
+            values[made.mirs[goal.mir]] = 1.0
+        used = set(path)
+        for e, flow in zip(goal.edges, made.flows[index], strict=True):
+            if e in used:
+                values[flow] = values[made.edges[e]] = 1.0
+                if e in made.broadcasts and routing.accesses[e].broadcast:
+                    values[made.broadcasts[e]] = 1.0
+    for store, kept in routing.copies.items():
+        for attribute in kept:
+            if attribute is not None and (store, attribute) in made.copies:
+                values[made.copies[store, attribute]] = 1.0
+    return values

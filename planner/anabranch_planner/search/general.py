@@ -1,0 +1,91 @@
+"""General solvers: the tight program of every component, or the paper's program as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.branch import read
+from anabranch_planner.search.components import Part, batches, join
+from anabranch_planner.search.copies import decided
+from anabranch_planner.search.formulation import formulate, start_values
+from anabranch_planner.search.lower_bounds import floor
+from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
+from anabranch_planner.search.printed_formulation import solve_paper
+from anabranch_planner.search.routes import Routes, finish, first_routing, tree_routes
+from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.registry import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.search.copies import Kept
+    from anabranch_planner.search.problem import Problem, Sub
+    from anabranch_planner.solvers.deadline import Watch
+
+
+def delegate(
+    problem: Problem, parts: Sequence[Part], settings: Settings, watch: Watch, tally: Tally
+) -> Found:
+    """A program per component (small ones together) for a general solver."""
+    routes: Routes = {}
+    copies: dict[Sub, Kept] = {}
+    bound, closed, trouble = 0.0, True, ""
+    groups = batches(parts)
+    with opened(settings.solver) as ask:
+        for number, batch in enumerate(groups):
+            part = batch[0] if len(batch) == 1 else join(problem, batch)
+            best = first_routing(part.problem)
+            made = formulate(part.problem, best.cost)
+            tally.add(made)
+            left = watch.left()
+            request = Request(
+                made.program,
+                tuple(start_values(part.problem, made, best)),
+                None if left is None else left / (len(groups) - number),
+                settings.seed,
+                settings.threads,
+            )
+            solution = ask(request)
+            if solution.values is not None:
+                found = read(part.problem, made, list(solution.values))
+                best = found if found is not None and found.cost < best.cost else best
+            done = solution.status is Status.OPTIMAL
+            closed = closed and done
+            trouble = trouble or (solution.message if solution.status is Status.FAILED else "")
+            low = floor(part.problem)
+            bound += best.cost if done else min(max(solution.bound, low), best.cost)
+            routes |= {part.goals[g]: path for g, path in best.routes.items()}
+            copies |= decided(part.problem, best.copies)
+    return Found(routes, copies, bound, closed, trouble)
+
+
+def solve_as_printed(
+    problem: Problem, queries: Sequence[JoinQuery], settings: Settings, watch: Watch
+) -> Outcome:
+    """``problem`` by the paper's own program (:mod:`paper`), for comparison.
+
+    It is given neither the reductions nor the components, and no plan to start from.
+    """
+    known = first_routing(problem)
+    if not problem.flows:
+        return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
+    solver = Solver.HIGHS if settings.solver is Solver.BRANCH else settings.solver
+    result = solve_paper(
+        problem,
+        queries,
+        solver=solver,
+        watch=watch,
+        seed=settings.seed,
+        threads=settings.threads,
+    )
+    solution, best = result.solution, known
+    if solution.values is not None:
+        routes = tree_routes(problem, result.edges, problem.mirs.keys() - set(result.mirs))
+        best = min(known, finish(problem, routes), key=lambda r: r.cost)
+    done = solution.status is Status.OPTIMAL
+    method = f"{solver} on the formulation as printed"
+    if not done:
+        method += ": " + (solution.message or "out of time")
+    bound = best.cost if done else min(max(solution.bound, floor(problem)), best.cost)
+    return Outcome(problem, best, bound, method, result.variables, result.constraints, proven=done)

@@ -1,0 +1,110 @@
+"""Lower bounds of a problem's optimum that need no program of the whole problem."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.formulation import formulate
+from anabranch_planner.solvers.relaxation import Relaxation
+
+if TYPE_CHECKING:
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+    from anabranch_planner.solvers.deadline import Watch
+
+
+def floor(problem: Problem) -> float:
+    """Every start is sent out once, and every base store has one copy."""
+    cost, tail = problem.graph.cost, problem.graph.tail
+    first = {
+        goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)
+        for goal in problem.goals
+        if goal.mir is None and goal.edges
+    }
+    return sum(first.values()) + sum(cheapest_copy(problem, s) for s in problem.required)
+
+
+def cheapest_copy(problem: Problem, store: Sub) -> float:
+    """The price of the cheapest copy of ``store``."""
+    return min(problem.copy_price(store, a) for a in problem.partitions[store] or (None,))
+
+
+def by_shares(problem: Problem, watch: Watch, seed: int) -> float:
+    """The sum over queries of what each would cost alone if what can be shared cost a share.
+
+    Let ``n(e)`` be the number of queries that can use the edge ``e`` (for themselves or to
+    maintain an MIR), and likewise for stores. Any joint plan pays ``c(e)`` for a step that it
+    uses, and at most ``n(e)`` queries need it, so it pays at least the sum of their shares
+    ``c(e)/n(e)``. What a query needs of a joint plan is a plan of the query alone. Hence the sum
+    of the queries' optima under shared costs is at most the joint optimum, and so is the sum of
+    their relaxations; queries that are not reached in time count 0.
+    """
+    alone = problem.apart()
+    edges: dict[EdgeId, int] = defaultdict(int)
+    stores: dict[Sub, int] = defaultdict(int)
+    for part in alone:
+        for e in {e for goal in part.goals for e in goal.edges}:
+            edges[e] += 1
+        for store in part.inserts:
+            stores[store] += 1
+    shared = replace(
+        problem.graph,
+        cost=[c / edges[e] if e in edges else c for e, c in enumerate(problem.graph.cost)],
+    )
+    total = 0.0
+    for part in alone:
+        if watch.expired():
+            break
+        priced = replace(
+            part,
+            graph=shared,
+            inserts={s: c / stores[s] for s, c in part.inserts.items()},
+            extra_steps={},
+            extra_copies={},
+            memory=None,
+        )
+        total += _relaxed(priced, watch, seed)
+    return total
+
+
+def exclusive(problem: Problem, query: str, watch: Watch, seed: int) -> float:
+    """What ``query`` costs at least beyond any plan of the other queries.
+
+    A joint plan pays for a plan of the others, which uses nothing that only ``query`` can use,
+    and for what ``query`` uses of the latter. So to a bound of the others the optimum of
+    ``query`` alone may be added if everything that the others can use is free to it.
+    """
+    target, mirs = problem.graph.target, problem.mirs
+    goals = [g for g in problem.goals if g.mir is None and g.name != query]
+    others = {e for goal in goals for e in goal.edges}
+    stores: set[Sub] = set()
+    fresh = {target[e] for e in others}
+    while fresh:
+        stores |= fresh
+        upkeep = {e for m in fresh if m in mirs for g in mirs[m] for e in problem.goals[g].edges}
+        others |= upkeep
+        fresh = {target[e] for e in upkeep} - stores
+    alone = next(p for p in problem.apart() if p.queries == (query,))
+    edges = {e for goal in alone.goals for e in goal.edges}
+    cost = list(problem.graph.cost)
+    for e in edges & others:
+        cost[e] = 0.0
+    priced = replace(
+        alone,
+        graph=replace(problem.graph, cost=cost),
+        inserts={s: 0.0 if s in stores else c for s, c in alone.inserts.items()},
+        extra_steps={},
+        extra_copies={},
+        memory=None,
+    )
+    return _relaxed(priced, watch, seed)
+
+
+def _relaxed(problem: Problem, watch: Watch, seed: int) -> float:
+    """The optimum of the linear relaxation; the constant part of the cost if there's no time."""
+    made = formulate(problem)
+    relaxation = Relaxation(made.program, seed)
+    if made.program.variables and relaxation.solve({}, watch.left()):
+        return max(relaxation.objective, 0.0)
+    return made.program.offset

@@ -1,0 +1,200 @@
+"""Re-optimising a few queries of a plan while the others stay as they are.
+
+Large-neighbourhood search with the integer program as the sub-solver. What the other queries pay
+for (steps, copies, intermediate results) is free to the few; their optimum is then found by the
+same passes as any problem's (a memory budget is checked afterwards). The new plan is never dearer,
+and the change is proportional to the neighbourhood, not to the number of queries: this is how one
+query is added to a thousand, and what is done beyond the size up to which the whole program is
+built.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.copies import choose_copies
+from anabranch_planner.search.routes import Routing, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.solvers.deadline import Watch
+
+#: Flows (edges summed over goals) of one neighbourhood, and of one whose copies are charged.
+FLOWS, CHARGED_FLOWS = 2_500, 800
+#: Neighbourhoods that are tried for every query, on average.
+ROUNDS = 2
+
+
+def size_of(problem: Problem) -> int:
+    """How many flows a neighbourhood of ``problem`` should have."""
+    return CHARGED_FLOWS if problem.charged else FLOWS
+
+
+class Sharing:
+    """Which queries can share steps with which."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._edges: dict[str, set[EdgeId]] = defaultdict(set)
+        self._users: dict[EdgeId, list[str]] = defaultdict(list)
+        self._flows: dict[str, int] = defaultdict(int)
+        for goal in problem.goals:
+            if goal.mir is None:
+                self._flows[goal.name] += len(goal.edges)
+                for e in goal.edges:
+                    if goal.name not in self._users[e]:
+                        self._users[e].append(goal.name)
+                    self._edges[goal.name].add(e)
+
+    def around(self, query: str, flows: int) -> list[str]:
+        """``query`` and those that can share most with it, up to so many flows."""
+        shared: dict[str, int] = defaultdict(int)
+        for e in self._edges[query]:
+            for other in self._users[e]:
+                shared[other] += 1
+        return _nearest(query, shared, self._flows, flows)
+
+
+def around(problem: Problem, query: str, flows: int) -> list[str]:
+    """:meth:`Sharing.around` for one query only."""
+    mine = {e for g in problem.goals if g.mir is None and g.name == query for e in g.edges}
+    shared: dict[str, int] = defaultdict(int)
+    size: dict[str, int] = defaultdict(int)
+    for goal in problem.goals:
+        if goal.mir is None:
+            size[goal.name] += len(goal.edges)
+            if not mine.isdisjoint(goal.edges):
+                shared[goal.name] += len(mine.intersection(goal.edges))
+    return _nearest(query, shared, size, flows)
+
+
+def _nearest(query: str, shared: dict[str, int], size: Mapping[str, int], flows: int) -> list[str]:
+    chosen, total = [query], size[query]
+    for other in sorted(shared.keys() - {query}, key=lambda q: (-shared[q], q)):
+        total += size[other]
+        if total > flows:
+            break
+        chosen.append(other)
+    return chosen
+
+
+def reoptimise(
+    problem: Problem,
+    routing: Routing,
+    free: Collection[str],
+    solve: Callable[[Problem], Routing],
+) -> Routing:
+    """The best plan in which only the orders of the queries ``free`` may change.
+
+    Args:
+        routing: the plan so far; it may lack the orders of ``free`` queries.
+        solve: solves the small problem.
+
+    Returns:
+        The new plan, or ``routing`` if it is complete and cheaper.
+    """
+    part, goals, fixed = _around(problem, routing, free)
+    found = solve(part)
+    routes = {goals[g]: path for g, path in found.routes.items()} | fixed
+    new = finish(problem, routes)
+    complete = all(i in routing.routes for i, g in enumerate(problem.goals) if g.mir is None)
+    return routing if complete and routing.cost <= new.cost else new
+
+
+def _around(
+    problem: Problem, routing: Routing, free: Collection[str]
+) -> tuple[Problem, list[int], dict[int, tuple[EdgeId, ...]]]:
+    """The small problem, its goals' indices in the large one, and the routes that stay."""
+    graph, target = problem.graph, problem.graph.target
+    fixed: dict[int, tuple[EdgeId, ...]] = {}
+    pending = [
+        i
+        for i, g in enumerate(problem.goals)
+        if g.mir is None and g.name not in free and i in routing.routes
+    ]
+    kept: set[Sub] = set()
+    while pending:
+        index = pending.pop()
+        if index in fixed:
+            continue
+        fixed[index] = path = routing.routes[index]
+        for e in path:
+            if target[e] in problem.mirs and target[e] not in kept:
+                kept.add(target[e])
+                pending.extend(problem.mirs[target[e]])
+    paid = {e for path in fixed.values() for e in path}
+    probed = {target[e] for e in paid}
+    _, copies = choose_copies(problem, sorted(paid))
+    indices = [i for i, g in enumerate(problem.goals) if g.mir is None and g.name in free]
+    goals: list[Goal] = [problem.goals[i] for i in indices]
+    mirs: dict[Sub, tuple[int, ...]] = {}
+    at = 0
+    while at < len(goals):
+        for e in goals[at].edges:
+            store = target[e]
+            if store in problem.mirs and store not in mirs:
+                upkeep = problem.mirs[store]
+                mirs[store] = tuple(range(len(goals), len(goals) + len(upkeep)))
+                indices += upkeep
+                goals += [problem.goals[i] for i in upkeep]
+        at += 1
+    cost = list(graph.cost)
+    for e in paid:
+        cost[e] = 0.0
+    used = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
+    required = tuple(s for s in used if s not in mirs)
+    stores = (*required, *mirs)
+    extra: dict[tuple[Sub, AttrRef | None], float] = {}
+    for store in stores:
+        for attribute in problem.partitions[store] or (None,):
+            extra[store, attribute] = problem.copy_extra(store, attribute)
+        for attribute in copies[store] if store in probed else ():
+            extra[store, attribute] = -problem.inserts[store]
+    names = sorted({g.name for g in goals if g.mir is None})
+    part = replace(
+        problem,
+        queries=tuple(q for q in problem.queries if q in names),
+        graph=replace(graph, cost=cost),
+        goals=tuple(goals),
+        mirs=dict(sorted(mirs.items())),
+        partitions={s: problem.partitions[s] for s in stores},
+        required=required,
+        inserts={s: problem.inserts[s] for s in stores},
+        extra_steps={e: c for e, c in problem.extra_steps.items() if e not in paid},
+        extra_copies=extra,
+        memory=None,
+        reduced=(),
+    )
+    return part, indices, fixed
+
+
+def search(
+    problem: Problem,
+    routing: Routing,
+    solve: Callable[[Problem], Routing],
+    watch: Watch,
+    seed: int,
+) -> Routing:
+    """Re-optimise one neighbourhood after the other, until time or rounds are over."""
+    sharing, rng, best = Sharing(problem), Random(seed), routing
+    for _ in range(ROUNDS):
+        order = list(problem.queries)
+        rng.shuffle(order)
+        seen: set[str] = set()
+        before = best.cost
+        for query in order:
+            if watch.expired():
+                return best
+            if query not in seen:
+                free = sharing.around(query, size_of(problem))
+                seen.update(free)
+                best = reoptimise(problem, best, free, solve)
+        if best.cost >= before:
+            break
+    return best

@@ -1,0 +1,75 @@
+"""How a problem is to be solved, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch_planner.search.copies import Kept
+    from anabranch_planner.search.formulation import Variables
+    from anabranch_planner.search.problem import Problem, Sub
+    from anabranch_planner.search.routes import Routes, Routing
+    from anabranch_planner.solvers.interface import Solver
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to solve.
+
+    Attributes:
+        max_flows: above it no program of the whole is built, only of neighbourhoods.
+        as_a_whole: build it whatever its size and the time: the problem is a neighbourhood.
+    """
+
+    solver: Solver
+    seed: int
+    threads: int
+    max_flows: int
+    as_a_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one problem was solved.
+
+    Attributes:
+        method: the solver's name; where the plan is not proven optimal, why.
+        proven: whether ``bound`` is the plan's cost because nothing is cheaper.
+    """
+
+    problem: Problem
+    routing: Routing
+    bound: float
+    method: str
+    variables: int
+    constraints: int
+    proven: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sizes of the programs that were built."""
+
+    variables: int = 0
+    rows: int = 0
+
+    def add(self, made: Variables) -> None:
+        """Count one program more."""
+        self.variables += made.program.variables
+        self.rows += made.program.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best plan of some components, the sum of their bounds, whether all are proven.
+
+    ``copies`` are those that do not follow from the routes; ``trouble`` is what a solver that
+    failed says.
+    """
+
+    routes: Routes
+    copies: dict[Sub, Kept]
+    bound: float
+    closed: bool
+    trouble: str = ""

@@ -1,0 +1,136 @@
+"""Candidates listed as the CLASH paper does (section V): what the optimiser's graph stands for.
+
+Algorithm 1 lists every probe order; the lists grow like permutations. They are what the paper's
+integer program is written over (:mod:`~.printed_formulation`), what the worked examples are
+compared with, and what brute force tries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.mirs import Mir, MirId, join_keys, sub_join
+from anabranch_planner.cost.candidates import connected_sets, joining_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+    from anabranch_planner.cost.candidates import Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One undecorated or decorated step of a candidate: what is probed, and what that covers."""
+
+    target: MirId
+    members: tuple[Label, ...]
+    partition: AttrRef | None = None
+
+
+CandidateOrder = tuple[Probe, ...]
+
+
+def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
+    """What one of the query's orders may probe: its base relations and proper sub-joins."""
+    sets = connected_sets(query) or ()
+    whole = len(query.labels)
+    return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
+
+
+def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:
+    """The distinct MIRs of several queries, base relations first, then by size and name."""
+    by_id = {mir.id: mir for query in queries for _, mir in mirs_of(query)}
+    return tuple(sorted(by_id.values(), key=lambda m: (len(m.members), m.id)))
+
+
+def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
+    """The query over ``labels`` alone, whose orders maintain the MIR over them."""
+    kept = tuple(m for m in query.members if m.label in labels)
+    ids = {m.relation for m in kept}
+    return replace(
+        query,
+        members=kept,
+        relations=tuple(r for r in query.relations if r.id in ids),
+        classes=sub_join(query, labels).classes,
+        predicates=(),
+        residuals=(),
+        projection=(),
+    )
+
+
+def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
+    """Algorithm 1: every probe order of ``query`` that begins with ``start``.
+
+    The head is extended by every MIR that is disjoint from it and joinable with it, until all
+    labels are covered. Maintenance orders of an MIR are the candidate orders of the query over
+    its members.
+    """
+    targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
+    whole = frozenset(query.labels)
+
+    def extend(head: Labels) -> list[CandidateOrder]:
+        if head == whole:
+            return [()]
+        return [
+            (Probe(found.id, tuple(sorted(labels))), *rest)
+            for labels, found in targets
+            if not labels & head and join_keys(query.classes, head, labels)
+            for rest in extend(head | labels)
+        ]
+
+    return extend(frozenset({start}))
+
+
+def count_orders(
+    query: JoinQuery,
+    start: Label,
+    partitions: Mapping[MirId, Sequence[AttrRef | None]],
+    *,
+    mir: bool = True,
+) -> int:
+    """How many decorated orders :func:`candidate_orders` and :func:`decorate` would list.
+
+    Orders with the same head so far have the same continuations, so heads are counted, which are
+    as many as connected label sets.
+    """
+    targets = [(s, len(partitions[m.id])) for s, m in mirs_of(query) if mir or len(s) == 1]
+    whole = frozenset(query.labels)
+    counted: dict[Labels, int] = {whole: 1}
+
+    def count(head: Labels) -> int:
+        if head not in counted:
+            counted[head] = sum(
+                ways * count(head | labels)
+                for labels, ways in targets
+                if not labels & head and join_keys(query.classes, head, labels)
+            )
+        return counted[head]
+
+    return count(frozenset({start}))
+
+
+def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
+    """Per MIR the attributes that join it with a label outside it, in any of the queries.
+
+    Attributes that one key class makes equal within the MIR are one candidate, named by the
+    smallest. For a base relation the attribute is spoken of in the store's own namespace
+    (the label is the relation's id).
+    """
+    found: dict[MirId, set[AttrRef]] = {}
+    for query in queries:
+        for labels, mir in mirs_of(query):
+            found.setdefault(mir.id, set()).update(joining_attributes(query, labels, mir))
+    return {mir: tuple(sorted(attributes)) for mir, attributes in sorted(found.items())}
+
+
+def decorate(
+    order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef | None]]
+) -> list[CandidateOrder]:
+    """Every way to give each store of ``order`` one of its candidate partition attributes."""
+    choices = [
+        [Probe(p.target, p.members, attribute) for attribute in partitions[p.target]] for p in order
+    ]
+    return [tuple(combination) for combination in product(*choices)]

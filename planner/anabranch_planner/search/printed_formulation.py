@@ -1,0 +1,411 @@
+"""The integer program of the CLASH paper, for comparison with the tight one.
+
+Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V, as printed,
+with the errors mended that keep it from being right:
+
+* A variable ``x_σ`` per decorated order σ of every goal, that is of every query and, recursively,
+  of every MIR that may be probed, from each of its labels. (Algorithm 2 loops over queries only.)
+* A variable ``y_ρ`` per step ρ, a prefix of a decorated order. Equal prefixes of different goals
+  are one variable: the same start, stores, partitions and sub-joins.
+* ``Σ x_σ = 1`` over the orders of one query and start.
+* An order that probes MIRs needs one maintenance order per MIR and label ``j`` of it:
+  ``−x_σ + Σ x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.)
+  How the MIR's own store is partitioned makes no difference to that.
+* An order pays for its steps in one aggregated row: ``−PCost(σ)·x_σ + Σ StepCost(ρ)·y_ρ ≥ 0``.
+* Minimise ``Σ StepCost(ρ)·y_ρ``; under the default objective also ``Σ |M|·p_{M,a}``, with
+  ``y_ρ ≤ p_{M,a}`` for the copy that the step probes. (Every base relation is probed by some
+  order, in the end by one that maintains an MIR, so each has a copy.) Under the paper's objective
+  copies are free.
+
+*Cost rows.* As printed they don't force steps that cost nothing, and their coefficients range
+over as many orders of magnitude as cardinalities do. Both is mended by their integers: with
+``w_ρ = max(1, round(10^4 · StepCost(ρ) / PCost(σ)))`` the row is ``−(Σ w_ρ)·x_σ + Σ w_ρ·y_ρ ≥ 0``.
+Whatever the positive weights, with x = 1 it holds only if every y of the order is 1, and with
+x = 0 always; so all positive weights have the same integral points. These are proportional to the
+costs but for rounding, so the relaxation is the printed one's, which is the point: a fraction of x
+pays the dearest step in part and nothing else.
+
+*Exactness.* Integral points with x = 1 for one order per goal that is needed, y and p = 1 for
+what those use and 0 else, are all plans, and cost what they cost; any further 1 costs more or
+nothing. Decorated orders multiply, so their number is capped (:data:`MAX_ORDERS`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, MirId, sub_join
+from anabranch_planner.cost.candidates import Labels, connected_sets, in_store
+from anabranch_planner.search.printed_candidates import (
+    CandidateOrder,
+    Probe,
+    candidate_orders,
+    count_orders,
+    decorate,
+    mirs_of,
+    partition_candidates,
+    sub_query,
+)
+from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.interface import Request, Solution, Solver
+from anabranch_planner.solvers.program import INFINITY, Program
+from anabranch_planner.solvers.registry import solve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+    from anabranch_planner.search.routes import Routing
+
+#: Decorated orders up to which the program is built.
+MAX_ORDERS = 200_000
+#: Connected label sets of one query up to which its orders are counted at all.
+MAX_SETS = 600
+#: What the weights of a cost row add up to, but for rounding.
+WEIGHTS = 1e4
+
+#: A goal's (whether it maintains an MIR, its query's or MIR's id, its start).
+GoalKey = tuple[bool, str, Label]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperResult:
+    """What the solver chose, in terms of the problem's graph.
+
+    Attributes:
+        edges: the steps of the chosen orders; empty if the solver found nothing.
+        mirs: the MIRs that these probe.
+        solution: the solver's answer. variables, constraints: the program's size.
+        orders: how many decorated orders there are.
+    """
+
+    edges: tuple[EdgeId, ...]
+    mirs: tuple[Sub, ...]
+    solution: Solution
+    variables: int
+    constraints: int
+    orders: int
+
+
+def solve_paper(
+    problem: Problem,
+    queries: Sequence[JoinQuery],
+    *,
+    solver: Solver = Solver.HIGHS,
+    known: Routing | None = None,
+    watch: Watch | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    max_orders: int = MAX_ORDERS,
+) -> PaperResult:
+    """Solve the paper's program of ``queries``, which are those that ``problem`` was built of.
+
+    Args:
+        problem: with all its edges, as :func:`build_problem` made it.
+        known: a plan to start from.
+        watch: counts the phases and limits the solver.
+
+    Raises:
+        PlannerError: more than ``max_orders`` decorated orders, or limits and charges that the
+            paper does not know.
+    """
+    limited = problem.most_copies is not None or problem.memory is not None
+    if limited or problem.extra_steps or problem.extra_copies:
+        raise PlannerError(
+            "formulation-limit",
+            "the paper's formulation has no limits on copies and memory and no switching costs",
+            field="formulation",
+            remedy="use the formulation 'tight', or leave these out",
+        )
+    watch = watch or Watch()
+    with watch.phase("build"):
+        at_most = INFINITY if known is None else known.cost
+        listed = formulate_paper(
+            queries,
+            problem.model,
+            mir=bool(problem.mirs),
+            at_most=at_most,
+            max_orders=max_orders,
+        )
+        start = None if known is None else listed.point(orders_of(problem, known))
+    with watch.phase("solve"):
+        request = Request(listed.program, start, watch.left(), seed, threads)
+        solution = solve(solver, request)
+    edges: tuple[EdgeId, ...] = ()
+    mirs: tuple[Sub, ...] = ()
+    if solution.values is not None:
+        edges, mirs = edges_of(problem, listed.chosen(solution.values))
+    return PaperResult(
+        edges=edges,
+        mirs=mirs,
+        solution=solution,
+        variables=listed.program.variables,
+        constraints=listed.program.rows,
+        orders=sum(len(found) for found in listed.orders.values()),
+    )
+
+
+def edges_of(
+    problem: Problem, orders: Mapping[GoalKey, CandidateOrder]
+) -> tuple[tuple[EdgeId, ...], tuple[Sub, ...]]:
+    """The edges of ``orders`` in the problem's graph, and the MIRs that they probe."""
+    graph = problem.graph
+    edges: dict[EdgeId, None] = {}
+    for goal in problem.goals:
+        order = orders.get((goal.maintains, goal.name, goal.start), ())
+        steps = {(graph.subs[graph.before[e]].labels, graph.members(e)): e for e in goal.edges}
+        covered: tuple[Label, ...] = (goal.start,)
+        for probe in order:
+            edges[steps[covered, probe.members]] = None
+            covered = tuple(sorted((*covered, *probe.members)))
+    probed = {graph.target[e] for e in edges}
+    return tuple(edges), tuple(m for m in problem.mirs if m in probed)
+
+
+def orders_of(problem: Problem, routing: Routing) -> dict[GoalKey, CandidateOrder]:
+    """The decorated orders of ``routing``."""
+    graph = problem.graph
+    orders: dict[GoalKey, CandidateOrder] = {}
+    for index, path in routing.routes.items():
+        goal = problem.goals[index]
+        orders[goal.maintains, goal.name, goal.start] = tuple(
+            Probe(
+                graph.mir(graph.target[e]).id,
+                graph.members(e),
+                routing.accesses[e].partition,
+            )
+            for e in path
+        )
+    return orders
+
+
+@dataclass(slots=True)
+class Listed:
+    """The program over listed orders, and where its choices are.
+
+    Attributes:
+        orders: goal -> decorated order -> its x. steps: (the y of the step before or the start,
+            target, members, partition, resulting sub-join) -> its y. copies: its p.
+        parts: x -> the y of its order's steps.
+        copy_of: y -> the p of the copy that it probes, where copies are charged.
+    """
+
+    program: Program = field(default_factory=Program)
+    orders: dict[GoalKey, dict[CandidateOrder, int]] = field(default_factory=dict)
+    steps: dict[tuple[object, Probe, MirId], int] = field(default_factory=dict)
+    copies: dict[tuple[MirId, AttrRef | None], int] = field(default_factory=dict)
+    parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    copy_of: dict[int, int] = field(default_factory=dict)
+
+    def point(self, orders: Mapping[GoalKey, CandidateOrder]) -> tuple[float, ...] | None:
+        """The point that stands for ``orders``; None if one of them is not listed."""
+        values = [0.0] * self.program.variables
+        for goal, order in orders.items():
+            if not order:
+                continue
+            x = self.orders.get(goal, {}).get(order)
+            if x is None:
+                return None
+            values[x] = 1.0
+            for y in self.parts[x]:
+                values[y] = 1.0
+                if y in self.copy_of:
+                    values[self.copy_of[y]] = 1.0
+        return tuple(values)
+
+    def chosen(self, values: Sequence[float]) -> dict[GoalKey, CandidateOrder]:
+        """The orders of the point ``values`` that queries need, one per goal."""
+        picked = {
+            goal: next((o for o, x in found.items() if values[x] > 0.5), ())
+            for goal, found in self.orders.items()
+        }
+        starts: dict[str, list[GoalKey]] = {}
+        for goal in picked:
+            if goal[0]:
+                starts.setdefault(goal[1], []).append(goal)
+        pending = [goal for goal in picked if not goal[0]]
+        needed: dict[GoalKey, CandidateOrder] = {}
+        while pending:
+            goal = pending.pop()
+            if goal not in needed:
+                needed[goal] = picked[goal]
+                for probe in picked[goal]:
+                    pending += starts.get(probe.target, ())
+        return needed
+
+
+def formulate_paper(
+    queries: Iterable[JoinQuery],
+    model: CostModel,
+    *,
+    mir: bool = True,
+    at_most: float = INFINITY,
+    max_orders: int = MAX_ORDERS,
+) -> Listed:
+    """The paper's program of ``queries``.
+
+    Args:
+        mir: whether intermediate results may be kept.
+        at_most: the cost of a known plan; what alone costs more is fixed to zero.
+        max_orders: more decorated orders than this are refused.
+
+    Raises:
+        PlannerError: too many orders.
+    """
+    several = sorted((q for q in queries if len(q.labels) > 1), key=lambda q: q.id)
+    _require_few_sets(several)
+    attributes = partition_candidates(several)
+    partitions: dict[MirId, Sequence[AttrRef | None]] = {
+        m: found if model.partitioned and found else (None,) for m, found in attributes.items()
+    }
+    scopes: dict[tuple[bool, str], JoinQuery] = {(False, str(q.id)): q for q in several}
+    if mir:
+        for query in several:
+            for labels, found in mirs_of(query):
+                if not found.is_base and (True, found.id) not in scopes:
+                    scopes[True, found.id] = sub_query(query, labels)
+    goals = {(*key, start): q for key, q in scopes.items() for start in sorted(q.labels)}
+    _require_few_orders(goals, partitions, mir, max_orders)
+    writer = _Writer(model, Listed(), at_most * (1 + 1e-9))
+    for goal, query in goals.items():
+        for undecorated in candidate_orders(query, goal[2], mir=mir):
+            writer.add_orders(goal, query, decorate(undecorated, partitions))
+    writer.add_rows()
+    return writer.listed
+
+
+def _require_few_sets(queries: Iterable[JoinQuery]) -> None:
+    for query in queries:
+        if connected_sets(query, MAX_SETS) is None:
+            raise _too_large(f"query {query.id!r} has more than {MAX_SETS} sub-joins")
+
+
+def _require_few_orders(
+    goals: Mapping[GoalKey, JoinQuery],
+    partitions: Mapping[MirId, Sequence[AttrRef | None]],
+    mir: bool,
+    max_orders: int,
+) -> None:
+    total = 0
+    for goal, query in goals.items():
+        total += count_orders(query, goal[2], partitions, mir=mir)
+        if total > max_orders:
+            raise _too_large(f"there are more than {max_orders} decorated orders")
+
+
+def _too_large(why: str) -> PlannerError:
+    return PlannerError(
+        "formulation-limit",
+        f"the paper's formulation is too large: {why}",
+        field="formulation",
+        remedy="use the formulation 'tight', fewer or smaller queries, or no MIRs",
+    )
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes the program of :class:`Listed`; keeps what it has computed about sub-joins."""
+
+    model: CostModel
+    listed: Listed
+    limit: float
+    _stores: dict[MirId, Mir] = field(default_factory=dict)
+    _steps: dict[tuple[GoalKey, Labels, tuple[Label, ...]], _StepInfo] = field(default_factory=dict)
+
+    def add_orders(
+        self, goal: GoalKey, query: JoinQuery, decorated: Iterable[CandidateOrder]
+    ) -> None:
+        """An x for every order, with its steps and its cost row."""
+        for order in decorated:
+            ys: list[int] = []
+            costs: list[float] = []
+            head: Labels = frozenset({goal[2]})
+            before: object = goal[2]
+            for probe in order:
+                info = self._info(goal, query, head, probe.members)
+                y, cost = self._step(before, probe, info)
+                ys.append(y)
+                costs.append(cost)
+                before, head = y, head | frozenset(probe.members)
+            x = self.listed.program.variable(0.0, integer=True)
+            self.listed.orders.setdefault(goal, {})[order] = x
+            self.listed.parts[x] = tuple(ys)
+            whole = sum(costs)
+            weights = [max(1.0, round(WEIGHTS * c / whole)) if whole else 1.0 for c in costs]
+            self.listed.program.row(0.0, INFINITY, [x, *ys], [-sum(weights), *weights])
+
+    def _step(self, before: object, probe: Probe, info: _StepInfo) -> tuple[int, float]:
+        """The y of a step, and the step's cost."""
+        asks_all = probe.partition is not None and probe.partition not in info.known
+        cost = info.probe * self.model.chi(broadcast=asks_all)
+        key = (before, probe, info.after)
+        if key not in self.listed.steps:
+            y = self.listed.steps[key] = self._variable(cost)
+            if self.model.objective is not Objective.PAPER:
+                copy = self._copy(info.store, probe.partition)
+                self.listed.copy_of[y] = copy
+                self.listed.program.row(-INFINITY, 0.0, [y, copy], [1.0, -1.0])
+        return self.listed.steps[key], cost
+
+    def _copy(self, store: Mir, partition: AttrRef | None) -> int:
+        key = (store.id, partition)
+        if key not in self.listed.copies:
+            self.listed.copies[key] = self._variable(self.model.insert(store))
+        return self.listed.copies[key]
+
+    def _variable(self, cost: float) -> int:
+        if cost > self.limit:
+            return self.listed.program.variable(0.0, integer=True, top=0.0)
+        return self.listed.program.variable(cost, integer=True)
+
+    def _info(
+        self, goal: GoalKey, query: JoinQuery, head: Labels, members: tuple[Label, ...]
+    ) -> _StepInfo:
+        key = (goal, head, members)
+        if key not in self._steps:
+            added = frozenset(members)
+            store = sub_join(query, added)
+            self._steps[key] = _StepInfo(
+                store=store,
+                probe=self.model.probe(sub_join(query, head)),
+                after=sub_join(query, head | added).id,
+                known=frozenset(
+                    in_store(member, store)
+                    for key_class in query.classes
+                    if key_class.restrict(head)
+                    for member in key_class.restrict(added)
+                ),
+            )
+        return self._steps[key]
+
+    def add_rows(self) -> None:
+        """One order per query and start; the maintenance of what orders probe."""
+        listed = self.listed
+        starts: dict[str, list[dict[CandidateOrder, int]]] = {}
+        for (maintains, name, _), found in listed.orders.items():
+            if maintains:
+                starts.setdefault(name, []).append(found)
+            else:
+                listed.program.row(1.0, 1.0, list(found.values()), [1.0] * len(found))
+        for found in listed.orders.values():
+            for order, x in found.items():
+                for probe in order:
+                    for upkeep in starts.get(probe.target, ()):
+                        others = list(upkeep.values())
+                        ones = [1.0] * len(others)
+                        listed.program.row(0.0, INFINITY, [x, *others], [-1.0, *ones])
+
+
+@dataclass(frozen=True, slots=True)
+class _StepInfo:
+    """A step's store, its cost to one partition, what it results in and what it knows."""
+
+    store: Mir
+    probe: float
+    after: MirId
+    known: frozenset[AttrRef]

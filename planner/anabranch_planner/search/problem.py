@@ -1,0 +1,543 @@
+"""The optimisation problem as a graph of states, shared by all queries.
+
+A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
+started; an *edge* probes a store and leads to a larger state. Equal states of different queries
+are one node, because what a step costs and finds depends on the state and the store only. A
+*goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
+query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
+
+The paths of a goal are exactly the candidate probe orders of Algorithm 1, but states are at most
+as many as connected label sets, where orders are as many as permutations of them. Decorations
+never multiply: partition attributes belong to stores, and an edge only says which it knows.
+
+Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
+of edges and is built anew every epoch; within a query label sets are bit masks. Indices are given
+in order of first appearance over queries sorted by id, so equal input gives equal indices.
+
+Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per
+start (cheapest next relation first) instead of the full graph; it is named in
+:attr:`Problem.reduced`, and the plan says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import Mir, sub_join
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery, QueryId
+    from anabranch_planner.cost.model import CostModel
+
+#: Connected label sets up to which a query's graph is built in full.
+MAX_SETS = 600
+
+#: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
+Sub = int
+EdgeId = int
+#: A goal whatever problem it is listed in: (maintained MIR, name, start).
+GoalKey = tuple["Sub | None", str, Label]
+
+
+class SubJoin:
+    """A canonical sub-join: what a state holds, and what a store may hold.
+
+    Its ``Mir`` is made when first asked for: the sub-joins that only
+    end a query's path (there are as many as queries) never need one.
+    """
+
+    __slots__ = ("_mir", "labels", "mask", "query")
+
+    def __init__(self, query: JoinQuery, labels: tuple[Label, ...]) -> None:
+        self.query = query
+        self.labels = labels
+        self._mir: Mir | None = None
+
+    @property
+    def mir(self) -> Mir:
+        """The sub-join as a store would name it."""
+        if self._mir is None:
+            self._mir = sub_join(self.query, frozenset(self.labels))
+        return self._mir
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A path that has to exist: for a query, or (``mir`` is not None) for an MIR if it is kept.
+
+    Attributes:
+        name: the query's id, or the MIR's.
+        mir: the MIR that the path maintains.
+        root, sink: the states that it leads from and to.
+        edges: in an order in which a path only goes forward.
+    """
+
+    name: str
+    start: Label
+    mir: Sub | None
+    root: int
+    sink: int
+    edges: tuple[EdgeId, ...]
+
+    @property
+    def maintains(self) -> bool:
+        """Whether the path keeps an MIR up to date, rather than answering a query."""
+        return self.mir is not None
+
+    @property
+    def key(self) -> GoalKey:
+        """What tells the goal from others of the same graph."""
+        return self.mir, self.name, self.start
+
+
+@dataclass(slots=True)
+class Graph:
+    """States and edges, as parallel lists.
+
+    Attributes:
+        subs: sub-joins. ``bases``: the subset that are base relations' stores.
+        start, before, after, target: per edge: the label of the tuple that set out, the sub-join
+            before and after the step, and the store that is probed.
+        tail, head: per edge: the states before and after.
+        size: per edge: how many relations are joined before the step.
+        cost: the cost of the step to one partition (chi = 1).
+        known: those of the store's candidate partition attributes whose value the probing tuple
+            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 where stores are not
+            partitioned.
+        states: how many states there are.
+    """
+
+    subs: list[SubJoin] = field(default_factory=list)
+    bases: set[Sub] = field(default_factory=set)
+    start: list[Label] = field(default_factory=list)
+    before: list[Sub] = field(default_factory=list)
+    after: list[Sub] = field(default_factory=list)
+    target: list[Sub] = field(default_factory=list)
+    tail: list[int] = field(default_factory=list)
+    head: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    known: list[int] = field(default_factory=list)
+    states: int = 0
+
+    def mir(self, sub: Sub) -> Mir:
+        """The sub-join at ``sub`` by its canonical name."""
+        return self.subs[sub].mir
+
+    def members(self, edge: EdgeId) -> tuple[Label, ...]:
+        """The goal's labels that the step adds, sorted."""
+        covered = self.subs[self.before[edge]].labels
+        return tuple(x for x in self.subs[self.after[edge]].labels if x not in covered)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything an optimiser chooses from.
+
+    Attributes:
+        goals: query goals first, then those of MIRs, smaller MIRs first.
+        mirs: every MIR that may be kept -> the indices of its goals.
+        partitions: candidate partition attributes per store; ``()`` if not partitioned.
+        required: base stores that are kept in any case.
+        inserts: what one copy of a store costs.
+        reduced: queries that exceeded the cap.
+        most_copies: of one store, or None.
+        memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
+        extra_steps, extra_copies: what switching from the running plan is charged, for what
+            that plan does not have.
+    """
+
+    queries: tuple[QueryId, ...]
+    model: CostModel
+    graph: Graph
+    goals: tuple[Goal, ...]
+    mirs: dict[Sub, tuple[int, ...]]
+    partitions: dict[Sub, tuple[AttrRef, ...]]
+    required: tuple[Sub, ...]
+    inserts: dict[Sub, float]
+    reduced: tuple[QueryId, ...] = ()
+    most_copies: int | None = None
+    memory: float | None = None
+    bytes: dict[Sub, float] = field(default_factory=dict)
+    extra_steps: dict[EdgeId, float] = field(default_factory=dict)
+    extra_copies: dict[tuple[Sub, AttrRef | None], float] = field(default_factory=dict)
+
+    @property
+    def charged(self) -> bool:
+        """Whether copies of one store are told apart: they are charged, or limited."""
+        limited = self.most_copies is not None or self.memory is not None
+        charged = limited or self.model.objective is not Objective.PAPER
+        return self.model.partitioned and (charged or any(self.extra_copies.values()))
+
+    def step_extra(self, edge: EdgeId) -> float:
+        """What is charged for a step because the running plan does not have it."""
+        return self.extra_steps.get(edge, 0.0)
+
+    def copy_extra(self, store: Sub, attribute: AttrRef | None) -> float:
+        """What is charged for a copy because the running plan does not have it."""
+        return self.extra_copies.get((store, attribute), 0.0)
+
+    def copy_price(self, store: Sub, attribute: AttrRef | None) -> float:
+        """What a copy counts in the objective."""
+        return self.inserts[store] + self.copy_extra(store, attribute)
+
+    @property
+    def candidates(self) -> int:
+        """How many (undecorated) candidate probe orders the goals have, all together."""
+        graph, total = self.graph, 0
+        for goal in self.goals:
+            paths = {goal.root: 1}
+            for e in goal.edges:
+                head = graph.head[e]
+                paths[head] = paths.get(head, 0) + paths[graph.tail[e]]
+            total += paths[goal.sink]
+        return total
+
+    @property
+    def flows(self) -> int:
+        """Edges summed over goals: the size of the integer program."""
+        return sum(len(g.edges) for g in self.goals)
+
+    def apart(self) -> list[Problem]:
+        """The problems that the queries would be alone, over the same graph."""
+        mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
+        for goal in self.goals:
+            if goal.mir is None:
+                mine[goal.name].append(goal)
+        return [self._alone(query, mine[query]) for query in self.queries]
+
+    def _alone(self, query: QueryId, goals: list[Goal]) -> Problem:
+        target = self.graph.target
+        probed = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
+        mirs = {}
+        for store in sorted(probed):
+            if store in self.mirs:
+                upkeep = [self.goals[g] for g in self.mirs[store]]
+                mirs[store] = tuple(range(len(goals), len(goals) + len(upkeep)))
+                goals = goals + upkeep
+        required = tuple(s for s in probed if s not in mirs)
+        stores = (*required, *mirs)
+        return replace(
+            self,
+            queries=(query,),
+            goals=tuple(goals),
+            mirs=mirs,
+            partitions={s: self.partitions[s] for s in stores},
+            required=required,
+            inserts={s: self.inserts[s] for s in stores},
+            reduced=tuple(q for q in self.reduced if q == query),
+        )
+
+
+def build_problem(
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    *,
+    mir: bool = True,
+    max_sets: int = MAX_SETS,
+) -> Problem:
+    """The problem of planning ``queries`` together (in order of their ids).
+
+    Args:
+        mir: whether intermediate results may be kept.
+        max_sets: the cap described above.
+    """
+    builder = Builder(model, mir=mir, max_sets=max_sets)
+    builder.add(queries)
+    return builder.problem()
+
+
+class Builder:
+    """A problem that grows: gives sub-joins, states and edges their indices, and keeps them.
+
+    What is added later changes nothing about what is there: an edge depends on its state and its
+    store, a store's candidate partition attributes are only ever added to, and none that is
+    added is one that an edge from before knows (:func:`candidates.joining_attributes` gives all
+    that an edge can know together with the query that the edge comes from).
+    """
+
+    def __init__(self, model: CostModel, *, mir: bool = True, max_sets: int = MAX_SETS) -> None:
+        self.model = model
+        self.graph = Graph()
+        #: Candidate partition attributes per store, and the bit of each.
+        self.partitions: dict[Sub, dict[AttrRef, int]] = {}
+        self._mir = mir
+        self._max_sets = max_sets
+        self._scopes: dict[QueryId, _Scope] = {}
+        self._query_goals: dict[QueryId, list[Goal]] = {}
+        self._upkeep: dict[Sub, list[Goal]] = {}
+        self._inserts: dict[Sub, float] = {}
+        self._subs: dict[object, Sub] = {}
+        self._states: dict[tuple[Label, Sub], int] = {}
+        self._edges: dict[tuple[int, int], EdgeId] = {}
+        self._costs: dict[int, float] = {}
+
+    def add(self, queries: Sequence[JoinQuery]) -> None:
+        """Add ``queries`` (in order of their ids)."""
+        ordered = sorted(queries, key=lambda q: q.id)
+        scopes = [_Scope(self, q, mir=self._mir, max_sets=self._max_sets) for q in ordered]
+        for scope in scopes:
+            scope.add_edges()
+        for scope in scopes:
+            self._query_goals[scope.query.id] = scope.query_goals()
+            self._scopes[scope.query.id] = scope
+        for scope in scopes:
+            scope.add_upkeep(self._upkeep)
+
+    def drop(self, query: QueryId) -> None:
+        """Forget ``query``; its part of the graph stays, unused."""
+        del self._scopes[query], self._query_goals[query]
+
+    def problem(self) -> Problem:
+        """The problem of all queries that are there."""
+        goals = [g for query in sorted(self._scopes) for g in self._query_goals[query]]
+        stores = dict.fromkeys(s for scope in self._scopes.values() for s in scope.targets.values())
+        bases = tuple(s for s in stores if s in self.graph.bases)
+        mirs = {}
+        subs = self.graph.subs
+        for sub in sorted(stores.keys() - set(bases), key=lambda s: (len(subs[s].labels), s)):
+            upkeep = self._upkeep[sub]
+            mirs[sub] = tuple(range(len(goals), len(goals) + len(upkeep)))
+            goals += upkeep
+        return Problem(
+            queries=tuple(sorted(self._scopes)),
+            model=self.model,
+            graph=self.graph,
+            goals=tuple(goals),
+            mirs=mirs,
+            partitions={s: tuple(self.partitions[s]) for s in (*bases, *mirs)},
+            required=bases,
+            inserts={s: self._insert(s) for s in (*bases, *mirs)},
+            reduced=tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced),
+        )
+
+    def _insert(self, store: Sub) -> float:
+        if store not in self._inserts:
+            self._inserts[store] = self.model.insert(self.graph.mir(store))
+        return self._inserts[store]
+
+    def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
+        """The index of the sub-join that ``key`` identifies."""
+        found = self._subs.get(key)
+        if found is None:
+            found = self._subs[key] = len(self.graph.subs)
+            self.graph.subs.append(SubJoin(query, labels))
+        return found
+
+    def state(self, start: Label, sub: Sub) -> int:
+        """The index of a state."""
+        key = (start, sub)
+        found = self._states.get(key)
+        if found is None:
+            found = self._states[key] = self.graph.states
+            self.graph.states += 1
+        return found
+
+    def edge(self, start: Label, before: Sub, after: Sub, target: Sub, known: int) -> EdgeId:
+        """The edge of that step, new or known."""
+        graph = self.graph
+        tail = self.state(start, before)
+        head = self.state(start, after)
+        found = self._edges.get((tail, head))
+        if found is None:
+            found = self._edges[tail, head] = len(graph.cost)
+            graph.start.append(start)
+            graph.before.append(before)
+            graph.after.append(after)
+            graph.target.append(target)
+            graph.tail.append(tail)
+            graph.head.append(head)
+            graph.size.append(len(graph.subs[before].labels))
+            cost = self._costs.get(tail)
+            if cost is None:
+                cost = self._costs[tail] = self.model.probe(graph.mir(before), start)
+            graph.cost.append(cost)
+            graph.known.append(known)
+        return found
+
+
+class _Scope:
+    """One query's share of the graph while it is being built. Bit ``i`` is the i-th label."""
+
+    def __init__(self, builder: Builder, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
+        self.builder = builder
+        self.query = query
+        self.labels = tuple(sorted(query.labels))
+        relation = {m.label: m.relation for m in query.members}
+        self.relations = [relation[x] for x in self.labels]
+        bit = {label: i for i, label in enumerate(self.labels)}
+        #: Per key class: (its mask, its type, its members as (bit, attribute)).
+        self.classes: list[tuple[int, str, list[tuple[int, AttrRef]]]] = []
+        self.near = [0] * len(self.labels)
+        for key_class in query.classes:
+            members = [(1 << bit[m.label], m) for m in key_class.members]
+            mask = 0
+            for one, _ in members:
+                mask |= one
+            self.classes.append((mask, key_class.type, members))
+            for i in range(len(self.labels)):
+                if mask >> i & 1:
+                    self.near[i] |= mask & ~(1 << i)
+        self.whole = (1 << len(self.labels)) - 1
+        sets = self._connected(max_sets)
+        self.reduced = sets is None
+        singles = [1 << i for i in range(len(self.labels))]
+        self.sets = singles if sets is None else sets
+        self.subs: dict[int, Sub] = {}
+        #: What may be probed: masks of stores -> the store's sub-join.
+        self.targets: dict[int, Sub] = {}
+        if self.whole & (self.whole - 1):
+            for mask in self.sets:
+                single = not mask & (mask - 1)
+                if single or (mir and mask != self.whole):
+                    self._add_target(mask, single=single)
+        #: Per start: (mask after, edge), smaller heads first.
+        self.edges: list[list[tuple[int, EdgeId]]] = [[] for _ in self.labels]
+
+    def _connected(self, limit: int) -> list[int] | None:
+        """Connected masks, smaller first; None if more than ``limit``.
+
+        A connected set of size k + 1 always contains a connected set of size k.
+        """
+        level = [1 << i for i in range(len(self.labels))]
+        found: list[int] = []
+        while level:
+            found += level
+            if len(found) > limit:
+                return None
+            grown: set[int] = set()
+            for mask in level:
+                around = self.around(mask) & ~mask
+                while around:
+                    one = around & -around
+                    around ^= one
+                    grown.add(mask | one)
+            level = sorted(grown)
+        return found
+
+    def around(self, mask: int) -> int:
+        """The labels that share a key class with one of ``mask``."""
+        found, i = 0, 0
+        while mask:
+            if mask & 1:
+                found |= self.near[i]
+            mask >>= 1
+            i += 1
+        return found
+
+    def sub(self, mask: int) -> Sub:
+        """The canonical sub-join over ``mask``: equal labels under equal predicates are one."""
+        known = self.subs.get(mask)
+        if known is None:
+            labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
+            inside = []
+            for shape, kind, members in self.classes:
+                both = shape & mask
+                if both & (both - 1):
+                    inside.append((kind, tuple(m for one, m in members if one & mask)))
+            inside.sort()
+            known = self.subs[mask] = self.builder.sub((labels, tuple(inside)), self.query, labels)
+        return known
+
+    def _add_target(self, mask: int, *, single: bool) -> None:
+        builder = self.builder
+        if single:
+            # All occurrences of a relation read the relation's one store.
+            relation = self.relations[mask.bit_length() - 1]
+            sub = builder.sub(relation, self.query, (self.labels[mask.bit_length() - 1],))
+            builder.graph.bases.add(sub)
+        else:
+            sub = self.sub(mask)
+        self.targets[mask] = sub
+        found = builder.partitions.setdefault(sub, {})
+        if builder.model.partitioned:
+            for shape, _, members in self.classes:
+                both = shape & mask
+                if both and shape & ~mask:
+                    # As in :func:`candidates.joining_attributes`.
+                    inside = [m for one, m in members if one & mask]
+                    for m in inside[:1] if both & (both - 1) else inside:
+                        found.setdefault(self._in_store(m, mask), 1 << len(found))
+
+    def _in_store(self, attribute: AttrRef, mask: int) -> AttrRef:
+        if mask & (mask - 1):
+            return attribute
+        return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
+
+    def _known(self, head: int, target: int) -> int:
+        bits = self.builder.partitions[self.targets[target]]
+        found = 0
+        for shape, _, members in self.classes:
+            if shape & head and shape & target:
+                for one, m in members:
+                    if one & target:
+                        found |= bits.get(self._in_store(m, target), 0)
+        return found
+
+    def add_edges(self) -> None:
+        """All edges of the query, smaller heads first."""
+        if self.reduced:
+            return self._add_one_order()
+        edge, partitioned = self.builder.edge, self.builder.model.partitioned
+        subs = {mask: self.sub(mask) for mask in self.sets}
+        for head in self.sets:
+            around = self.around(head)
+            before = subs[head]
+            starts = [(i, x) for i, x in enumerate(self.labels) if head >> i & 1]
+            for target, store in self.targets.items():
+                if target & head or not target & around:
+                    continue
+                after = head | target
+                known = self._known(head, target) if partitioned else 0
+                for i, start in starts:
+                    self.edges[i].append((after, edge(start, before, subs[after], store, known)))
+        return None
+
+    def _add_one_order(self) -> None:
+        """Beyond the cap: from every start the cheapest next relation first."""
+        builder = self.builder
+        model, graph = builder.model, builder.graph
+        for i, start in enumerate(self.labels):
+            head = 1 << i
+            while head != self.whole:
+                around = self.around(head) & ~head
+                options = [t for t in self.targets if t & around]
+                _, target = min(
+                    (model.cardinality(graph.mir(self.sub(head | t))), t) for t in options
+                )
+                known = self._known(head, target) if model.partitioned else 0
+                after = head | target
+                step = builder.edge(
+                    start, self.sub(head), self.sub(after), self.targets[target], known
+                )
+                self.edges[i].append((after, step))
+                head = after
+
+    def query_goals(self) -> list[Goal]:
+        """One goal per label."""
+        return [self._goal(self.query.id, i, self.whole, None) for i in range(len(self.labels))]
+
+    def _goal(self, name: str, i: int, mask: int, mir: Sub | None) -> Goal:
+        builder, start = self.builder, self.labels[i]
+        return Goal(
+            name,
+            start,
+            mir,
+            builder.state(start, self.sub(1 << i)),
+            builder.state(start, self.sub(mask)),
+            tuple([e for after, e in self.edges[i] if not after & ~mask]),
+        )
+
+    def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
+        """The goals of the query's MIRs that no query before it has."""
+        for mask, sub in self.targets.items():
+            if mask & (mask - 1) and sub not in kept:
+                name = self.builder.graph.mir(sub).id
+                kept[sub] = [
+                    self._goal(name, i, mask, sub) for i in range(len(self.labels)) if mask >> i & 1
+                ]

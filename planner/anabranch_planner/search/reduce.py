@@ -1,0 +1,141 @@
+"""Leaving out what no optimal plan needs, before a program is built.
+
+**Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
+step that probes ``M`` can be replaced by a *detour*: probes of the base stores of ``M``'s
+relations, one after the other, to the same state. Base stores are kept in any case, so the detour
+exists, and costs at most its steps' costs times ``chi`` (each broadcast). The changed plan no
+longer probes ``M``, so it saves one copy's inserts of ``M`` and all that maintains ``M``. Hence,
+with ``gain(e) = detour(e) - cost(e)`` (switching charges included) for an edge ``e`` that probes
+``M``, keeping ``M`` saves at most
+
+    sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
+                               sum over goals g from r of max gain(e) over g's edges that probe M )
+
+because equal steps are paid once (first term), and a path probes ``M`` at most once, its labels
+being disjoint (second term). Where that is not more than one copy's inserts, some optimal plan
+does not keep ``M``: it is dropped, with its goals and every edge that probes it. Dropping one MIR
+takes users from the smaller ones that its maintenance may have probed, so this is repeated until
+nothing changes. A plan within limits on copies or memory stays within them. The optimal cost stays
+the same; among plans of equal cost those without ``M`` are preferred.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+
+
+def drop_unprofitable(problem: Problem) -> Problem:
+    """``problem`` without MIRs that can't pay for themselves; its optimal cost is the same."""
+    gains = _gains(problem)
+    users: dict[Sub, list[tuple[int, list[EdgeId]]]] = defaultdict(list)
+    for index, goal in enumerate(problem.goals):
+        probing: dict[Sub, list[EdgeId]] = defaultdict(list)
+        for e in goal.edges:
+            if e in gains:
+                probing[problem.graph.target[e]].append(e)
+        for mir, edges in probing.items():
+            users[mir].append((index, edges))
+    alive = dict.fromkeys(problem.mirs)
+    changed = True
+    while changed:
+        changed = False
+        for mir in list(alive):
+            price = min(problem.copy_price(mir, a) for a in problem.partitions[mir] or (None,))
+            if _worth(problem, users[mir], alive, gains) <= price:
+                del alive[mir]
+                changed = True
+    return restrict(problem, set(alive)) if len(alive) < len(problem.mirs) else problem
+
+
+def restrict(problem: Problem, kept: set[Sub]) -> Problem:
+    """``problem`` where only the MIRs in ``kept`` may be kept."""
+    target, gone = problem.graph.target, problem.mirs.keys() - kept
+    goals, mirs = [], {}
+    for goal in problem.goals:
+        if goal.mir is None:
+            goals.append(goal)
+    for mir, found in problem.mirs.items():
+        if mir in kept:
+            mirs[mir] = tuple(range(len(goals), len(goals) + len(found)))
+            goals += [problem.goals[g] for g in found]
+    return replace(
+        problem,
+        goals=tuple(
+            replace(g, edges=tuple(e for e in g.edges if target[e] not in gone)) for g in goals
+        ),
+        mirs=mirs,
+        partitions={s: a for s, a in problem.partitions.items() if s not in gone},
+        inserts={s: c for s, c in problem.inserts.items() if s not in gone},
+    )
+
+
+def _worth(
+    problem: Problem,
+    users: list[tuple[int, list[EdgeId]]],
+    alive: dict[Sub, None],
+    gains: dict[EdgeId, float],
+) -> float:
+    """The most that keeping one MIR can save, before its inserts."""
+    distinct: dict[str, dict[EdgeId, float]] = defaultdict(dict)
+    per_goal: dict[str, float] = defaultdict(float)
+    for index, edges in users:
+        goal = problem.goals[index]
+        if goal.mir is not None and goal.mir not in alive:
+            continue
+        best = 0.0
+        for e in edges:
+            gain = gains[e]
+            if gain > 0.0:
+                distinct[goal.start][e] = gain
+                best = max(best, gain)
+        per_goal[goal.start] += best
+    return sum(min(per_goal[r], sum(found.values())) for r, found in distinct.items())
+
+
+def _gains(problem: Problem) -> dict[EdgeId, float]:
+    """For every edge that probes an MIR: what it can save against its detour."""
+    graph = problem.graph
+    chi = problem.model.chi(broadcast=True) if problem.charged else 1
+    entering: dict[int, list[EdgeId]] = defaultdict(list)
+    probing: dict[EdgeId, None] = {}
+    for goal in problem.goals:
+        for e in goal.edges:
+            if graph.target[e] in problem.mirs:
+                probing[e] = None
+    seen: set[EdgeId] = set()
+    for goal in problem.goals:
+        for e in goal.edges:
+            if e not in seen and graph.target[e] not in problem.mirs:
+                seen.add(e)
+                entering[graph.head[e]].append(e)
+    gains = {}
+    for e in probing:
+        origin = graph.tail[e]
+        detour = _detour(problem, entering, graph.head[e], origin, chi)
+        gains[e] = detour - graph.cost[e] - problem.step_extra(e)
+    return gains
+
+
+def _detour(
+    problem: Problem, entering: dict[int, list[EdgeId]], state: int, origin: int, chi: int
+) -> float:
+    """The cheapest way from ``origin`` to ``state`` over base stores, each step broadcast."""
+    graph = problem.graph
+    best = {state: 0.0}
+    frontier = [state]
+    while frontier and origin not in best:
+        before: dict[int, float] = {}
+        for at in frontier:
+            for e in entering[at]:
+                tail = graph.tail[e]
+                total = best[at] + chi * graph.cost[e] + problem.step_extra(e)
+                if total < before.get(tail, float("inf")):
+                    before[tail] = total
+        best |= before
+        frontier = list(before)
+    return best.get(origin, float("inf"))

@@ -1,0 +1,199 @@
+"""Routes: one path per goal. How they are found in a set of allowed edges, and priced.
+
+A *routing* is a path for every query goal and, for every MIR that some path probes, for each of
+the MIR's goals. Its cost is that of the distinct edges (with chi = 1) and of the cheapest copies
+for them (:mod:`anabranch_planner.search.copies`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from anabranch_planner.search.copies import Access, Kept, choose_copies, fits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+
+#: Goal (its index in :attr:`Problem.goals`) -> its path.
+Routes = dict[int, tuple["EdgeId", ...]]
+#: Edge -> price.
+Prices: TypeAlias = "Sequence[float] | Mapping[EdgeId, float]"
+NOTHING: Mapping[int, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Routes, their copies, and what they cost together.
+
+    Attributes:
+        cost: the objective: what the plan costs per unit of time, and what switching to it
+            from the running plan is charged.
+        switching: the part of ``cost`` that is charged for switching.
+    """
+
+    routes: Routes
+    accesses: dict[EdgeId, Access]
+    copies: dict[Sub, Kept]
+    cost: float
+    switching: float = 0.0
+
+    def kept(self, problem: Problem) -> frozenset[Sub]:
+        """The intermediate results that are kept."""
+        return frozenset(s for s in self.copies if s in problem.mirs)
+
+
+def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = None) -> Routing:
+    """Drop what no query needs from ``routes``, choose copies, and add up the cost.
+
+    The cost is infinite where the routing does not fit the memory.
+
+    Args:
+        given: the copies to keep of these stores, instead of the cheapest.
+    """
+    needed = _needed(problem, routes)
+    steps = dict.fromkeys(e for path in needed.values() for e in path)
+    accesses, copies = choose_copies(problem, steps, given)
+    chi, price = problem.model.chi(broadcast=True), problem.graph.cost
+    cost = sum(price[e] * (chi if accesses[e].broadcast else 1) for e in steps)
+    cost += sum(problem.inserts[store] * len(kept) for store, kept in copies.items())
+    switching = sum(problem.step_extra(e) for e in steps)
+    switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)
+    if problem.memory is not None and not fits(problem, copies):
+        cost = float("inf")
+    return Routing(needed, accesses, copies, cost + switching, switching)
+
+
+def _needed(problem: Problem, routes: Routes) -> Routes:
+    pending = [g for g, goal in enumerate(problem.goals) if goal.mir is None]
+    target, mirs = problem.graph.target, problem.mirs
+    needed: Routes = {}
+    while pending:
+        goal = pending.pop()
+        if goal in needed:
+            continue
+        needed[goal] = path = routes[goal]
+        for e in path:
+            if target[e] in mirs:
+                pending.extend(mirs[target[e]])
+    return dict(sorted(needed.items()))
+
+
+def shortest(
+    problem: Problem,
+    goal: Goal,
+    prices: Prices,
+    barred: Collection[Sub],
+    paid: Mapping[EdgeId, int] = NOTHING,
+    edges: Iterable[EdgeId] | None = None,
+) -> tuple[EdgeId, ...] | None:
+    """The cheapest path of ``goal`` that probes no store in ``barred``; None if there is none.
+
+    What is ``paid`` already (more than zero times) is free. ``edges`` are those of the goal that
+    may be used (None: all), in the goal's order.
+
+    Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to
+    the edge that is listed first.
+    """
+    tails, heads, target = problem.graph.tail, problem.graph.head, problem.graph.target
+    best: dict[int, float] = {goal.root: 0.0}
+    via: dict[int, EdgeId] = {}
+    for e in goal.edges if edges is None else edges:
+        so_far = best.get(tails[e])
+        if so_far is None or target[e] in barred:
+            continue
+        total = so_far if paid.get(e) else so_far + prices[e]
+        head = heads[e]
+        if head not in best or total < best[head]:
+            best[head], via[head] = total, e
+    if goal.sink not in best:
+        return None
+    path: list[EdgeId] = []
+    state = goal.sink
+    while state != goal.root:
+        path.append(via[state])
+        state = tails[via[state]]
+    return tuple(reversed(path))
+
+
+def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
+    """Routes inside a choice: only ``edges``, probing no store in ``barred``.
+
+    Every state keeps one way in, whichever goal passes through it, so routes merge into trees.
+    """
+    graph = problem.graph
+    roots = {goal.root for goal in problem.goals}
+    ways: dict[int, EdgeId] = {}
+    reached: dict[int, float] = dict.fromkeys(roots, 0.0)
+    ordered = sorted(
+        (e for e in edges if graph.target[e] not in barred),
+        key=lambda e: (graph.size[e], e),
+    )
+    for e in ordered:
+        so_far = reached.get(graph.tail[e])
+        if so_far is not None:
+            total, head = so_far + graph.cost[e], graph.head[e]
+            if head not in reached or total < reached[head]:
+                reached[head], ways[head] = total, e
+    routes: Routes = {}
+    for index, goal in enumerate(problem.goals):
+        path: list[EdgeId] = []
+        state = goal.sink
+        while state != goal.root and state in ways:
+            path.append(ways[state])
+            state = graph.tail[path[-1]]
+        if state == goal.root:
+            routes[index] = tuple(reversed(path))
+    return routes
+
+
+def route_greedily(
+    problem: Problem,
+    kept: Collection[Sub] = (),
+    rounds: int = 2,
+    hints: Prices | None = None,
+) -> Routing | None:
+    """Route goal by goal, cheapest path first, where an edge that is paid already is free.
+
+    A few rounds re-route every goal against all the others, until nothing changes. Only
+    ``kept`` MIRs may be probed; copies are chosen at the end.
+
+    Args:
+        hints: what an edge counts for while it is unpaid, instead of its cost.
+
+    Returns:
+        None if a goal has no path: ``problem`` was restricted, and needs other MIRs.
+    """
+    prices = problem.graph.cost if hints is None else hints
+    barred = problem.mirs.keys() - set(kept)
+    # MIRs first, by size: what maintains them is paid whatever the queries do.
+    order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
+    order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
+    uses: dict[EdgeId, int] = {}
+    routes: Routes = {}
+    for _ in range(rounds):
+        changed = False
+        for g in order:
+            old = routes.get(g, ())
+            for e in old:
+                uses[e] -= 1
+            path = shortest(problem, problem.goals[g], prices, barred, uses)
+            if path is None:
+                return None
+            routes[g] = path
+            changed = changed or path != old
+            for e in path:
+                uses[e] = uses.get(e, 0) + 1
+        if not changed:
+            break
+    return finish(problem, tree_routes(problem, (e for e, n in uses.items() if n), barred))
+
+
+def first_routing(problem: Problem) -> Routing:
+    """A plan to begin from: over base stores if there is one, else with every MIR kept."""
+    found = route_greedily(problem) or route_greedily(problem, problem.mirs)
+    assert found is not None, "a problem in which every MIR that is left can be kept has a plan"
+    return found

@@ -1,0 +1,79 @@
+"""Beginning from a plan that exists: its orders as paths, and paths for what it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.routes import Routes, Routing, finish, shortest, tree_routes
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_planner.search.problem import EdgeId, Problem
+
+
+def routes_of(problem: Problem, plan: Plan) -> Routes:
+    """The orders of ``plan`` as paths, as far as ``problem`` has their goals and steps.
+
+    The plan may be older than the problem: for other queries, under other statistics.
+    """
+    graph = problem.graph
+    orders = {(o.maintains, o.goal, o.start): o for o in plan.orders}
+    routes: Routes = {}
+    for index, goal in enumerate(problem.goals):
+        order = orders.get((goal.maintains, goal.name, goal.start))
+        if order is None:
+            continue
+        steps = {(graph.tail[e], graph.members(e)): e for e in goal.edges}
+        at, path = goal.root, []
+        for step in order.steps:
+            edge = steps.get((at, step.members))
+            if edge is None or graph.mir(graph.target[edge]).id != step.target:
+                break
+            path.append(edge)
+            at = graph.head[edge]
+        if at == goal.sink:
+            routes[index] = tuple(path)
+    return routes
+
+
+def running_routes(problem: Problem) -> Routes:
+    """The paths that the running plan has, where ``problem`` charges switching from it.
+
+    What that charge is not written for is running (:func:`demands.demand`).
+    """
+    edges = dict.fromkeys(e for goal in problem.goals for e in goal.edges)
+    barred = {
+        m
+        for m in problem.mirs
+        if all((m, a) in problem.extra_copies for a in problem.partitions[m] or (None,))
+    }
+    return tree_routes(problem, (e for e in edges if e not in problem.extra_steps), barred)
+
+
+def complete(problem: Problem, routes: Routes) -> Routing | None:
+    """``routes`` with the cheapest paths beside them for the goals that they lack.
+
+    What the given routes pay for is free to the others. MIRs are kept where ``routes`` keeps
+    them as a whole. None if some goal has no path then.
+    """
+    have = {m for m, goals in problem.mirs.items() if all(g in routes for g in goals)}
+    barred = problem.mirs.keys() - have
+    target = problem.graph.target
+    found: Routes = {}
+    paid: dict[EdgeId, int] = {}
+    for index, path in routes.items():
+        goal = problem.goals[index]
+        if goal.mir not in barred and not any(target[e] in barred for e in path):
+            found[index] = path
+            for e in path:
+                paid[e] = paid.get(e, 0) + 1
+    for index, goal in enumerate(problem.goals):
+        if index in found or goal.mir in barred:
+            continue
+        way = shortest(problem, goal, problem.graph.cost, barred, paid)
+        if way is None:
+            return None
+        found[index] = way
+        for e in way:
+            paid[e] = paid.get(e, 0) + 1
+    return finish(problem, found)

@@ -1,0 +1,94 @@
+"""CBC through PuLP, which brings the program along and starts it as a process of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pulp
+from pulp.apis.coin_api import COIN_CMD, pulp_cbc_path
+
+from anabranch_planner.solvers.interface import Request, Solution, Status
+
+_LOWER = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
+_SECONDS = re.compile(r"^Time \(Wallclock seconds\):\s+(\S+)", re.MULTILINE)
+#: How far the bound in CBC's report may be above the true one: it has three decimals.
+PRINTED = 1e-3
+#: CBC skips points that are better than the best one by less than this.
+INCREMENT = 1e-5
+
+
+def solve(request: Request) -> Solution:
+    """Solve ``request`` by branch and cut.
+
+    The bound is read from CBC's report, which names one where it stopped early. Where it
+    stopped because the best point is optimal, the bound follows from what CBC calls optimal.
+    """
+    program = request.program
+    scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
+    problem, variables = _load(request, scale)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report")
+        solver = COIN_CMD(
+            path=pulp_cbc_path,
+            msg=False,
+            warmStart=request.start is not None,
+            timeLimit=None if request.time_limit is None else max(request.time_limit, 0.0),
+            gapRel=request.gap,
+            threads=request.threads,
+            options=[f"randomSeed {request.seed + 1}", f"randomCbcSeed {request.seed + 1}"],
+            logPath=str(report),
+        )
+        solver.tmpDir = folder
+        ended = problem.solve(solver)
+        text = report.read_text(errors="replace")
+    seconds = float(found[1]) if (found := _SECONDS.search(text)) else 0.0
+    bound = float(found[1]) - PRINTED if (found := _LOWER.search(text)) else -math.inf
+    if ended == pulp.LpStatusInfeasible:
+        return Solution(Status.INFEASIBLE, None, math.inf, seconds)
+    if problem.sol_status == pulp.LpSolutionNoSolutionFound:
+        return Solution(Status.NOTHING, None, program.offset + bound / scale, seconds)
+    if ended != pulp.LpStatusOptimal:
+        message = f"CBC: {pulp.LpStatus[ended]}"
+        return Solution(Status.FAILED, None, -math.inf, seconds, message)
+    values = tuple(v.varValue or 0.0 for v in variables)
+    status = Status.FEASIBLE
+    if problem.sol_status == pulp.LpSolutionOptimal:
+        status = Status.OPTIMAL
+        objective = sum(c * v for c, v in zip(program.costs, values, strict=True))
+        bound = max(bound, (objective - request.gap * abs(objective)) * scale - INCREMENT)
+    return Solution(status, values, program.offset + bound / scale, seconds)
+
+
+def _load(request: Request, scale: float) -> tuple[Any, list[Any]]:
+    program = request.program
+    problem = pulp.LpProblem("program", pulp.LpMinimize)
+    variables = [
+        problem.add_variable(
+            f"x{i}",
+            0,
+            None if program.tops[i] == math.inf else program.tops[i],
+            pulp.LpInteger if program.integers[i] else pulp.LpContinuous,
+        )
+        for i in range(program.variables)
+    ]
+    problem += pulp.LpAffineExpression(
+        [(v, program.costs[i] * scale) for i, v in enumerate(variables)]
+    )
+    for i in range(program.rows):
+        entries = range(program.starts[i], program.starts[i + 1])
+        terms = [(variables[program.indices[k]], program.values[k]) for k in entries]
+        lower, upper = program.lowers[i], program.uppers[i]
+        sides = [(pulp.LpConstraintEQ, lower)]
+        if lower != upper:
+            sides = [(pulp.LpConstraintGE, lower), (pulp.LpConstraintLE, upper)]
+        for sense, side in sides:
+            if math.isfinite(side):
+                problem += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, rhs=side)
+    if request.start is not None:
+        for variable, value in zip(variables, request.start, strict=True):
+            variable.setInitialValue(value)
+    return problem, variables

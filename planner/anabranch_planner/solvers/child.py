@@ -1,0 +1,140 @@
+"""The process that a solver runs in, and the messages that go to and from it.
+
+``python -m anabranch_planner.solvers.child SOLVER`` loads the solver's back end, says
+whether that went well, and then answers one :class:`Request` after the other. A message is its
+length in eight bytes and a pickle of that length. The process ends, and takes what it has started
+with it, as soon as its standard input is closed: so it never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import signal
+import sys
+from queue import SimpleQueue
+from threading import Thread
+from typing import IO, TYPE_CHECKING, Protocol, cast
+
+from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Bytes that hold a message's length.
+PREFIX = 8
+#: Longer messages are taken for garbage.
+LONGEST = 2**34
+
+_HERE = "anabranch_planner.solvers"
+_MODULES = {
+    Solver.HIGHS: f"{_HERE}.highs",
+    Solver.CP_SAT: f"{_HERE}.cpsat",
+    Solver.MATHOPT: f"{_HERE}.mathopt",
+    Solver.CBC: f"{_HERE}.cbc",
+}
+_LIBRARIES = {
+    Solver.HIGHS: "highspy",
+    Solver.CP_SAT: "ortools.sat.python.cp_model",
+    Solver.MATHOPT: "ortools.math_opt.python.mathopt",
+    Solver.CBC: "pulp",
+}
+
+
+class BackEnd(Protocol):
+    """A module with a solver's ``solve``."""
+
+    def solve(self, request: Request) -> Solution:
+        """Solve ``request``."""
+
+
+def load(solver: Solver) -> BackEnd:
+    """The module that calls ``solver``, with the library that it calls loaded as well."""
+    importlib.import_module(_LIBRARIES[solver])
+    return cast("BackEnd", importlib.import_module(_MODULES[solver]))
+
+
+def failed(message: str) -> Solution:
+    """The answer of a solver that broke."""
+    return Solution(Status.FAILED, None, -float("inf"), 0.0, message)
+
+
+def unavailable(solver: Solver, cause: BaseException) -> str:
+    """Why ``solver`` could not be loaded, and what to do."""
+    package = _LIBRARIES[solver].partition(".")[0]
+    return (
+        f"can't be loaded: {type(cause).__name__}: {cause} "
+        f"(install the package {package}, or use another solver)"
+    )
+
+
+def guarded(solver: Solver, run: Callable[[Request], Solution], request: Request) -> Solution:
+    """``run(request)``, where whatever goes wrong is a failed solution."""
+    try:
+        return run(request)
+    except Exception as cause:  # noqa: BLE001 - the caller has a plan to fall back on
+        return failed(f"the solver {solver} broke: {type(cause).__name__}: {cause}")
+
+
+def send(stream: IO[bytes], message: object) -> None:
+    """Write ``message``."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    stream.write(len(data).to_bytes(PREFIX, "big") + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> object:
+    """Read one message.
+
+    Raises:
+        EOFError: the stream ended, within a message or before it.
+        ValueError: what came is no message.
+    """
+    prefix = stream.read(PREFIX)
+    length = int.from_bytes(prefix, "big")
+    if len(prefix) == PREFIX and length > LONGEST:
+        raise ValueError("no message")
+    data = stream.read(length)
+    if len(prefix) < PREFIX or len(data) < length:
+        raise EOFError("the stream ended")
+    try:
+        return pickle.loads(data)
+    except Exception as cause:
+        raise ValueError("no message") from cause
+
+
+def main() -> None:
+    """Serve the process's standard input and output."""
+    solver = Solver(sys.argv[1])
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What a solver prints must not get between the messages, nor may it read them.
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    pending: SimpleQueue[Request] = SimpleQueue()
+    Thread(target=_listen, args=(requests, pending), daemon=True).start()
+    try:
+        back_end = load(solver)
+    except Exception as cause:  # noqa: BLE001 - the parent is told
+        send(answers, unavailable(solver, cause))
+        return
+    send(answers, "")
+    while True:
+        request = pending.get()
+        send(answers, guarded(solver, back_end.solve, request))
+
+
+def _listen(requests: IO[bytes], pending: SimpleQueue[Request]) -> None:
+    """Queue what arrives; end the process, whatever it is doing, when nothing more will."""
+    try:
+        while True:
+            pending.put(cast("Request", receive(requests)))
+    except (EOFError, ValueError):
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Solvers by name: how each is loaded, and what every answer is checked for.
+
+HiGHS runs in this process. OR-Tools can't: its wheel and HiGHS's bring a library of the same
+name, and the one that is loaded second gets the wrong one. CBC is a program of its own. These run
+in a child process of the same interpreter (:mod:`anabranch_planner.solvers.child`),
+which can be killed: when it does not stop in time, and without the caller when it crashes or
+takes all memory.
+
+The planner does no I/O, and a process looks like some. Here it is how a function is loaded:
+request in, solution out, and nothing that a plan is made from is read from anywhere else.
+
+Loading takes 0.3 s (CBC) to 0.7 s (CP-SAT). Who solves several programs in a row opens the solver
+once (:func:`opened`) and pays that once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Timer
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from anabranch_planner.solvers import child as child_process
+from anabranch_planner.solvers.child import failed, guarded, receive, send
+from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.solvers.program import Program
+
+#: Seconds that a child may take to load its solver.
+LOADING = 30.0
+#: Seconds after a request's time limit in which the child has to answer.
+GRACE = 5.0
+#: How far from an integer an integral variable may be.
+TOLERANCE = 1e-6
+
+
+#: The solvers that run in a child process, and all that solve programs.
+CHILDREN = (Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
+PROGRAM_SOLVERS = (Solver.HIGHS, *CHILDREN)
+
+
+def solve(solver: Solver, request: Request) -> Solution:
+    """What ``solver`` makes of ``request``.
+
+    Never raises: a solver that is missing, breaks, is killed, does not stop, or returns a point
+    that does not satisfy the program gives a solution with the status ``FAILED`` and a message.
+    """
+    with opened(solver) as ask:
+        return ask(request)
+
+
+@contextmanager
+def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
+    """``solve`` for several requests to one solver, which is loaded once, at the first."""
+    child = None if solver not in CHILDREN else _Child(solver)
+    run = _in_process if solver is Solver.HIGHS else _no_solver if child is None else child.ask
+
+    def ask(request: Request) -> Solution:
+        found = guarded(solver, run, request) if request.program.variables else _empty(request)
+        return guarded(solver, lambda r: checked(solver, r, found), request)
+
+    try:
+        yield ask
+    finally:
+        if child is not None:
+            child.close()
+
+
+def _empty(request: Request) -> Solution:
+    """The solution of a program without variables, on which solvers disagree."""
+    program = request.program
+    if _excess(program, np.zeros(0)) > 1.0:
+        return Solution(Status.INFEASIBLE, None, math.inf, 0.0)
+    return Solution(Status.OPTIMAL, (), program.offset, 0.0)
+
+
+def _no_solver(request: Request) -> Solution:
+    del request
+    names = ", ".join(PROGRAM_SOLVERS)
+    return failed(f"the solver asked for does not solve programs; these do: {names}")
+
+
+def _in_process(request: Request) -> Solution:
+    try:
+        back_end = child_process.load(Solver.HIGHS)
+        import highspy
+    except ImportError as cause:
+        complaint = child_process.unavailable(Solver.HIGHS, cause)
+        return failed(f"the solver {Solver.HIGHS} {complaint}")
+    # HiGHS keeps the workers of a thread's first request, and refuses any other number later.
+    highspy.Highs.resetGlobalScheduler(True)
+    return back_end.solve(request)
+
+
+def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
+    """``solution`` with integral variables rounded, if it holds what it promises.
+
+    The bound is clipped to the point's value, above which it can be by rounding only, and is at
+    least what the variables' ranges prove.
+    """
+    program = request.program
+    has_point = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    if has_point != (solution.values is not None):
+        return failed(f"the solver {solver} says {solution.status}, with or without a point")
+    bound = math.inf
+    if solution.status is not Status.INFEASIBLE:
+        ranges = zip(program.costs, program.tops, strict=True)
+        floor = program.offset + sum(c * t for c, t in ranges if c < 0)
+        bound = floor if math.isnan(solution.bound) else max(solution.bound, floor)
+    if solution.values is None:
+        return replace(solution, bound=bound)
+    point = np.array(solution.values, dtype=float)
+    if point.shape != (program.variables,):
+        return failed(f"the solver {solver} gives values for {point.size} variables")
+    integral = np.array(program.integers, dtype=bool)
+    rounded = np.where(integral, np.round(point), point)
+    rounded = np.clip(rounded, 0.0, np.array(program.tops))
+    off = float(np.max(np.abs(rounded - point), initial=0.0))
+    excess = _excess(program, rounded)
+    # Written such that a NaN fails.
+    if not (off <= TOLERANCE and excess <= 1.0):
+        return failed(
+            f"the solver {solver} gives a point that is no solution "
+            f"(off by {off:g}, rows violated by {excess * TOLERANCE:g})"
+        )
+    value = program.offset + float(np.dot(np.array(program.costs), rounded))
+    if solution.status is Status.OPTIMAL and not integral.any():
+        # HiGHS reports a bound for programs with integers only.
+        bound = value
+    return replace(solution, values=tuple(rounded.tolist()), bound=min(bound, value))
+
+
+def _excess(program: Program, point: NDArray[np.float64]) -> float:
+    """The largest violation of a row, in units of what the row tolerates.
+
+    Variables that are off by ``TOLERANCE`` each move a row by that times its coefficients.
+    """
+    if program.rows == 0:
+        return 0.0
+    values = np.array(program.values, dtype=float)
+    rows = np.repeat(np.arange(program.rows), np.diff(np.array(program.starts)))
+    indices = np.array(program.indices, dtype=np.int64)
+    activity = np.bincount(rows, values * point[indices], minlength=program.rows)
+    tolerated = TOLERANCE * np.maximum(
+        np.bincount(rows, np.abs(values), minlength=program.rows), 1.0
+    )
+    below = (np.array(program.lowers) - activity) / tolerated
+    above = (activity - np.array(program.uppers)) / tolerated
+    return float(np.max(np.maximum(below, above)))
+
+
+class _Broken(Exception):
+    """What the child did wrong; completes the sentence "the solver X ..."."""
+
+
+class _Child:
+    """A child process that loads one solver and answers requests; started when needed."""
+
+    def __init__(self, solver: Solver) -> None:
+        self._solver = solver
+        self._process: subprocess.Popen[bytes] | None = None
+        # For the child and what it starts: whatever happens to them, nothing is left behind.
+        self._folder = TemporaryDirectory(prefix="anabranch-solver-")
+        self._report = Path(self._folder.name, "stderr")
+
+    def ask(self, request: Request) -> Solution:
+        """Its answer, or why there is none. A child that broke is replaced by the next call."""
+        limit = None if request.time_limit is None else max(request.time_limit, 0.0) + GRACE
+        try:
+            if self._process is None:
+                self._start()
+            answer = self._exchange(request, limit)
+            if not isinstance(answer, Solution):
+                raise _Broken("sent something that is no solution")
+            return answer
+        except _Broken as cause:
+            self._stop()
+            return failed(f"the solver {self._solver} {cause}")
+        except BaseException:
+            # Its answer may still come, and would be taken for the next request's.
+            self._stop()
+            raise
+
+    def close(self) -> None:
+        """End the process and remove its files."""
+        self._stop()
+        self._folder.cleanup()
+
+    def _start(self) -> None:
+        # -P: modules in the working directory must not be taken for the solver's.
+        command = [sys.executable, "-P", "-m", child_process.__name__, self._solver.value]
+        with self._report.open("wb") as report:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=report,
+                env={**os.environ, "TMPDIR": self._folder.name},
+                start_new_session=True,
+            )
+        complaint = self._exchange(None, LOADING)
+        if complaint != "":
+            raise _Broken(str(complaint))
+
+    def _exchange(self, request: Request | None, limit: float | None) -> object:
+        """Send ``request``, if any, and receive a message; kill the child after ``limit``."""
+        process = cast("subprocess.Popen[bytes]", self._process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = Event()
+
+        def end() -> None:
+            late.set()
+            _kill(process)
+
+        timer = None if limit is None else Timer(limit, end)
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            if request is not None:
+                send(process.stdin, request)
+            return receive(process.stdout)
+        except ValueError:
+            raise _Broken("sent something that is no message") from None
+        except (EOFError, OSError):
+            if late.is_set():
+                raise _Broken(f"did not answer within {limit:g} s and was killed") from None
+            raise _Broken(self._end_of(process)) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()
+            if late.is_set():
+                self._stop()
+
+    def _end_of(self, process: subprocess.Popen[bytes]) -> str:
+        """How a process that hung up ended."""
+        try:
+            code = process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            return "hung up without ending"
+        if code < 0:
+            name = signal.Signals(-code).name
+            hint = ", maybe for want of memory" if -code == signal.SIGKILL else ""
+            return f"was ended by {name}{hint}"
+        lines = self._report.read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "no message")
+        return f"ended with code {code}: {last.strip()[:500]}"
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        _kill(process)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            # What a dead child did not read can't be flushed.
+            with suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and what it has started: it leads a session of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,83 @@
+"""The linear relaxation of a program, solved again and again as variables are fixed.
+
+HiGHS keeps its basis between solves, so that after a few bounds have changed the dual simplex
+method needs few iterations: that is what makes branching cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.solvers.highs import load
+from anabranch_planner.solvers.interface import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.solvers.program import Program
+
+INFINITE = float("inf")
+
+
+class Relaxation:
+    """A program without its integrality, between two calls to :meth:`solve`.
+
+    Attributes (of the last solve):
+        objective: offset included; ``inf`` if infeasible, ``-inf`` if the limit passed first.
+        values, slopes: per variable its value and reduced cost: what the objective grows by,
+            per unit, if the variable is moved off the bound that it is at.
+    """
+
+    __slots__ = ("_fixed", "_highs", "_offset", "_scale", "_tops", "objective", "slopes", "values")
+
+    def __init__(self, program: Program, seed: int = 0) -> None:
+        self._highs, self._scale = load(Request(program, seed=seed), relaxed=True)
+        self._tops = list(program.tops)
+        self._offset = program.offset
+        self._fixed: dict[int, float] = {}
+        self.objective = -INFINITE
+        self.values: NDArray[np.float64] = np.zeros(program.variables)
+        self.slopes: NDArray[np.float64] = np.zeros(program.variables)
+
+    def solve(self, fixed: Mapping[int, float], time_limit: float | None = None) -> bool:
+        """Solve with the variables in ``fixed`` at those values and all others free.
+
+        Returns:
+            Whether the answer is final: an optimum, or proof that there is none.
+        """
+        import highspy
+
+        for i in self._fixed:
+            if i not in fixed:
+                self._highs.changeColBounds(i, 0.0, self._tops[i])
+        for i, value in fixed.items():
+            if self._fixed.get(i) != value:
+                self._highs.changeColBounds(i, value, value)
+        self._fixed = dict(fixed)
+        if time_limit is not None:
+            self._highs.setOptionValue("time_limit", self._highs.getRunTime() + time_limit)
+        # Another program may have been solved on another number of threads since.
+        highspy.Highs.resetGlobalScheduler(True)
+        self._highs.run()
+        status = self._highs.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            self.objective = INFINITE
+            return True
+        if status != highspy.HighsModelStatus.kOptimal:
+            self.objective = -INFINITE
+            return False
+        solution = self._highs.getSolution()
+        self.values = np.array(solution.col_value)
+        self.slopes = np.array(solution.col_dual) / self._scale
+        self.objective = self._offset + self._highs.getInfo().objective_function_value / self._scale
+        return True
+
+    def rule_out(self, indices: NDArray[np.int64]) -> None:
+        """Fix variables at 0 for good."""
+        for i in indices.tolist():
+            self._tops[i] = 0.0
+            self._highs.changeColBounds(i, 0.0, 0.0)

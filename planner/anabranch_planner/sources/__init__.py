@@ -1,0 +1,1 @@
+"""Sources as they are registered: checked, and their expressions read."""

@@ -1,0 +1,70 @@
+"""Sources as they are registered: refused here where the runtime could not read them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from anabranch_contract.connectors.sources import (
+    FILES,
+    RECORDED,
+    REDIS_STREAM,
+    SPARK_FILES,
+    bad_option,
+    file_options,
+    redis_stream_options,
+)
+from anabranch_contract.errors import StreamError
+from anabranch_planner.sources.spark_source import spark_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_planner.sources.spark_source import Columns
+
+#: Options of Spark's sources that count something; Spark takes a negative rate and sends nothing.
+_POSITIVE = frozenset({
+    "rowspersecond", "rowsperbatch", "numpartitions", "maxfilespertrigger", "maxoffsetspertrigger",
+})  # fmt: skip
+
+
+def check_source(
+    format: str, path: str | None, options: Mapping[str, str], columns: Columns
+) -> None:
+    """Refuse a source that can't be read into a stream of ``columns``, whatever the runtime finds.
+
+    Raises:
+        PlannerError: as the functions above, and as ``spark_source`` for formats of Spark's.
+    """
+    if format == REDIS_STREAM:
+        redis_stream_options(options)
+    elif format == FILES:
+        file_options(path, options)
+    elif format != RECORDED:
+        spark_source(format, options, columns)
+        _complete(format, path, options)
+
+
+def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
+    """Refuse a source of Spark's that lacks what its format can't do without, or that is to bring
+    no rows, or fewer.
+    """
+    given = {name.lower() for name in options}
+    if format in (*SPARK_FILES, "text") and not path and "path" not in given:
+        raise StreamError(
+            "incomplete-source",
+            f"a {format} source needs the path of a directory",
+            field="source.path",
+            remedy="give it, as the runtime sees it",
+        )
+    for name, text in options.items():
+        if name.lower() in _POSITIVE and re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.A) is None:
+            raise bad_option(
+                name, f"{text[:60]!r} is no positive number", "give a whole number from 1 on"
+            )
+    if format == "kafka":
+        if "kafka.bootstrap.servers" not in given:
+            name = "kafka.bootstrap.servers"
+            raise bad_option(name, "a kafka source needs its brokers", "name them")
+        if not given & {"subscribe", "subscribepattern", "assign"}:
+            raise bad_option("subscribe", "a kafka source needs its topics", "name them")

@@ -1,0 +1,327 @@
+"""A source of Spark's: what of its options is ours, and what becomes of its columns.
+
+Beside the options of the format itself a source may have:
+
+* ``payload = json``: the source's column ``value`` (Kafka's message, a line of text) is a JSON
+  object, whose fields are the stream's columns.
+* ``column.NAME``: an expression over the source's columns that gives the stream's column ``NAME``;
+  with ``payload`` also over ``data``, the parsed object. It is written in the language of queries.
+* ``schema``: the columns of the source, where they are neither the format's nor the stream's.
+
+Everything is parsed and type-checked here. Spark selects columns and casts them, which is rendered
+anew (``sql.spark_text``): no text of a request reaches Spark's parser. All other expressions are
+evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anabranch_contract.connectors.sources import SPARK_FILES
+from anabranch_contract.connectors.spark_text import columns_text, quoted, string
+from anabranch_contract.errors import PlannerError, QueryError, StreamError
+from anabranch_contract.queries.coercion import castable
+from anabranch_contract.queries.expressions import Call, Column, Expr, size
+from anabranch_contract.queries.expressions import columns as columns_of
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_planner.binding.typecheck import coerce, typed
+from anabranch_planner.sql.scope import Scope, Shown, Table, nearest
+from anabranch_planner.sql.syntax import parse_expression
+from anabranch_planner.sql.unresolved import located
+
+#: Names and types of columns, in order.
+Columns: TypeAlias = Sequence[tuple[str, DataType]]
+
+COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
+#: How expressions call the parsed object, and how Spark does: no source has such a column.
+DATA, _DATA = "data", "#data"
+#: The alias of what Spark has cast to a column of the stream.
+_CAST = "#cast"
+_CORRUPT = "#corrupt"
+#: Characters of one expression or schema, and terms of one expression, at most.
+MOST_TEXT, MOST_TERMS = 20_000, 2_000
+
+_STRING, _BINARY = DataType(TypeKind.STRING), DataType(TypeKind.BINARY)
+_INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
+_TIMESTAMP = DataType(TypeKind.TIMESTAMP)
+_RATE = (("timestamp", _TIMESTAMP), ("value", _BIGINT))
+#: The columns of formats that have the same ones always. Kafka's headers are an array, which the
+#: language doesn't have.
+_FORMAT_COLUMNS: Mapping[str, Columns] = {
+    "kafka": (
+        ("key", _BINARY),
+        ("value", _BINARY),
+        ("topic", _STRING),
+        ("partition", _INT),
+        ("offset", _BIGINT),
+        ("timestamp", _TIMESTAMP),
+        ("timestampType", _INT),
+    ),
+    "rate": _RATE,
+    "rate-micro-batch": _RATE,
+    "text": (("value", _STRING),),
+}
+#: Spaces are taken once and for all: trying them in other ways takes long where text does not fit.
+_SCHEMA_COLUMN = re.compile(
+    r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
+    r"([A-Za-z_]++(?:\s*+\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\))?)\s*+(?:,|$)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """What Spark is given for a source.
+
+    Attributes:
+        options: those of the format itself.
+        schema: the columns of the source as Spark's DDL; None: the format knows them.
+        parsed: text of the parsed JSON object, to be selected as ``#data``; None: no payload.
+        inputs: what Spark is to select, and its text; NULL where a cast fails. Those without alias
+            are the source's own columns.
+        columns: each column of the stream as an expression over the inputs, in order.
+        invalid: text of the condition under which a row is none of the stream's, whatever the
+            expressions give.
+        arrived: text of what arrived, as bytes; NULL in rows where the inputs tell it.
+    """
+
+    options: Mapping[str, str]
+    schema: str | None
+    parsed: str | None
+    inputs: tuple[tuple[Column, str], ...]
+    columns: tuple[Expr, ...]
+    invalid: str
+    arrived: str
+
+
+def spark_source(
+    format: str,
+    options: Mapping[str, str],
+    columns: Columns,
+) -> SparkSource:
+    """How Spark reads a stream of ``columns`` from ``format`` with ``options``.
+
+    Raises:
+        PlannerError: an unknown payload or column, a schema or an expression that can't be read,
+            or one that gives another type; with the option as field, and the position in it.
+    """
+    payload, schema = options.get(PAYLOAD), options.get(SCHEMA)
+    if payload not in (None, "json"):
+        raise _bad(PAYLOAD, "this payload is unknown", "give json, or leave it out")
+    declared = None if schema is None else read_schema(schema)
+    expressions = {k.removeprefix(COLUMN): t for k, t in options.items() if k.startswith(COLUMN)}
+    names = [name for name, _ in columns]
+    for name in expressions:
+        if name not in names:
+            raise _bad(COLUMN + name, f"the stream has no column {name!r}", nearest(name, names))
+    known = declared or _FORMAT_COLUMNS.get(format) or (columns if format in SPARK_FILES else None)
+    own = known or columns
+    scope = _scope(own, columns if payload else None)
+    needs_schema = format in SPARK_FILES or declared is not None
+    given = {
+        k: v for k, v in options.items() if k not in (PAYLOAD, SCHEMA) and not k.startswith(COLUMN)
+    }
+    found = [
+        _column(name, kind, expressions[name], scope)
+        if name in expressions
+        else _plain(name, kind, scope, payload=bool(payload))
+        for name, kind in columns
+    ]
+    inputs: dict[Column, _Selected] = {}
+    for i, (name, kind) in enumerate(columns):
+        if (cast := _cast_column(found[i], known is not None)) is not None:
+            found[i] = Column(_CAST, name, kind)
+            inputs[Column(_CAST, name, kind)] = cast
+        else:
+            inputs |= {c: _selected(c, known is not None) for c in columns_of(found[i])}
+    computed = not all(isinstance(expr, Column) for expr in found)
+    invalid = [selected.failed for selected in inputs.values() if selected.failed is not None]
+    if payload:
+        corrupt = f"{quoted(_DATA)}.{quoted(_CORRUPT)}"
+        invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
+    condition = f"({' OR '.join(invalid)})" if invalid else "false"
+    if computed and known and not payload:
+        # In their order, for whoever looks at what arrived.
+        shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
+        inputs = shown | inputs
+        arrived = "CAST(NULL AS binary)"
+    else:
+        # A message may be NULL.
+        message = "coalesce(CAST(`value` AS binary), X'')"
+        arrived = message if payload else f"CAST(to_json(struct({_names(own)})) AS binary)"
+        if not computed:
+            arrived = f"if({condition}, {arrived}, NULL)"
+    return SparkSource(
+        options=given,
+        schema=columns_text(own) if needs_schema else None,
+        parsed=_parsed(own, columns) if payload else None,
+        inputs=tuple((column, selected.text) for column, selected in inputs.items()),
+        columns=tuple(found),
+        invalid=condition,
+        arrived=arrived,
+    )
+
+
+def _names(columns: Columns) -> str:
+    return ", ".join(quoted(name) for name, _ in columns)
+
+
+def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
+    """The columns that ``text`` declares: names and types, separated by commas.
+
+    Raises:
+        PlannerError: it is something else, or has a type that is not supported.
+
+    >>> [(name, str(kind)) for name, kind in read_schema("a int, `b c` decimal(4, 1)")]
+    [('a', 'int'), ('b c', 'decimal(4,1)')]
+    """
+    if len(text) > MOST_TEXT:
+        raise _bad(SCHEMA, f"the text has more than {MOST_TEXT} characters", "shorten it")
+    found: list[tuple[str, DataType]] = []
+    at = 0
+    while at < len(text):
+        match = _SCHEMA_COLUMN.match(text, at)
+        position = (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+        if match is None:
+            raise _bad(
+                SCHEMA, "this is no column and type", "write e.g. id bigint, name string", position
+            )
+        name = match[2] or match[1].replace("``", "`")
+        try:
+            kind = parse_type(match[3])
+        except PlannerError as cause:
+            raise _bad(SCHEMA, cause.message, cause.remedy, position) from None
+        if name.lower() in {known.lower() for known, _ in found}:
+            raise _bad(SCHEMA, f"column {name!r} is declared twice", "declare it once", position)
+        found.append((name, kind))
+        at = match.end()
+    if not found or text.rstrip().endswith(","):
+        raise _bad(SCHEMA, "a column is missing", "write e.g. id bigint, name string")
+    return tuple(found)
+
+
+def _scope(own: Columns, data: Columns | None) -> Scope:
+    """The source's columns by their names, those of the parsed object by ``data.NAME``."""
+    visible = tuple(Shown(name, Column("", name, kind)) for name, kind in own)
+    tables = {}
+    if data is not None:
+        fields = tuple(Shown(name, Column(_DATA, name, kind)) for name, kind in data)
+        tables[DATA] = Table(fields, "the parsed object (data)")
+    return Scope({}, tables, visible)
+
+
+def _parsed(own: Columns, columns: Columns) -> str:
+    kind = dict(own).get("value")
+    if kind is None or kind.kind not in (TypeKind.STRING, TypeKind.BINARY):
+        raise _bad(
+            PAYLOAD,
+            "the source has no column value of type string or binary",
+            "declare it by the option schema, or leave payload out",
+        )
+    schema = columns_text([*columns, (_CORRUPT, _STRING)])
+    return (
+        f"from_json(CAST(`value` AS string), {string(schema)},"
+        f" map('columnNameOfCorruptRecord', {string(_CORRUPT)})) AS {quoted(_DATA)}"
+    )
+
+
+def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
+    """A column that no expression is given for: the source's, or the object's, of that name."""
+    if payload:
+        return Column(_DATA, name, kind)
+    names = [shown.name for shown in scope.visible]
+    if name.lower() not in (other.lower() for other in names):
+        raise StreamError(
+            "unknown-column",
+            f"the source has no column {name!r}",
+            field=f"columns.{name}",
+            remedy=f"say by the option {COLUMN}{name} what of the source it is; it has "
+            + ", ".join(names),
+        )
+    with located(f"columns.{name}"):
+        return _coerced(name, kind, scope.column(name))
+
+
+def _column(name: str, kind: DataType, text: str, scope: Scope) -> Expr:
+    with located(f"source.options.{COLUMN}{name}"):
+        return _coerced(name, kind, _read(text, scope))
+
+
+def _coerced(name: str, kind: DataType, expr: Expr) -> Expr:
+    if not castable(expr.type, kind):
+        raise QueryError(
+            "type-mismatch",
+            f"the source gives {expr.type}, column {name!r} is of type {kind}",
+            remedy="give an expression, or declare the column with another type",
+        )
+    return coerce(expr, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """What Spark selects, and the condition under which that has failed (None: it never does)."""
+
+    text: str
+    failed: str | None = None
+
+
+def _selected(column: Column, known: bool) -> _Selected:
+    """A column of the source or of the parsed object, in the type that it is known by."""
+    if column.alias:
+        return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
+    name = quoted(column.name)
+    # A connector may give another type than the one declared.
+    return _Selected(name) if known else _tried(name, [column.type])
+
+
+def _cast_column(expr: Expr, known: bool) -> _Selected | None:
+    """A column that is cast, once or more often; None for any other expression.
+
+    Spark has types and spellings that the runtime lacks, and its casts can be tried row by row.
+    """
+    kinds: list[DataType] = []
+    while isinstance(expr, Call) and expr.op == "cast":
+        kinds.append(expr.type)
+        expr = expr.args[0]
+    if not kinds or not isinstance(expr, Column):
+        return None
+    if not expr.alias and not known:
+        kinds.append(expr.type)
+    source = f"{quoted(expr.alias)}." if expr.alias else ""
+    return _tried(source + quoted(expr.name), kinds[::-1])
+
+
+def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
+    """``value`` cast to one of ``kinds`` after the other. (CAST would fail the whole batch.)"""
+    text = value
+    for kind in kinds:
+        text = f"try_cast({text} AS {kind})"
+    return _Selected(text, f"({value} IS NOT NULL AND {text} IS NULL)")
+
+
+def _read(text: str, scope: Scope) -> Expr:
+    if len(text) > MOST_TEXT:
+        raise QueryError(
+            "too-large", f"the text has more than {MOST_TEXT} characters", remedy="shorten it"
+        )
+    try:
+        expr = typed(parse_expression(text), scope)
+    except RecursionError as cause:
+        raise QueryError(
+            "malformed-sql", "the expression is nested too deeply", remedy="nest it less"
+        ) from cause
+    if size(expr, MOST_TERMS) > MOST_TERMS:
+        raise QueryError(
+            "too-large", f"the expression has more than {MOST_TERMS} terms", remedy="shorten it"
+        )
+    return expr
+
+
+def _bad(
+    option: str, message: str, remedy: str, position: tuple[int, int] | None = None
+) -> StreamError:
+    return StreamError(
+        "bad-option", message, field=f"source.options.{option}", remedy=remedy, position=position
+    )
