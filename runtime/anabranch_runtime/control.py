@@ -68,6 +68,7 @@ class StreamRecord(_Wire):
     event_time: str | None = None
     source: SourceRecord = SourceRecord()
     registration: str = ""
+    reading: dict[str, Any] | None = None
 
 
 class QueryRecord(_Wire):

@@ -24,6 +24,7 @@ from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
 from anabranch_service.loop import EpochLoop
 from anabranch_service.metrics import Metrics
+from anabranch_service.renewal import renew_streams
 from anabranch_service.routes import (
     access,
     epochs,
@@ -79,9 +80,11 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         if gate.required:
             await first_token.ensure(tokens, Path(config.admin_token_file), clock())
         task = asyncio.create_task(loop.run(), name="epoch-loop")
+        renewing = asyncio.create_task(renew_streams(store), name="renewal")
         try:
             yield
         finally:
+            renewing.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()

@@ -13,6 +13,7 @@ from anabranch_contract.connectors.reserved_keys import (
 )
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
+from anabranch_contract.connectors.spark_source import to_json
 from anabranch_planner.sources.check_source import check_source
 from anabranch_service.records import StreamRecord
 from anabranch_service.settings import Settings
@@ -23,9 +24,12 @@ def policy_of(settings: Settings) -> AccessPolicy:
     return settings.access.with_server(settings.redis_url)
 
 
-def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True) -> None:
+def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True) -> StreamRecord:
     """Refuse columns that contradict each other, a source that can't be read into them, and one
     that asks for what is not allowed; plain secrets of an earlier release's record may stay.
+
+    Returns:
+        The record with what the runtime has to know of how Spark reads the source.
 
     Raises:
         PlannerError: naming the field and the remedy.
@@ -33,9 +37,10 @@ def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True
     source, columns = record.source, record.to_stream().columns
     policy, resolve = policy_of(settings), os.path.realpath
     check_source_access(source.format, source.path, source.options, policy, resolve, plain=plain)
-    check_source(source.format, source.path, source.options, columns)
+    found = check_source(source.format, source.path, source.options, columns)
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(source.options).keys, settings.namespace)
+    return record.model_copy(update={"reading": None if found is None else to_json(found)})
 
 
 def check_push(key: str, settings: Settings) -> None:

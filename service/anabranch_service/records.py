@@ -54,6 +54,8 @@ class StreamRecord(Record):
             releases, whose streams go on without.
         registration: tells a stream from one of the same name and definition that was deleted
             before; empty in records of earlier releases.
+        reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
+            runtime reads it itself, and in records of earlier releases until they are renewed.
     """
 
     name: str
@@ -68,6 +70,7 @@ class StreamRecord(Record):
     ahead_of_stream: int | None = None
     source: SourceRecord = SourceRecord()
     registration: str = ""
+    reading: dict[str, Any] | None = None
 
     def same_definition(self, other: StreamRecord) -> bool:
         """Whether both say the same of the stream, whenever they were registered.
@@ -75,7 +78,7 @@ class StreamRecord(Record):
         What a record of an earlier release does not know is no difference.
         """
         unknown = {"ahead_of_clock", "ahead_of_stream"} - other.model_fields_set
-        same = {name: getattr(other, name) for name in ("registration", *unknown)}
+        same = {name: getattr(other, name) for name in ("registration", "reading", *unknown)}
         return self.model_copy(update=same) == other
 
     def to_stream(self) -> Stream:

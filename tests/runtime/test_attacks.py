@@ -23,6 +23,7 @@ from anabranch_runtime.sources.files import file_feed, read_file
 from anabranch_runtime.sources.links import closed
 from anabranch_runtime.sources.spark_stream import spark_rows
 from tests.support.policy import OPEN
+from tests.support.sources import understood
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +64,7 @@ def values(
             rows = closed(evaluation.rows(part), 2, access)
             found.extend(rows.filter(pc.is_null(rows.column(1))).column(0).to_pylist())
 
-    frame, evaluation = spark_rows(session, given, access)
+    frame, evaluation = spark_rows(session, understood(given), access)
     query = (
         frame.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(home / "checkpoint"))
@@ -102,7 +103,7 @@ def test_text_of_a_registration_never_reaches_spark(
     (tmp_path / "in" / "1").write_text("one\n")
     source = given.source.model_copy(update={"path": str(tmp_path / "in")})
     with pytest.raises(SourceError) as caught:
-        spark_rows(spark, given.model_copy(update={"source": source}), OPEN)
+        spark_rows(spark, understood(given.model_copy(update={"source": source})), OPEN)
     # Refused here, not by Spark.
     assert caught.value.code != "bad-source"
     assert caught.value.field.startswith("streams.s.")
@@ -133,7 +134,7 @@ def test_files_that_a_link_leads_out_to_are_not_read(spark: SparkSession, tmp_pa
     for path in ("/etc", str(tmp_path), f"file://{folder}/../..", f"{folder}/out"):
         source = given.source.model_copy(update={"path": path})
         with pytest.raises(SourceError, match="--allow-path"):
-            spark_rows(spark, given.model_copy(update={"source": source}), access)
+            spark_rows(spark, understood(given.model_copy(update={"source": source})), access)
 
 
 def test_a_feed_of_files_does_not_follow_links_out(tmp_path: Path) -> None:

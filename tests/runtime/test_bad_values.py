@@ -24,6 +24,7 @@ from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, convert_values, r
 from anabranch_runtime.sources.redis_stream import redis_feed
 from tests.support.arrow_ipc import ipc_stream
 from tests.support.policy import OPEN
+from tests.support.sources import understood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +39,12 @@ KEY = Keys("test").stream("s")
 
 
 def record(format: str, path: Path | None = None, **options: str) -> StreamRecord:
-    return StreamRecord(
-        name="s",
-        columns=tuple(ColumnRecord(name=c, type=t) for c, t in COLUMNS),
-        source=SourceRecord(format=format, path=path and str(path), options=options),
+    return understood(
+        StreamRecord(
+            name="s",
+            columns=tuple(ColumnRecord(name=c, type=t) for c, t in COLUMNS),
+            source=SourceRecord(format=format, path=path and str(path), options=options),
+        )
     )
 
 

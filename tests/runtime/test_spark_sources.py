@@ -25,6 +25,7 @@ from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.state.checkpoint import source_offsets
 from tests.support.policy import OPEN
 from tests.support.redis import redis_url
+from tests.support.sources import understood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,10 +138,12 @@ class World:
 
 
 def stream(name: str, format: str, path: Path | None = None, **options: Any) -> StreamRecord:
-    return StreamRecord(
-        name=name,
-        columns=(ColumnRecord(name="a", type="bigint"),),
-        source=SourceRecord(format=format, path=path and str(path), options=options),
+    return understood(
+        StreamRecord(
+            name=name,
+            columns=(ColumnRecord(name="a", type="bigint"),),
+            source=SourceRecord(format=format, path=path and str(path), options=options),
+        )
     )
 
 

@@ -20,6 +20,7 @@ from anabranch_planner.sources.spark_source import spark_source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anabranch_contract.connectors.spark_source import SparkSource
     from anabranch_planner.sources.spark_source import Columns
 
 #: Options of Spark's sources that count something; Spark takes a negative rate and sends nothing.
@@ -30,19 +31,25 @@ _POSITIVE = frozenset({
 
 def check_source(
     format: str, path: str | None, options: Mapping[str, str], columns: Columns
-) -> None:
+) -> SparkSource | None:
     """Refuse a source that can't be read into a stream of ``columns``, whatever the runtime finds.
 
+    Returns:
+        How Spark reads it; None where the runtime reads the source itself.
+
     Raises:
-        PlannerError: as the functions above, and as ``spark_source`` for formats of Spark's.
+        PlannerError: an option that means nothing, a path that is missing; for formats of Spark's
+            as :func:`~.spark_source.spark_source`.
     """
     if format == REDIS_STREAM:
         redis_stream_options(options)
     elif format == FILES:
         file_options(path, options)
     elif format != RECORDED:
-        spark_source(format, options, columns)
+        found = spark_source(format, options, columns)
         _complete(format, path, options)
+        return found
+    return None
 
 
 def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch_contract.connectors.sources import SPARK_FILES
+from anabranch_contract.connectors.spark_source import COLUMN, PAYLOAD, SCHEMA, SparkSource
 from anabranch_contract.connectors.spark_text import columns_text, quoted, string
 from anabranch_contract.errors import PlannerError, QueryError, StreamError
 from anabranch_contract.queries.coercion import castable
@@ -35,7 +36,6 @@ from anabranch_planner.sql.unresolved import located
 #: Names and types of columns, in order.
 Columns: TypeAlias = Sequence[tuple[str, DataType]]
 
-COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
 #: How expressions call the parsed object, and how Spark does: no source has such a column.
 DATA, _DATA = "data", "#data"
 #: The alias of what Spark has cast to a column of the stream.
@@ -71,31 +71,6 @@ _SCHEMA_COLUMN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SparkSource:
-    """What Spark is given for a source.
-
-    Attributes:
-        options: those of the format itself.
-        schema: the columns of the source as Spark's DDL; None: the format knows them.
-        parsed: text of the parsed JSON object, to be selected as ``#data``; None: no payload.
-        inputs: what Spark is to select, and its text; NULL where a cast fails. Those without alias
-            are the source's own columns.
-        columns: each column of the stream as an expression over the inputs, in order.
-        invalid: text of the condition under which a row is none of the stream's, whatever the
-            expressions give.
-        arrived: text of what arrived, as bytes; NULL in rows where the inputs tell it.
-    """
-
-    options: Mapping[str, str]
-    schema: str | None
-    parsed: str | None
-    inputs: tuple[tuple[Column, str], ...]
-    columns: tuple[Expr, ...]
-    invalid: str
-    arrived: str
-
-
 def spark_source(
     format: str,
     options: Mapping[str, str],
@@ -120,9 +95,6 @@ def spark_source(
     own = known or columns
     scope = _scope(own, columns if payload else None)
     needs_schema = format in SPARK_FILES or declared is not None
-    given = {
-        k: v for k, v in options.items() if k not in (PAYLOAD, SCHEMA) and not k.startswith(COLUMN)
-    }
     found = [
         _column(name, kind, expressions[name], scope)
         if name in expressions
@@ -154,7 +126,6 @@ def spark_source(
         if not computed:
             arrived = f"if({condition}, {arrived}, NULL)"
     return SparkSource(
-        options=given,
         schema=columns_text(own) if needs_schema else None,
         parsed=_parsed(own, columns) if payload else None,
         inputs=tuple((column, selected.text) for column, selected in inputs.items()),

@@ -1,8 +1,8 @@
 """A stream from any streaming source of Spark's, by its format and options.
 
-What the options of a registration become, the planner's ``spark_source`` says: it parses and
-checks them here once more, for a record may be older than the checks of the service. Spark is only
-given text that was rendered there.
+What a registration's expressions become has been worked out when it was registered, and is part of
+its record (``contract.connectors.spark_source``). Spark is only given text that was rendered there.
+What the source asks for is checked again whenever it is opened.
 
 Messages that are no such object as their stream declares are invalid, and so are rows with a value
 that its column can't hold or an expression that fails: ``evaluated`` tells them apart.
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.check import check_source_access
 from anabranch_contract.connectors.sources import SPARK_FILES
+from anabranch_contract.connectors.spark_source import format_options, from_json
 from anabranch_contract.connectors.spark_text import quoted
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.types import parse_type
-from anabranch_planner.sources.spark_source import spark_source
 from anabranch_runtime.access import masked, resolve, source_options
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.evaluated import Evaluation
@@ -129,14 +128,21 @@ def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
 def _rows(
     session: SparkSession, record: StreamRecord, access: AccessPolicy
 ) -> tuple[DataFrame, Evaluation]:
-    columns = [(c.name, parse_type(c.type)) for c in record.columns]
     path = _path(record, access)
-    source = spark_source(record.source.format, source_options(record), columns)
-    reader = session.readStream.format(record.source.format).options(**source.options)
+    if record.reading is None:
+        raise SourceError(
+            "outdated-registration",
+            "the stream was registered by an earlier release, and nothing says how Spark reads it",
+            field=f"streams.{record.name}.source",
+            remedy="start the service of this release, which adds that to all registrations",
+        )
+    source = from_json(record.reading)
+    options = format_options(source_options(record))
+    reader = session.readStream.format(record.source.format).options(**options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
     from_files = record.source.format in (*SPARK_FILES, "text")
-    if not _LIMITS & {key.lower() for key in source.options}:
+    if not _LIMITS & {key.lower() for key in options}:
         if from_files:
             reader = reader.option("maxBytesPerTrigger", FILE_BYTES)
         elif record.source.format == "kafka":

@@ -154,7 +154,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
             changed = changed.model_copy(
                 update={"source": source.model_copy(update={"options": options})}
             )
-            check_stream(changed, ctx.settings, plain=False)
+            changed = check_stream(changed, ctx.settings, plain=False)
         _check_lateness(changed)
         changed.to_stream()
         return changed
@@ -283,7 +283,7 @@ def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
         **_retention(body.retention),
         source=SourceRecord(**body.source.model_dump()),
     )
-    check_stream(record, settings)
+    record = check_stream(record, settings)
     _check_lateness(record)
     return record
 

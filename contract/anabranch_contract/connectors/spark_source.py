@@ -1,0 +1,97 @@
+"""How Spark reads a source: what the planner has made of a registration, for the runtime.
+
+The service has a registration parsed and type-checked (the planner's ``sources.spark_source``) and
+keeps the result with the stream, so the runtime needs no parser. Spark is only given text that was
+rendered there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.errors import StreamError
+from anabranch_contract.queries import expressions
+from anabranch_contract.queries.expressions import Column, Expr
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.errors import StructuredError
+
+#: The options that are not the format's own.
+COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """What Spark is given for a source, beside the options of its format.
+
+    Attributes:
+        schema: the columns of the source as Spark's DDL; None: the format knows them.
+        parsed: text of the parsed JSON object, to be selected as ``#data``; None: no payload.
+        inputs: what Spark is to select, and its text; NULL where a cast fails. Those without alias
+            are the source's own columns.
+        columns: each column of the stream as an expression over the inputs, in order.
+        invalid: text of the condition under which a row is none of the stream's, whatever the
+            expressions give.
+        arrived: text of what arrived, as bytes; NULL in rows where the inputs tell it.
+    """
+
+    schema: str | None
+    parsed: str | None
+    inputs: tuple[tuple[Column, str], ...]
+    columns: tuple[Expr, ...]
+    invalid: str
+    arrived: str
+
+
+def format_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are the format's own.
+
+    >>> format_options({"subscribe": "t", "payload": "json", "column.a": "data.b"})
+    {'subscribe': 't'}
+    """
+    ours = (PAYLOAD, SCHEMA)
+    return {k: v for k, v in options.items() if k not in ours and not k.startswith(COLUMN)}
+
+
+def to_json(source: SparkSource) -> dict[str, Any]:
+    """Return a JSON document for ``source``; :func:`from_json` is its inverse."""
+    return {
+        "schema": source.schema,
+        "parsed": source.parsed,
+        "inputs": [[expressions.to_json(column), text] for column, text in source.inputs],
+        "columns": [expressions.to_json(e) for e in source.columns],
+        "invalid": source.invalid,
+        "arrived": source.arrived,
+    }
+
+
+def refusal_to_json(cause: StructuredError) -> dict[str, Any]:
+    """Return what takes the document's place where a registration can't be understood."""
+    return {
+        "refused": cause.code,
+        "message": cause.detail,
+        "field": cause.field,
+        "remedy": cause.remedy,
+    }
+
+
+def from_json(doc: Mapping[str, Any]) -> SparkSource:
+    """Return the source that :func:`to_json` wrote.
+
+    Raises:
+        StreamError: the registration could not be understood.
+    """
+    if "refused" in doc:
+        raise StreamError(doc["refused"], doc["message"], field=doc["field"], remedy=doc["remedy"])
+    inputs = [(expressions.from_json(column), text) for column, text in doc["inputs"]]
+    return SparkSource(
+        schema=doc["schema"],
+        parsed=doc["parsed"],
+        inputs=tuple((column, text) for column, text in inputs if isinstance(column, Column)),
+        columns=tuple(expressions.from_json(e) for e in doc["columns"]),
+        invalid=doc["invalid"],
+        arrived=doc["arrived"],
+    )

@@ -1,0 +1,45 @@
+"""Records of earlier releases, brought up to what this one keeps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from redis.exceptions import RedisError
+
+from anabranch_contract.connectors.spark_source import refusal_to_json, to_json
+from anabranch_contract.errors import PlannerError
+from anabranch_planner.sources.check_source import check_source
+from anabranch_service.records import StreamRecord
+from anabranch_service.store import Store
+
+_LOG = structlog.get_logger(__name__)
+#: Seconds between two trials where Redis does not answer.
+_PAUSE = 1.0
+
+
+async def renew_streams(store: Store) -> None:
+    """Add how Spark reads a source to the streams that lack it; waits for Redis."""
+    while True:
+        try:
+            for name, record in (await store.streams()).items():
+                if renewed(record) != record:
+                    await store.update_stream(name, renewed)
+        except RedisError:
+            await asyncio.sleep(_PAUSE)
+        else:
+            return
+
+
+def renewed(record: StreamRecord) -> StreamRecord:
+    """``record`` as this release keeps it; the runtime says so where its source means nothing."""
+    if record.reading is not None:
+        return record
+    source = record.source
+    try:
+        columns = record.to_stream().columns
+        found = check_source(source.format, source.path, source.options, columns)
+    except PlannerError as cause:
+        _LOG.error("stream not understood", stream=record.name, error=cause.message)
+        return record.model_copy(update={"reading": refusal_to_json(cause)})
+    return record.model_copy(update={"reading": None if found is None else to_json(found)})
