@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch_client.api import AsyncClient, Client
 from anabranch_client.errors import ApiError, ClientError
+from anabranch_client.rest.api import AsyncClient, Client
 
 __all__ = ["ApiError", "AsyncClient", "Client", "ClientError"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 
 app(prog_name="anabranch")

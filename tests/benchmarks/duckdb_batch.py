@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from anabranch_client.tpch import QUERIES, TABLES
+from anabranch_client.replay.tpch import QUERIES, TABLES
 from tests.benchmarks.figures import ROOT
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from anabranch_client.tpch import DemoQuery
+    from anabranch_client.replay.tpch import DemoQuery
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.context import BatchContext

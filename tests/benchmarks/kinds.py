@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from anabranch_client.meter import Sampler, cpu_seconds, resident_bytes, tree
+from anabranch_client.processes.meter import Sampler, cpu_seconds, resident_bytes, tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch_client.oracle import Active, compare
-from anabranch_client.tpch import QUERIES
+from anabranch_client.replay.oracle import Active, compare
+from anabranch_client.replay.tpch import QUERIES
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
+    from anabranch_client.replay.scenario import RecordedStream
     from anabranch_runtime.task.worker import TaskReport
 
 

@@ -15,17 +15,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_client.allowed import Access
-from anabranch_client.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
-from anabranch_client.pipeline import Pipeline, PipelineSpec, running
+from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
+from anabranch_client.replay.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from anabranch_client.api import Client
-    from anabranch_client.channel import Progress
-    from anabranch_client.scenario import RecordedStream
-    from anabranch_client.tpch import DemoQuery
+    from anabranch_client.processes.channel import Progress
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
+    from anabranch_client.rest.api import Client
 
 #: Phases of a task: the slowest task's, per batch.
 TASK_PHASES = ("read", "store", "wait", "probe", "write")

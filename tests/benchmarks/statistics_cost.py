@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 import redis
 import structlog
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode

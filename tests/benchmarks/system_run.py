@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from anabranch_client.tpch import QUERIES
+from anabranch_client.replay.tpch import QUERIES
 from tests.benchmarks.kinds import KindMeter
 from tests.benchmarks.session import TASK_PHASES, BatchLog, session
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
-    from anabranch_client.tpch import DemoQuery
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
 
 #: All phases of a run, in order. ``spark``: of the job, what no phase of its tasks explains;
 #: ``between``: from a commit to the next batch.

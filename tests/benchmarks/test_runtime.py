@@ -13,8 +13,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from anabranch_client import tpch
-from anabranch_client.oracle import Active, compare
+from anabranch_client.replay import tpch
+from anabranch_client.replay.oracle import Active, compare
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.normal.parse import parse_sql

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from tests.benchmarks import report, statistics_cost, throughput
 from tests.benchmarks.session import BatchLog, read_log
 from tests.benchmarks.system_run import PHASES, phases

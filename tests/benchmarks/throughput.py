@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from tests.benchmarks import duckdb_batch
 from tests.benchmarks.figures import Spread, document, line, show, tell
 from tests.benchmarks.profiled import profile_worker
@@ -30,7 +30,7 @@ from tests.benchmarks.system_run import PHASES, Configuration, SystemRun, run_sy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_client.scenario import RecordedStream
+    from anabranch_client.replay.scenario import RecordedStream
     from tests.benchmarks.duckdb_batch import Batch
 
 _MEBI = 2**20

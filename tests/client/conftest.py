@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from anabranch_client.api import Client
+from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import Settings
 from tests.support.policy import OPEN

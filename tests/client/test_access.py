@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from anabranch_client.access import given_token
-from anabranch_client.allowed import Access
-from anabranch_client.api import AsyncClient, Client
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 from anabranch_client.errors import ApiError, UsageError
+from anabranch_client.processes.allowed import Access
+from anabranch_client.rest.api import AsyncClient, Client
+from anabranch_client.rest.token import given_token
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_service.access.roles import Role
 from anabranch_service.settings import Settings

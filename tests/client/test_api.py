@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from anabranch_client.api import AsyncClient, Client
-from anabranch_client.calls import get_epoch, query_body
 from anabranch_client.errors import ApiError
+from anabranch_client.rest.api import AsyncClient, Client
+from anabranch_client.rest.calls import get_epoch, query_body
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,

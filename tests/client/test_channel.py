@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
-from anabranch_client.channel import Channel
 from anabranch_client.errors import ProcessError
+from anabranch_client.processes.channel import Channel
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress

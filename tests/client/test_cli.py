@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.measurements import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from anabranch_client.api import Client
+    from anabranch_client.rest.api import Client
     from tests.support.service import Service
 
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.state.claim import exclusive
 from tests.support.driven import driver, job, publish

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_client.demo import demo_scenario
-from anabranch_client.oracle import Active, Comparison, compare
-from anabranch_client.player import schedule
-from anabranch_client.scenario import RecordedStream
-from anabranch_client.tpch import QUERIES, TABLES, DemoQuery, generate
+from anabranch_client.replay.demo import demo_scenario
+from anabranch_client.replay.oracle import Active, Comparison, compare
+from anabranch_client.replay.player import schedule
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import QUERIES, TABLES, DemoQuery, generate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
-from anabranch_client.channel import Channel
 from anabranch_client.errors import ProcessError
-from anabranch_client.pipeline import Pipeline
+from anabranch_client.processes.channel import Channel
+from anabranch_client.processes.pipeline import Pipeline
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
 from tests.support.processes import spec_of

@@ -12,9 +12,9 @@ import pytest
 from redis import Redis
 
 from anabranch_client.errors import ProcessError
-from anabranch_client.meter import ProcessMeter
-from anabranch_client.processes import last_line, session, spawn, wait_for
-from anabranch_client.supervise.redis_server import start_redis
+from anabranch_client.processes.children import last_line, session, spawn, wait_for
+from anabranch_client.processes.meter import ProcessMeter
+from anabranch_client.processes.redis_server import start_redis
 from tests.support.up import gone
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_client.errors import UsageError
-from anabranch_client.push import ROWS, rows_of
+from anabranch_client.rest.push import ROWS, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

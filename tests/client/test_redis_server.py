@@ -10,8 +10,8 @@ import pytest
 from redis import AuthenticationError, Redis, ResponseError
 from redis.exceptions import NoPermissionError
 
-from anabranch_client.processes import free_port, spawn, wait_for
-from anabranch_client.supervise.redis_server import _binary, prepare, start_redis
+from anabranch_client.processes.children import free_port, spawn, wait_for
+from anabranch_client.processes.redis_server import _binary, prepare, start_redis
 
 if TYPE_CHECKING:
     from pathlib import Path

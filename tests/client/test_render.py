@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from anabranch_client import render
-from anabranch_client.answers import EpochInfo, QueryInfo, SourceStatus, StreamInfo
-from anabranch_client.demo import DemoResult, demo_summary
 from anabranch_client.errors import ApiError, ClientError
-from anabranch_client.oracle import Comparison
+from anabranch_client.render import tables as render
+from anabranch_client.replay.demo import DemoResult, demo_summary
+from anabranch_client.replay.oracle import Comparison
+from anabranch_client.rest.answers import EpochInfo, QueryInfo, SourceStatus, StreamInfo
 
 
 def text(content: RenderableType, width: int = 140) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_client.answers import EpochInfo, QueryInfo
-from anabranch_client.channel import Activation, Failure, Progress, Visibility
-from anabranch_client.player import Calls, Played, schedule
-from anabranch_client.report import finish_results, make_report
-from anabranch_client.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_client.processes.channel import Activation, Failure, Progress, Visibility
+from anabranch_client.replay.player import Calls, Played, schedule
+from anabranch_client.replay.report import finish_results, make_report
+from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_client.rest.answers import EpochInfo, QueryInfo
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_client.errors import ScenarioError
-from anabranch_client.player import schedule
-from anabranch_client.scenario import load_scenario
+from anabranch_client.replay.player import schedule
+from anabranch_client.replay.scenario import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path

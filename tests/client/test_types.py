@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from anabranch_client.types import arrow_type, spark_type
+from anabranch_client.rest.types import arrow_type, spark_type
 from anabranch_contract.queries.types import parse_type
 
 KNOWN = {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from anabranch_client.api import Client
 from anabranch_client.errors import ApiError
-from anabranch_client.processes import free_port
+from anabranch_client.processes.children import free_port
+from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import holder_of
 from tests.support.processes import wait_until
 from tests.support.up import Target, Up, gone, upped

@@ -10,22 +10,22 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from anabranch_client.answers import CostShares, DryRun, PlanDiff, PlanReasons
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 from anabranch_client.errors import UsageError
-from anabranch_client.what_if import (
+from anabranch_client.render.dry_run import (
     assumptions,
     diff_tables,
     dry_run_detail,
     reasons_table,
     shares_table,
 )
+from anabranch_client.rest.answers import CostShares, DryRun, PlanDiff, PlanReasons
 from tests.client.conftest import JOIN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_client.api import Client
+    from anabranch_client.rest.api import Client
     from tests.support.service import Service
 
 EQUALITY = "orders.customer_id = customers.customer_id"

@@ -39,9 +39,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import redis
 
-from anabranch_client.api import Client
 from anabranch_client.errors import ClientError
-from anabranch_client.processes import free_port
+from anabranch_client.processes.children import free_port
+from anabranch_client.rest.api import Client
 from tests.support.redis import redis_url
 from tests.support.up import Target, Up
 

@@ -30,11 +30,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from anabranch_client.pipeline import Pipeline, running
-from anabranch_client.player import Watcher
-from anabranch_client.processes import session
-from anabranch_client.replay import run_to_report
-from anabranch_client.scenario import load_scenario
+from anabranch_client.processes.children import session
+from anabranch_client.processes.pipeline import Pipeline, running
+from anabranch_client.replay.player import Watcher
+from anabranch_client.replay.replay import run_to_report
+from anabranch_client.replay.scenario import load_scenario
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_STORE, OF_VIEWS, Point
 from tests.support.processes import kill, spec_of, wait_until
 from tests.support.redis import StoppableRedis

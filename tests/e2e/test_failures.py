@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_client.pipeline import running
-from anabranch_client.player import Watcher
-from anabranch_client.replay import run_to_report
-from anabranch_client.scenario import load_scenario
+from anabranch_client.processes.pipeline import running
+from anabranch_client.replay.player import Watcher
+from anabranch_client.replay.replay import run_to_report
+from anabranch_client.replay.scenario import load_scenario
 from tests.support.disks import small_disk
 from tests.support.processes import kill, spec_of, wait_until
 from tests.support.redis import StoppableRedis
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from anabranch_client.channel import Progress
-    from anabranch_client.pipeline import Pipeline
+    from anabranch_client.processes.channel import Progress
+    from anabranch_client.processes.pipeline import Pipeline
     from tests.support.replay_check import Verdict
 
     Strike = Callable[[Pipeline], None]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.answers import QueryInfo
+    from anabranch_client.rest.answers import QueryInfo
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -18,7 +18,7 @@ from tests.support.processes import kill, live_pipeline
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_client.tail import TailEvent
+    from anabranch_client.rest.tail import TailEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from anabranch_client.processes import session
+from anabranch_client.processes.children import session
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import OF_INGEST
 from tests.e2e.test_sources import COLUMNS, Streams, some, table

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from anabranch_client.api import AsyncClient, Client
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 from anabranch_client.errors import ApiError
+from anabranch_client.rest.api import AsyncClient, Client
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks import tail as runtime_tail
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from anabranch_client.tail import TailEvent
+    from anabranch_client.rest.tail import TailEvent
     from tests.support.service import Service
 
 
@@ -297,7 +297,7 @@ def test_a_client_comes_back_when_the_connection_is_lost(
             monkeypatch.setattr(response, "iter_bytes", cut)
         return response
 
-    monkeypatch.setattr("anabranch_client.tail.PAUSE", 0.01)
+    monkeypatch.setattr("anabranch_client.rest.tail.PAUSE", 0.01)
     monkeypatch.setattr(httpx.Client, "send", breaking)
     reader = Reader(feeder, limit=3)
     feeder.tick()

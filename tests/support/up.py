@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import redis
 
-from anabranch_client.api import Client
-from anabranch_client.channel import Channel, Progress
 from anabranch_client.errors import ClientError
+from anabranch_client.processes.channel import Channel, Progress
+from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import TOKEN_VARIABLE, holder_of
 from tests.support.processes import PATIENCE, wait_until
 

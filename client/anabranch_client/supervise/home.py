@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from anabranch_client.errors import ProcessError
-from anabranch_client.processes import kill_all
+from anabranch_client.processes.children import kill_all
 
 #: The variable that the token is in.
 TOKEN_VARIABLE = "ANABRANCH_UP"

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from anabranch_client.channel import Heartbeat, Progress
-from anabranch_client.pipeline import answers
+from anabranch_client.processes.channel import Heartbeat, Progress
+from anabranch_client.processes.pipeline import answers
 
 #: Seconds between two looks.
 _REDIS_EVERY, _SERVICE_EVERY = 0.1, 0.5

@@ -15,10 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from anabranch_client.channel import Channel
 from anabranch_client.errors import ClientError, ProcessError
-from anabranch_client.pipeline import PipelineSpec, service_url, spawn_runtime, spawn_service
-from anabranch_client.processes import Child, ending, last_line
+from anabranch_client.processes.channel import Channel
+from anabranch_client.processes.children import Child, ending, last_line
+from anabranch_client.processes.pipeline import (
+    PipelineSpec,
+    service_url,
+    spawn_runtime,
+    spawn_service,
+)
+from anabranch_client.processes.redis_server import RedisServer, prepare
 from anabranch_client.supervise.home import TOKEN_VARIABLE, Home
 from anabranch_client.supervise.policy import (
     Action,
@@ -37,7 +43,6 @@ from anabranch_client.supervise.policy import (
     Turn,
     handle,
 )
-from anabranch_client.supervise.redis_server import RedisServer, prepare
 from anabranch_client.supervise.signs import Signs
 
 #: Seconds between two turns.

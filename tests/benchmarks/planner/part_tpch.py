@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Stream, StreamName

@@ -29,9 +29,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import redis
 
-from anabranch_client.scenario import RecordedStream
-from anabranch_client.tpch import DemoQuery
-from anabranch_client.types import spark_type
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_client.rest.types import spark_type
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from tests.benchmarks.charts import Line, lines

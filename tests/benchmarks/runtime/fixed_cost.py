@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from anabranch_client.processes import session as processes_of
-from anabranch_client.processes import signal_all, spawn
+from anabranch_client.processes.children import session as processes_of
+from anabranch_client.processes.children import signal_all, spawn
 from anabranch_contract.protocol.keys import Keys
 from tests.benchmarks.command import Benchmark, spread
 from tests.benchmarks.figures import tell
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from anabranch_client.processes import Child
-    from anabranch_client.scenario import RecordedStream
+    from anabranch_client.processes.children import Child
+    from anabranch_client.replay.scenario import RecordedStream
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

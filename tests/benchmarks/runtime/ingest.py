@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.allowed import Access
-from anabranch_client.pipeline import PipelineSpec, running
+from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.pipeline import PipelineSpec, running
 from tests.benchmarks.command import Benchmark, made, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from anabranch_client.pipeline import Pipeline
+    from anabranch_client.processes.pipeline import Pipeline
 
 _COLUMNS = (("id", "bigint"), ("k", "int"), ("price", "double"), ("name", "string"))
 #: Seconds between two looks at the progress.

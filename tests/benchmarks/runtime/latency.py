@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
+    from anabranch_client.replay.scenario import RecordedStream
 
 #: TPC-H rows at scale factor 1 in the seven tables.
 _ROWS = 8_660_000

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
-    from anabranch_client.tpch import DemoQuery
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
 
 _MEBI = 2**20
 PARTS = ("growth", "added")

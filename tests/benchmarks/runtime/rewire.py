@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from anabranch_contract.protocol.keys import Keys
 from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
-    from anabranch_client.tpch import DemoQuery
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
     from tests.benchmarks.session import BatchLog
 
 #: Steady batches on either side that a rewired one is compared with.

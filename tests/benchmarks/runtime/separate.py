@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from tests.benchmarks.command import Benchmark, made, spread
 from tests.benchmarks.figures import tell
 from tests.benchmarks.grids import Grid

@@ -15,7 +15,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from anabranch_client import tpch
+from anabranch_client.replay import tpch
 from anabranch_contract.plans.plan import Optimizer
 from tests.benchmarks.command import Benchmark, made, quantile, spread
 from tests.benchmarks.figures import tell
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.scenario import RecordedStream
-    from anabranch_client.tpch import DemoQuery
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
 
 _MEBI = 2**20
 #: Number of queries -> queries.

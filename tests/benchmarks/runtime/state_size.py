@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.scenario import RecordedStream
-from anabranch_client.tpch import DemoQuery
-from anabranch_client.types import spark_type
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_client.rest.types import spark_type
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.blocks import Block

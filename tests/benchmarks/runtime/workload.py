@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.scenario import RecordedStream
-from anabranch_client.tpch import DemoQuery
-from anabranch_client.types import spark_type
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_client.rest.types import spark_type
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,11 +15,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from anabranch_client.oracle import Active, Comparison, compare
-from anabranch_client.pipeline import Pipeline
-from anabranch_client.render import number, shared_lines, size
-from anabranch_client.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
-from anabranch_client.tpch import QUERIES
+from anabranch_client.processes.pipeline import Pipeline
+from anabranch_client.render.tables import number, shared_lines, size
+from anabranch_client.replay.oracle import Active, Comparison, compare
+from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_client.replay.tpch import QUERIES
 
 MIN_BATCHES = 15
 _LATE = frozenset({"q3", "q5"})

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from anabranch_client.answers import EpochStatistics, StreamSample
-from anabranch_client.render import facts_table, number, percent, size, table_of
+from anabranch_client.render.tables import facts_table, number, percent, size, table_of
+from anabranch_client.rest.answers import EpochStatistics, StreamSample
 
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 

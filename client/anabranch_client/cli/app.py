@@ -14,15 +14,25 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client import cli_access, cli_remote, cli_results, cli_state, cli_up, render
-from anabranch_client.cli_context import TOKEN_FILE, Guarded, Json, Master, interruptible, stderr
-from anabranch_client.demo import MIN_BATCHES, check, demo_scenario, demo_summary
+from anabranch_client.cli import access as cli_access
+from anabranch_client.cli import remote as cli_remote
+from anabranch_client.cli import results as cli_results
+from anabranch_client.cli import state as cli_state
+from anabranch_client.cli import up as cli_up
+from anabranch_client.cli.context import TOKEN_FILE, Guarded, Json, Master, interruptible, stderr
 from anabranch_client.errors import ClientError
-from anabranch_client.pipeline import Pipeline, running
-from anabranch_client.progress import LiveView
-from anabranch_client.replay import prepare_folder, remove_working_data, run_to_report, step_spec
-from anabranch_client.scenario import load_scenario
-from anabranch_client.tpch import generate
+from anabranch_client.processes.pipeline import Pipeline, running
+from anabranch_client.render import tables as render
+from anabranch_client.replay.demo import MIN_BATCHES, check, demo_scenario, demo_summary
+from anabranch_client.replay.progress import LiveView
+from anabranch_client.replay.replay import (
+    prepare_folder,
+    remove_working_data,
+    run_to_report,
+    step_spec,
+)
+from anabranch_client.replay.scenario import load_scenario
+from anabranch_client.replay.tpch import generate
 
 REFUSED = 3
 

@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 
-from anabranch_client import access, calls
-from anabranch_client.answers import (
+from anabranch_client.rest import calls
+from anabranch_client.rest import token as access
+from anabranch_client.rest.answers import (
     AuditEntry,
     CurrentEpoch,
     DryRun,
@@ -34,8 +35,8 @@ from anabranch_client.answers import (
     ViewRows,
     Who,
 )
-from anabranch_client.calls import Call, JsonObject
-from anabranch_client.tail import Follower, TailEvent
+from anabranch_client.rest.calls import Call, JsonObject
+from anabranch_client.rest.tail import Follower, TailEvent
 
 T = TypeVar("T")
 

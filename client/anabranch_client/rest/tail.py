@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
-from anabranch_client import calls
+from anabranch_client.rest import calls
 
 #: Seconds without a byte after which a connection counts as lost; the service says something
 #: every ten.

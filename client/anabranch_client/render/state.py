@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.text import Text
 
-from anabranch_client.render import facts_table, number, percent, size, table_of
+from anabranch_client.render.tables import facts_table, number, percent, size, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,10 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anabranch_client.channel import Progress
-from anabranch_client.player import Watcher
-from anabranch_client.render import number, size
-from anabranch_client.scenario import Scenario
+from anabranch_client.processes.channel import Progress
+from anabranch_client.render.tables import number, size
+from anabranch_client.replay.player import Watcher
+from anabranch_client.replay.scenario import Scenario
 
 
 class LiveView(Watcher):

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_client.errors import ProcessError
-from anabranch_client.scenario import RecordedStream
-from anabranch_client.types import spark_type
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.rest.types import spark_type
 
 TABLES: dict[str, tuple[str, ...]] = {
     "region": ("r_regionkey", "r_name"),

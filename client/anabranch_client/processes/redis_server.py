@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from anabranch_client.errors import ProcessError
-from anabranch_client.processes import Child, free_port, spawn, wait_for
+from anabranch_client.processes.children import Child, free_port, spawn, wait_for
 
 #: What the one user there is may not do.
 _DENIED = (

@@ -11,11 +11,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from anabranch_client.answers import AuditEntry, TokenInfo
-from anabranch_client.api import DEFAULT_URL
-from anabranch_client.cli_context import Json, Url, connect
+from anabranch_client.cli.context import Json, Url, connect
 from anabranch_client.errors import UsageError
-from anabranch_client.render import print_json, print_table, table_of
+from anabranch_client.render.tables import print_json, print_table, table_of
+from anabranch_client.rest.answers import AuditEntry, TokenInfo
+from anabranch_client.rest.api import DEFAULT_URL
 
 tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from anabranch_client.api import DEFAULT_URL
-from anabranch_client.cli_context import Json, Url, connect
+from anabranch_client.cli.context import Json, Url, connect
 from anabranch_client.errors import UsageError
-from anabranch_client.tail import TailEvent
+from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.rest.tail import TailEvent
 
 
 def sink_document(

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from anabranch_client.answers import (
+from anabranch_client.rest.answers import (
     CurrentEpoch,
     EpochInfo,
     EpochSummary,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_client.scenario import RecordedStream
-from anabranch_client.tpch import DemoQuery
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
-from anabranch_client import render
-from anabranch_client.api import DEFAULT_URL
-from anabranch_client.calls import query_body
-from anabranch_client.cli_context import Json, Url, connect
-from anabranch_client.cli_results import sink_document
+from anabranch_client.cli.context import Json, Url, connect
+from anabranch_client.cli.results import sink_document
 from anabranch_client.errors import UsageError
-from anabranch_client.push import rows_of
-from anabranch_client.render_explain import explain_detail
-from anabranch_client.render_statistics import sample_detail, statistics_detail
-from anabranch_client.scenario import parquet_columns
-from anabranch_client.what_if import assumptions, dry_run_detail, named_number, retentions
+from anabranch_client.render import tables as render
+from anabranch_client.render.dry_run import assumptions, dry_run_detail, named_number, retentions
+from anabranch_client.render.explain import explain_detail
+from anabranch_client.render.statistics import sample_detail, statistics_detail
+from anabranch_client.replay.scenario import parquet_columns
+from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.rest.calls import query_body
+from anabranch_client.rest.push import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

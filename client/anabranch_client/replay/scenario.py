@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from anabranch_client.errors import ScenarioError
-from anabranch_client.types import spark_type
+from anabranch_client.rest.types import spark_type
 
 UNBOUNDED = "unbounded"
 

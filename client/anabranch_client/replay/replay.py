@@ -8,12 +8,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from anabranch_client.allowed import Access
 from anabranch_client.errors import UsageError
-from anabranch_client.pipeline import Pipeline, PipelineSpec, given_redis_url
-from anabranch_client.player import Watcher, play
-from anabranch_client.report import finish_results, make_report
-from anabranch_client.scenario import Scenario
+from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, given_redis_url
+from anabranch_client.replay.player import Watcher, play
+from anabranch_client.replay.report import finish_results, make_report
+from anabranch_client.replay.scenario import Scenario
 from anabranch_client.supervise.home import refuse_held
 
 #: What a replay keeps below its folder and replaces when it is run again.

@@ -10,9 +10,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from anabranch_client.answers import Change, CostShares, DryRun, PlanDiff, PlanReasons
 from anabranch_client.errors import UsageError
-from anabranch_client.render import (
+from anabranch_client.render.tables import (
     facts_table,
     number,
     percent,
@@ -21,6 +20,7 @@ from anabranch_client.render import (
     switching_charge,
     table_of,
 )
+from anabranch_client.rest.answers import Change, CostShares, DryRun, PlanDiff, PlanReasons
 
 #: Lines of a table; JSON has them all.
 MAX_LINES = 30

@@ -20,12 +20,12 @@ from pathlib import Path
 import httpx
 
 from anabranch_client.addresses import masked
-from anabranch_client.allowed import Access
-from anabranch_client.api import Client
-from anabranch_client.channel import Channel, Progress
 from anabranch_client.errors import ClientError, ProcessError
-from anabranch_client.processes import Child, spawn, wait_for
-from anabranch_client.supervise.redis_server import start_redis
+from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.channel import Channel, Progress
+from anabranch_client.processes.children import Child, spawn, wait_for
+from anabranch_client.processes.redis_server import start_redis
+from anabranch_client.rest.api import Client
 
 REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"
 

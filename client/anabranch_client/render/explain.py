@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from anabranch_client.answers import Explained, ViewInfo
+    from anabranch_client.rest.answers import Explained, ViewInfo
 
 
 def explain_detail(found: Explained) -> Group:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from anabranch_client.answers import EpochInfo, QueryInfo
-from anabranch_client.api import Client
-from anabranch_client.channel import Activation, Progress
 from anabranch_client.errors import ApiError, ProcessError
-from anabranch_client.meter import ProcessMeter
-from anabranch_client.pipeline import Pipeline
-from anabranch_client.scenario import OptimizerName, RetentionEntry, Scenario, ScenarioQuery
+from anabranch_client.processes.channel import Activation, Progress
+from anabranch_client.processes.meter import ProcessMeter
+from anabranch_client.processes.pipeline import Pipeline
+from anabranch_client.replay.scenario import OptimizerName, RetentionEntry, Scenario, ScenarioQuery
+from anabranch_client.rest.answers import EpochInfo, QueryInfo
+from anabranch_client.rest.api import Client
 
 #: A batch that takes longer than this is taken for a runtime that hangs.
 STALL_SECONDS = 900.0

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import ValidationError
 
-from anabranch_client.answers import (
+from anabranch_client.errors import ApiError
+from anabranch_client.rest.answers import (
     AuditEntry,
     CurrentEpoch,
     DryRun,
@@ -33,8 +34,7 @@ from anabranch_client.answers import (
     ViewRows,
     Who,
 )
-from anabranch_client.errors import ApiError
-from anabranch_client.push import json_row
+from anabranch_client.rest.push import json_row
 
 T = TypeVar("T")
 

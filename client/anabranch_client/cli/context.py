@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from anabranch_client.access import given_token
-from anabranch_client.api import DEFAULT_URL, Client
 from anabranch_client.errors import ClientError
+from anabranch_client.rest.api import DEFAULT_URL, Client
+from anabranch_client.rest.token import given_token
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 Master = Annotated[

@@ -17,11 +17,11 @@ from typing import Annotated, Literal
 import typer
 
 from anabranch_client.addresses import masked
-from anabranch_client.allowed import Access
-from anabranch_client.cli_context import Master
+from anabranch_client.cli.context import Master
 from anabranch_client.errors import ClientError, ProcessError
-from anabranch_client.pipeline import PipelineSpec, given_redis_url, requires_token
-from anabranch_client.scenario import OptimizerName
+from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.pipeline import PipelineSpec, given_redis_url, requires_token
+from anabranch_client.replay.scenario import OptimizerName
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
 

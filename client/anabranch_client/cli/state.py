@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch_client import render_state
-from anabranch_client.api import DEFAULT_URL
-from anabranch_client.cli_context import Json, Url, connect
+from anabranch_client.cli.context import Json, Url, connect
 from anabranch_client.errors import ClientError, ProcessError, UsageError
-from anabranch_client.render import print_json, print_table
+from anabranch_client.render import state as render_state
+from anabranch_client.render.tables import print_json, print_table
+from anabranch_client.rest.api import DEFAULT_URL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

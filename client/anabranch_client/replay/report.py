@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.answers import Column, EpochInfo
-from anabranch_client.channel import Activation
-from anabranch_client.player import Played
-from anabranch_client.scenario import Scenario
-from anabranch_client.types import arrow_type
+from anabranch_client.processes.channel import Activation
+from anabranch_client.replay.player import Played
+from anabranch_client.replay.scenario import Scenario
+from anabranch_client.rest.answers import Column, EpochInfo
+from anabranch_client.rest.types import arrow_type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

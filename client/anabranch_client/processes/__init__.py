@@ -1,0 +1,1 @@
+"""A pipeline as processes: Redis, the service, the runtime."""

@@ -1,0 +1,1 @@
+"""Answers of the service as tables and text."""

@@ -1,0 +1,1 @@
+"""Scenarios, played on the real service and runtime; the demo and its oracle."""
