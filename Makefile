@@ -57,30 +57,30 @@ demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (AR
 # A benchmark prints its line when everything has been measured and checked, else nothing.
 bench: setup ## measure throughput and planning, write docs/benchmarks.md (ARGS: throughput's)
 	@mkdir -p docs/benchmarks
-	@$(BIN)/python -m tests.benchmarks.throughput --json $(ARGS) >> docs/benchmarks/throughput.jsonl
-	@$(BIN)/python -m tests.benchmarks.planner --json >> docs/benchmarks/planner.jsonl
-	@$(BIN)/python -m tests.benchmarks.report
+	@$(BIN)/python -m benchmarks.throughput --json $(ARGS) >> docs/benchmarks/throughput.jsonl
+	@$(BIN)/python -m benchmarks.planner --json >> docs/benchmarks/planner.jsonl
+	@$(BIN)/python -m benchmarks.report
 
 # Hours on a small machine; ARGS="--seeds 3 --limit 10" or ARGS="--only targets" take minutes.
 bench-planner: setup ## measure planning only, rewrite docs/benchmarks.md (ARGS: the planner's)
 	@mkdir -p docs/benchmarks
-	@$(BIN)/python -m tests.benchmarks.planner --json $(ARGS) >> docs/benchmarks/planner.jsonl
-	@$(BIN)/python -m tests.benchmarks.report
+	@$(BIN)/python -m benchmarks.planner --json $(ARGS) >> docs/benchmarks/planner.jsonl
+	@$(BIN)/python -m benchmarks.report
 
 # An hour on a small machine; ARGS="--only sharing latency" takes some of it. For the options of one,
-# run its module: python -m tests.benchmarks.runtime.sharing --help
+# run its module: python -m benchmarks.runtime.sharing --help
 bench-runtime: setup ## measure the runtime, write docs/benchmarks-runtime.md (ARGS: --only NAMES)
 	@mkdir -p docs/benchmarks
-	@$(BIN)/python -m tests.benchmarks.runtime --json $(ARGS) >> docs/benchmarks/runtime.jsonl
-	@$(BIN)/python -m tests.benchmarks.runtime.report
+	@$(BIN)/python -m benchmarks.runtime --json $(ARGS) >> docs/benchmarks/runtime.jsonl
+	@$(BIN)/python -m benchmarks.runtime.report
 
 # Half an hour on a small machine, and privileges for caps on memory; writes TPC-DS data below TMPDIR.
 bench-state: setup ## measure state backends and UMJoin's experiments, write docs/benchmarks-state.md
 	@mkdir -p docs/benchmarks
 	@for part in operations amplification caps budgets sensitivity; do \
-		$(BIN)/python -m tests.benchmarks.state.$$part --json >> docs/benchmarks/state.jsonl || exit 1; \
+		$(BIN)/python -m benchmarks.state.$$part --json >> docs/benchmarks/state.jsonl || exit 1; \
 	done
-	@$(BIN)/python -m tests.benchmarks.state.report
+	@$(BIN)/python -m benchmarks.state.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

@@ -47,6 +47,26 @@ def test_constraints_are_exact_versions_and_nothing_else() -> None:
     assert [line for line in _pins().values() if not PIN.match(line)] == []
 
 
+def test_wheel_has_the_rooms_and_nothing_else() -> None:
+    # Any other setting of the target could bring in what only benchmarks and tests use.
+    targets = PYPROJECT["tool"]["hatch"]["build"]["targets"]
+    assert set(targets["wheel"]) == {"packages"}
+    assert sorted(targets["wheel"]["packages"]) == sorted(f"{r}/anabranch_{r}" for r in ROOMS)
+    assert "/benchmarks" in targets["sdist"]["include"]
+
+
+def test_benchmarks_are_checked_and_no_room_imports_them() -> None:
+    tool = PYPROJECT["tool"]
+    assert "benchmarks" in tool["mypy"]["files"]
+    assert "benchmarks" in tool["pytest"]["ini_options"]["testpaths"]
+    (contract,) = (
+        contract
+        for contract in tool["importlinter"]["contracts"]
+        if "benchmarks" in contract.get("forbidden_modules", ())
+    )
+    assert sorted(contract["source_modules"]) == sorted(f"anabranch_{r}" for r in ROOMS)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_package_is_typed_shipped_and_checked(room: str) -> None:
     package = f"{room}/anabranch_{room}"

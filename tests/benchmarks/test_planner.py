@@ -13,10 +13,10 @@ import pytest
 
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_planner.solvers.interface import Solver
-from tests.benchmarks import report
-from tests.benchmarks.charts import Line, lines
-from tests.benchmarks.figures import document, line
-from tests.benchmarks.planner import (
+from benchmarks import report
+from benchmarks.charts import Line, lines
+from benchmarks.figures import document, line
+from benchmarks.planner import (
     command,
     part_figure9,
     part_incremental,
@@ -25,8 +25,8 @@ from tests.benchmarks.planner import (
     part_targets,
     part_tpch,
 )
-from tests.benchmarks.planner.part_rivals import Ratio, ratio
-from tests.benchmarks.planner.runs import (
+from benchmarks.planner.part_rivals import Ratio, ratio
+from benchmarks.planner.runs import (
     Case,
     Environment,
     Run,
@@ -37,8 +37,8 @@ from tests.benchmarks.planner.runs import (
     run,
     summary,
 )
-from tests.benchmarks.planner.targets import MEBI, TARGETS, Kind, Target, verdict
-from tests.benchmarks.planner.worker import WorkerError, measure, peak_bytes
+from benchmarks.planner.targets import MEBI, TARGETS, Kind, Target, verdict
+from benchmarks.planner.worker import WorkerError, measure, peak_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,7 +265,7 @@ def test_the_command_prints_one_line_per_part(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         command.main(["--seeds", "0"])
     told = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.planner", "--help"],
+        [sys.executable, "-m", "benchmarks.planner", "--help"],
         capture_output=True,
         text=True,
         check=True,

@@ -20,11 +20,11 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
-from tests.benchmarks.command import Benchmark, quantile
-from tests.benchmarks.engine import Engine
-from tests.benchmarks.kinds import Kind, KindMeter
-from tests.benchmarks.profiled import blocks_of, planner_stream, recorded
-from tests.benchmarks.runtime import (
+from benchmarks.command import Benchmark, quantile
+from benchmarks.engine import Engine
+from benchmarks.kinds import Kind, KindMeter
+from benchmarks.profiled import blocks_of, planner_stream, recorded
+from benchmarks.runtime import (
     adaptation,
     fixed_cost,
     ingest,
@@ -37,10 +37,10 @@ from tests.benchmarks.runtime import (
     state_size,
     workload,
 )
-from tests.benchmarks.runtime.command import run
-from tests.benchmarks.runtime.newest import newest, runs_of
-from tests.benchmarks.runtime.pacing import Latency, Pacer
-from tests.benchmarks.session import BatchLog
+from benchmarks.runtime.command import run
+from benchmarks.runtime.newest import newest, runs_of
+from benchmarks.runtime.pacing import Latency, Pacer
+from benchmarks.session import BatchLog
 from tests.support.redis import redis_url
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 from anabranch_client.replay import tpch
-from tests.benchmarks import report, statistics_cost, throughput
-from tests.benchmarks.session import BatchLog, read_log
-from tests.benchmarks.system_run import PHASES, phases
+from benchmarks import report, statistics_cost, throughput
+from benchmarks.session import BatchLog, read_log
+from benchmarks.system_run import PHASES, phases
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from tests.benchmarks.state import (
+from benchmarks.state import (
     amplification,
     budgets,
     caps,

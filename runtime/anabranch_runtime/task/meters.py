@@ -63,7 +63,7 @@ class Collector:
     """The measurements of one task during one batch.
 
     Attributes:
-        enabled: False measures nothing (``tests/benchmarks/statistics_cost`` compares).
+        enabled: False measures nothing (``benchmarks/statistics_cost`` compares).
         delays: stream -> tuples by class of delay; the classes of those behind only.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
             key's sketch.

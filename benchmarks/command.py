@@ -1,0 +1,110 @@
+"""What the command lines of benchmarks have in common, and how their lines are made."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch_client.errors import ClientError
+from benchmarks.figures import Spread, document, line, show, tell
+from benchmarks.session import WrongResultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from benchmarks.grids import Grid
+
+    Options = Callable[[argparse.ArgumentParser], None]
+
+#: Options that say where and how, not what is measured.
+_ASIDE = ("json", "folder", "cache")
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One benchmark.
+
+    Attributes:
+        name: also that of its module.
+        about: one line for its help.
+        options: adds its options to a parser.
+        measure: from its options and a folder of its own to its figures, as JSON.
+        tables: from its line to what people read.
+    """
+
+    name: str
+    about: str
+    options: Options
+    measure: Callable[[argparse.Namespace, Path], dict[str, Any]]
+    tables: Callable[[dict[str, Any]], list[Grid]]
+
+
+def run_benchmark(
+    group: str, benchmark: Benchmark, arguments: Sequence[str] | None, common: Options
+) -> int:
+    """Entry point of a benchmark's module; returns the exit code.
+
+    Nothing is printed on standard output where a run had other results than its oracle.
+
+    Args:
+        group: the package that it is in, which is also what its lines are called.
+        benchmark: what to run.
+        arguments: of the command line.
+        common: adds the options that all of the group have; ``--folder`` is where to work.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{group}.{benchmark.name}",
+        description=benchmark.about,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    common(parser)
+    benchmark.options(parser)
+    options = parser.parse_args(arguments)
+    load = os.getloadavg()
+    below = getattr(options, "folder", None)
+    home = Path(tempfile.mkdtemp(prefix=f"anabranch-{benchmark.name}-", dir=below))
+    try:
+        found = benchmark.measure(options, home)
+    except (WrongResultError, ClientError, TimeoutError) as error:
+        tell(f"no figures for {benchmark.name}: {error}; {home} is kept")
+        return 1
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    shutil.rmtree(home)
+    settings = {name: value for name, value in vars(options).items() if name not in _ASIDE}
+    entry = document(group, settings, load) | {"part": benchmark.name} | found
+    if options.json:
+        sys.stdout.write(line(entry) + "\n")
+        sys.stdout.flush()
+    else:
+        show([grid.rich() for grid in benchmark.tables(entry)])
+    return 0
+
+
+def spread(figures: Iterable[float], digits: int = 0) -> dict[str, float]:
+    """Median and range, as JSON."""
+    return Spread.of(figures).rounded(digits)
+
+
+def quantile(figures: Iterable[float], share: float) -> float:
+    """The smallest figure that at least ``share`` of all are not above.
+
+    >>> quantile([4.0, 1.0, 3.0, 2.0], 0.5), quantile([1.0, 2.0], 0.99)
+    (2.0, 2.0)
+    """
+    found = sorted(figures)
+    return found[max(0, min(len(found) - 1, -int(-share * len(found) // 1) - 1))]
+
+
+def made(folder: Path) -> Path:
+    """``folder``, which is made."""
+    folder.mkdir(parents=True)
+    return folder

@@ -1,0 +1,82 @@
+"""The lower bound: DuckDB reads the same files and writes the same results, in one batch.
+
+It sees all of its input at once, so it can do no worse than sort out the best plan for that, and
+stores nothing for tuples still to come. It runs in a process of its own, whose CPU time and peak
+memory (the interpreter's included) are then its alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from anabranch_client.replay.tpch import QUERIES, TABLES
+from benchmarks.figures import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What DuckDB took for all queries; ``results``: query -> rows."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+    results: dict[str, int]
+
+
+def run(inputs: Path, results: Path, threads: int) -> Batch:
+    """Answer the queries over ``inputs/<table>.parquet`` into ``results``, in a new process."""
+    argv = [
+        *(sys.executable, "-m", "benchmarks.duckdb_batch"),
+        *(str(inputs), str(results), "--threads", str(threads)),
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT)
+    return Batch(**json.loads(done.stdout))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of that process."""
+    parser = argparse.ArgumentParser(description="the five queries as one batch of DuckDB")
+    parser.add_argument("inputs", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--threads", type=int, required=True)
+    options = parser.parse_args(arguments)
+    options.results.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    began, cpu = time.perf_counter(), time.process_time()
+    with duckdb.connect(config={"threads": options.threads}) as connection:
+        for table in TABLES:
+            connection.read_parquet(str(options.inputs / f"{table}.parquet")).create_view(table)
+        for query in QUERIES:
+            rows = connection.sql(query.sql)
+            rows.write_parquet(str(options.results / f"{query.name}.parquet"))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    with duckdb.connect() as connection:
+        for query in QUERIES:
+            written = connection.read_parquet(str(options.results / f"{query.name}.parquet"))
+            counts[query.name] = len(written)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        # Kilobytes, but on macOS bytes.
+        "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
+        "results": counts,
+    }
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

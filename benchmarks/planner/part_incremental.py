@@ -1,0 +1,150 @@
+"""The part ``incremental``: one query added to a thousand that are planned.
+
+Run as a module it is the worker: of each case it plans all queries but the last one (not timed as
+a target), adds the last, and then improves the whole, as happens in the background of an epoch.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.plans.session import Session
+from anabranch_planner.solvers.deadline import Watch
+from benchmarks.figures import Spread, tell
+from benchmarks.planner.runs import (
+    Case,
+    Drawn,
+    Run,
+    Shape,
+    compile_validated,
+    cpu_seconds,
+    draw,
+    summary,
+    told,
+)
+from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, verdict
+from benchmarks.planner.worker import measure, peak_bytes, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from anabranch_contract.plans.plan import Plan
+
+#: What a worker tells of each case, in this order.
+STEPS = ("first", "added", "improved")
+_SMALL = Shape(5, 4, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is measured; ``limit``: seconds for planning the whole, before and afterwards."""
+
+    seeds: int
+    parallelisms: Sequence[int]
+    limit: float
+    targets: Sequence[Target] = TARGETS
+
+
+def measure_incremental(options: Options) -> dict[str, Any]:
+    """Every target of one query more."""
+    groups: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
+    for target in options.targets:
+        if target.kind is not Kind.ADDED or target.shape is None:
+            continue
+        more = replace(target.shape, queries=target.shape.queries + 1)
+        for parallelism in options.parallelisms:
+            cases = [
+                Case(more, seed, parallelism=parallelism, deadline=options.limit)
+                for seed in range(options.seeds)
+            ]
+            done = measure(cases, __name__, per_case=len(STEPS))
+            runs = {name: done.runs[i :: len(STEPS)] for i, name in enumerate(STEPS)}
+            added = runs["added"]
+            groups.append(
+                {
+                    "shape": str(target.shape),
+                    "parallelism": parallelism,
+                    "peak_bytes": done.peak_bytes,
+                    "planning": Spread.of(r.planning for r in added).rounded(4),
+                    **{name: summary(some) for name, some in runs.items()},
+                }
+            )
+            verdicts.append(_judge(target, parallelism, added))
+            tell(
+                f"added to {target.shape}, parallelism {parallelism}: "
+                f"{groups[-1]['added']['seconds']['median']:.3f} s, of which planning "
+                f"{groups[-1]['planning']['median']:.3f} s, "
+                f"gap {groups[-1]['added']['gap']['median']:.3%}"
+            )
+    for parallelism in options.parallelisms if groups else ():
+        peaks = [g["peak_bytes"] for g in groups if g["parallelism"] == parallelism]
+        verdicts += memory_verdicts(
+            options.targets, peaks, parallelism=parallelism, part="incremental"
+        )
+    return {"groups": groups, "verdicts": verdicts}
+
+
+def _judge(target: Target, parallelism: int, added: Sequence[Run]) -> dict[str, Any]:
+    seconds = Spread.of(r.seconds for r in added).rounded(4)
+    planning = Spread.of(r.planning for r in added).rounded(4)
+    gap = Spread.of(r.gap for r in added).rounded(6)
+    met = target.met(seconds["median"]) and gap["median"] <= target.within
+    cpu = Spread.of(r.cpu for r in added).rounded(4)
+    about = {"parallelism": parallelism, "gap": gap, "planning": planning, "cpu": cpu}
+    return verdict(target, seconds, met=met, **about)
+
+
+# --- the worker's side -------------------------------------------------------------------------
+
+
+def steps(case: Case) -> list[Run]:
+    """Plan all but the last query of a case, add that, improve the whole."""
+    drawn = draw(case.shape, case.seed, case.environment)
+    *most, last = drawn.queries
+    session = Session(
+        drawn.statistics,
+        objective=case.objective,
+        parallelism=case.parallelism,
+        solver=case.solver,
+        seed=case.seed,
+        threads=case.threads,
+    )
+    fewer = replace(drawn, queries=most)
+    return [
+        _step(case, fewer, case.deadline, lambda watch: session.plan(most, watch=watch)),
+        _step(case, drawn, None, lambda watch: session.add(last, watch=watch)),
+        _step(case, drawn, case.deadline, lambda watch: session.improve(watch=watch)),
+    ]
+
+
+def _step(case: Case, drawn: Drawn, deadline: float | None, make: Callable[[Watch], Plan]) -> Run:
+    gc.collect()
+    began, cpu = time.perf_counter(), cpu_seconds()
+    watch = Watch(time.perf_counter, deadline=deadline)
+    plan = make(watch)
+    with watch.phase("ruleset"):
+        compile_validated(plan, drawn, case.parallelism)
+    seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    return told(plan, drawn.queries, watch, seconds, cpu)
+
+
+def main() -> int:
+    """The worker."""
+    cases = [Case.from_json(json.loads(text)) for text in sys.stdin]
+    for case in cases[:1]:
+        steps(replace(case, shape=_SMALL))
+    for case in cases:
+        for run in steps(case):
+            say(asdict(run))
+    say({"peak_bytes": peak_bytes()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The part ``rivals``: the formulation as printed against the tight one, on the same problems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.plans.plan import Formulation, Objective
+from anabranch_planner.plans.optimise import JOINT_SHARE
+from anabranch_planner.solvers.interface import Solver
+from benchmarks.figures import Spread, tell
+from benchmarks.planner.runs import Case, Run, Shape, require_equal, summary
+from benchmarks.planner.targets import TARGETS, Kind, Target, verdict
+from benchmarks.planner.worker import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Rivals on every problem. Ratios are between the first two, which use the same solver.
+CONTENDERS = (
+    (Formulation.PAPER, Solver.HIGHS),
+    (Formulation.TIGHT, Solver.HIGHS),
+    (Formulation.TIGHT, Solver.BRANCH),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """A shape on which the formulations meet; ``seeds``: at most so many, where none may end."""
+
+    shape: Shape
+    seeds: int | None = None
+
+
+DUELS = (Duel(Shape(100, 100, 3)), Duel(Shape(100, 10, 4)), Duel(Shape(100, 10, 5), seeds=3))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is measured; ``limit``: seconds that the joint program has."""
+
+    seeds: int
+    parallelisms: Sequence[int]
+    objectives: Sequence[Objective]
+    limit: float
+    duels: Sequence[Duel] = DUELS
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times longer the printed formulation takes on one problem, by wall and by CPU.
+
+    ``at_least``: it had not proven its plan when its time was over.
+    """
+
+    wall: float
+    cpu: float
+    at_least: bool
+
+
+def measure_rivals(options: Options) -> dict[str, Any]:
+    """Every duel under every objective and parallelism."""
+    groups: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
+    for duel in options.duels:
+        for parallelism in options.parallelisms:
+            for objective in options.objectives:
+                group, judged = _duel(duel, parallelism, objective, options)
+                groups.append(group)
+                verdicts += judged
+    return {"groups": groups, "verdicts": verdicts}
+
+
+def _duel(
+    duel: Duel, parallelism: int, objective: Objective, options: Options
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    seeds = options.seeds if duel.seeds is None else min(options.seeds, duel.seeds)
+    first = Case(
+        duel.shape,
+        0,
+        parallelism=parallelism,
+        objective=objective,
+        # The joint program gets a part of the deadline only.
+        deadline=options.limit / JOINT_SHARE,
+    )
+    cases = [
+        replace(first, seed=seed, formulation=formulation, solver=solver)
+        for seed in range(seeds)
+        for formulation, solver in rotated(CONTENDERS, seed)
+    ]
+    found = dict(zip(cases, measure(cases).runs, strict=True))
+    runs = {
+        one: [found[c] for c in cases if (c.formulation, c.solver) == one] for one in CONTENDERS
+    }
+    name = f"{duel.shape}, parallelism {parallelism}, objective {objective}"
+    printed, tight, branch = (runs[one] for one in CONTENDERS)
+    for seed, same in enumerate(zip(printed, tight, branch, strict=True)):
+        require_equal(f"{name}, seed {seed}", same)
+    ratios = [r for p, t in zip(printed, tight, strict=True) if (r := ratio(p, t)) is not None]
+    against_branch = [
+        r for p, t in zip(printed, branch, strict=True) if (r := ratio(p, t)) is not None
+    ]
+    about = {"parallelism": parallelism, "objective": str(objective)}
+    group: dict[str, Any] = {
+        "shape": str(duel.shape),
+        **about,
+        "contenders": [
+            {"formulation": str(formulation), "solver": str(solver), **planning(some)}
+            for (formulation, solver), some in runs.items()
+        ],
+        "ratio": _spread(ratios, len(printed)),
+        "ratio_to_branch": _spread(against_branch, len(printed)),
+    }
+    tell(_progress(name, group))
+    verdicts = [
+        judged
+        for target in TARGETS
+        if target.shape == duel.shape
+        if (judged := _judge(target, ratios, printed, tight, options.limit, about)) is not None
+    ]
+    return group, verdicts
+
+
+def ratio(printed: Run, tight: Run) -> Ratio | None:
+    """The ratio on one problem; None where there is none to tell.
+
+    Both have to be there, and the tight formulation has to have proven its plan.
+    """
+    if printed.refused or not tight.proven:
+        return None
+    # What comes after the program ran out of time is not its time.
+    spent = printed.planning if printed.proven else _program_seconds(printed)
+    cpu = printed.cpu if printed.proven else min(printed.cpu, spent)
+    return Ratio(spent / tight.planning, cpu / tight.cpu, at_least=not printed.proven)
+
+
+def _program_seconds(run: Run) -> float:
+    return run.phases.get("build", 0.0) + run.phases.get("solve", 0.0)
+
+
+def _spread(ratios: Sequence[Ratio], runs: int) -> dict[str, Any] | None:
+    if not ratios:
+        return None
+    return {
+        "wall": Spread.of(r.wall for r in ratios).rounded(1),
+        "cpu": Spread.of(r.cpu for r in ratios).rounded(1),
+        "problems": len(ratios),
+        "runs": runs,
+        "at_least": sum(r.at_least for r in ratios),
+    }
+
+
+def planning(runs: Sequence[Run]) -> dict[str, Any]:
+    """The summary of runs, and the time without the ruleset, which is what is compared."""
+    found = summary(runs)
+    planned = [r.planning for r in runs if not r.refused]
+    return found | ({"planning": Spread.of(planned).rounded(4)} if planned else {})
+
+
+def rotated(items: Iterable[Any], by: int) -> list[Any]:
+    """``items`` beginning at another one each time, so that none is always the first.
+
+    >>> rotated("abc", 4)
+    ['b', 'c', 'a']
+    """
+    found = list(items)
+    start = by % len(found)
+    return found[start:] + found[:start]
+
+
+def _judge(
+    target: Target,
+    ratios: Sequence[Ratio],
+    printed: Sequence[Run],
+    tight: Sequence[Run],
+    limit: float,
+    about: dict[str, Any],
+) -> dict[str, Any] | None:
+    if target.kind is Kind.FASTER and ratios:
+        found = Spread.of(r.wall for r in ratios).rounded(1)
+        # Where there is no ratio, because the tight formulation proved nothing, none is claimed.
+        missing = [0.0] * (len(tight) - len(ratios))
+        met = target.met(Spread.of([*(r.wall for r in ratios), *missing]).median)
+        counted = {"problems": len(ratios), "at_least": sum(r.at_least for r in ratios)}
+        return verdict(target, found, met=met, **about, **counted, runs=len(tight))
+    if target.kind is Kind.ALONE:
+        alone = [float(t.proven) for p, t in zip(printed, tight, strict=True) if not p.proven]
+        if alone:
+            share = sum(alone) / len(alone)
+            found = Spread(share, min(alone), max(alone)).rounded(4)
+            met = target.met(share) and limit >= target.within
+            tried = replace(target, within=limit)
+            return verdict(tried, found, met=met, **about, runs=len(alone))
+    return None
+
+
+def _progress(name: str, group: dict[str, Any]) -> str:
+    times = ", ".join(
+        f"{one['formulation']} {one['solver']} "
+        + (f"{one['planning']['median']:.3f} s" if "planning" in one else "refused")
+        + f" ({one['proven']} of {one['runs']} proven)"
+        for one in group["contenders"]
+    )
+    found = group["ratio"]
+    faster = "" if found is None else f"; ratio {found['wall']['median']:.1f}"
+    return f"{name}: {times}{faster}"

@@ -1,0 +1,113 @@
+"""What the planner has to reach, as data, and whether it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.figures import Spread
+from benchmarks.planner.runs import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MEBI = 2**20
+
+
+class Kind(StrEnum):
+    """What a target is about; figures are medians over seeds.
+
+    * ``PROVEN``: seconds to the proven optimum, at most.
+    * ``CERTIFIED``: the gap that is proven ``within`` seconds, at most.
+    * ``ADDED``: seconds in which one query more is planned, at most, proven ``within`` a gap.
+    * ``SAVED``: the share of the probes of individually optimised plans that is saved, at least.
+    * ``FASTER``: how many times faster the tight formulation is than the printed one, at least.
+    * ``ALONE``: the share of the problems on which the printed one proves nothing ``within``
+      seconds that the tight one proves, at least.
+    * ``MEMORY``: the peak of any process in bytes, at most.
+    """
+
+    PROVEN = "proven"
+    CERTIFIED = "certified"
+    ADDED = "added"
+    SAVED = "saved"
+    FASTER = "faster"
+    ALONE = "alone"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target; ``shape`` is None where it is about all of them."""
+
+    kind: Kind
+    shape: Shape | None
+    wanted: float
+    within: float = 0.0
+
+    def met(self, median: float) -> bool:
+        """Whether ``median`` reaches it."""
+        if self.kind in (Kind.SAVED, Kind.FASTER, Kind.ALONE):
+            return median >= self.wanted
+        return median <= self.wanted
+
+
+TARGETS = (
+    Target(Kind.PROVEN, Shape(100, 100, 3), 0.1),
+    Target(Kind.PROVEN, Shape(100, 10, 4), 0.1),
+    Target(Kind.PROVEN, Shape(100, 100, 4), 1.0),
+    Target(Kind.PROVEN, Shape(100, 10, 5), 1.0),
+    Target(Kind.PROVEN, Shape(100, 30, 5), 2.5),
+    Target(Kind.PROVEN, Shape(100, 1000, 3), 1.5),
+    Target(Kind.PROVEN, Shape(1000, 1000, 3), 3.0),
+    Target(Kind.PROVEN, Shape(100, 10, 6), 4.0),
+    Target(Kind.CERTIFIED, Shape(100, 30, 5), 0.01, within=0.7),
+    Target(Kind.CERTIFIED, Shape(100, 100, 5), 0.005, within=5.0),
+    Target(Kind.ADDED, Shape(100, 1000, 3), 0.2, within=0.01),
+    Target(Kind.ADDED, Shape(1000, 1000, 3), 0.2, within=0.01),
+    Target(Kind.FASTER, Shape(100, 100, 3), 20.0),
+    Target(Kind.FASTER, Shape(100, 10, 4), 100.0),
+    Target(Kind.ALONE, Shape(100, 10, 5), 1.0, within=60.0),
+    Target(Kind.SAVED, Shape(10, 100, 3), 0.40),
+    Target(Kind.SAVED, Shape(100, 100, 3), 0.15),
+    Target(Kind.MEMORY, None, 500 * MEBI),
+)
+
+
+def of_kind(kind: Kind) -> list[tuple[Target, Shape]]:
+    """The targets of one kind and their shapes."""
+    return [(t, t.shape) for t in TARGETS if t.kind is kind and t.shape is not None]
+
+
+def verdict(
+    target: Target, found: dict[str, float], *, met: bool | None = None, **about: Any
+) -> dict[str, Any]:
+    """A target beside what was found, as JSON.
+
+    Args:
+        found: a rounded spread.
+        met: where more than the median decides.
+        about: under which settings it was found.
+    """
+    return {
+        "kind": str(target.kind),
+        "shape": str(target.shape or ""),
+        "wanted": target.wanted,
+        "within": target.within,
+        "found": found,
+        "met": target.met(found["median"]) if met is None else met,
+        **about,
+    }
+
+
+def memory_verdicts(
+    targets: Iterable[Target], peaks: Iterable[int], **about: Any
+) -> list[dict[str, Any]]:
+    """The targets for memory beside the peaks of processes, of which the highest decides."""
+    found = Spread.of(peaks).rounded(0)
+    return [
+        verdict(t, found, met=t.met(found["high"]), **about)
+        for t in targets
+        if t.kind is Kind.MEMORY
+    ]

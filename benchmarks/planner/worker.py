@@ -1,0 +1,99 @@
+"""Cases in a process of their own, so that its peak memory is theirs.
+
+Protocol: one JSON line per case on standard input; one JSON line per run on standard output, in
+the order of the cases, then one with the process's peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.figures import ROOT, line
+from benchmarks.planner.runs import Case, Run, run, warm_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_STATUS = Path("/proc/self/status")
+
+
+class WorkerError(Exception):
+    """The process that measures ended before it had answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Runs of a process in the order of its cases, and the most memory that it ever had."""
+
+    runs: tuple[Run, ...]
+    peak_bytes: int
+
+
+def measure(cases: Sequence[Case], module: str = __name__, per_case: int = 1) -> Measured:
+    """Run ``cases`` one after the other in a fresh, warmed-up process.
+
+    Args:
+        module: the worker that is run; it speaks the protocol above.
+        per_case: how many runs it makes of each case.
+
+    Raises:
+        WorkerError: it crashed or was killed.
+    """
+    command = [sys.executable, "-m", module]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
+    ) as process:
+        try:
+            answer, _ = process.communicate("".join(line(c.to_json()) + "\n" for c in cases))
+        except BaseException:
+            process.kill()
+            raise
+    lines = [json.loads(text) for text in answer.splitlines()]
+    if process.returncode or len(lines) != per_case * len(cases) + 1:
+        next_case = cases[min(len(lines) // per_case, len(cases) - 1)]
+        raise WorkerError(
+            f"{' '.join(command[1:])} ended with code {process.returncode} after {len(lines)} of "
+            f"{per_case * len(cases)} runs, at {next_case}"
+        )
+    return Measured(tuple(Run(**one) for one in lines[:-1]), lines[-1]["peak_bytes"])
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever had.
+
+    Linux hands ``ru_maxrss`` down from the process that started this one, so it is used only where
+    the kernel does not tell the peak of this program alone.
+    """
+    if _STATUS.is_file():
+        found = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def say(document: dict[str, object]) -> None:
+    """Answer one line."""
+    sys.stdout.write(line(document) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """The process's side."""
+    cases = [Case.from_json(json.loads(text)) for text in sys.stdin]
+    warm_up(cases)
+    for case in cases:
+        say(asdict(run(case)))
+    say({"peak_bytes": peak_bytes()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

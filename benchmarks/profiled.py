@@ -1,0 +1,166 @@
+"""The worker under a profiler: the real planner, driver and worker in this process, one task.
+
+What Spark, REST and processes add is left out (:mod:`benchmarks.engine`), and the profiler
+makes every Python call dearer: good for finding out where the work is, not how long it takes.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch_client.replay.oracle import Active, compare
+from anabranch_client.replay.tpch import QUERIES
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
+from benchmarks.engine import Engine
+from benchmarks.session import WrongResultError
+from tests.support.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_runtime.task.worker import TaskReport
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function's share; ``own`` and ``total`` (with what it calls) in seconds."""
+
+    name: str
+    calls: int
+    own: float
+    total: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For the benchmark's line."""
+        return {
+            "name": self.name,
+            "calls": self.calls,
+            "own": round(self.own, 4),
+            "total": round(self.total, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the worker's time went over a whole replay, first batch included."""
+
+    seconds: float
+    results: dict[str, int]
+    phases: dict[str, float]
+    functions: tuple[Function, ...]
+
+
+def profile_worker(
+    streams: Sequence[RecordedStream], home: Path, *, epoch_batches: int, parallelism: int, top: int
+) -> Profile:
+    """Replay the queries over ``streams``; the ``top`` functions by their own time.
+
+    Raises:
+        WrongResultError: the results are not the oracle's.
+    """
+    profile, phases = cProfile.Profile(), Counter[str]()
+
+    def profiled(work: Callable[[], TaskReport]) -> TaskReport:
+        profile.enable()
+        try:
+            return work()
+        finally:
+            profile.disable()
+
+    with redis_url() as url:
+        engine = Engine(
+            home / "out",
+            url,
+            [planner_stream(s) for s in streams],
+            QUERIES,
+            parallelism=parallelism,
+            every=epoch_batches,
+            around=profiled,
+        )
+        recordings = recorded(streams, home)
+        for batch in range(batches_of(recordings)):
+            engine.run(lambda task, tasks, b=batch: blocks_of(recordings, b, task, tasks))  # type: ignore[misc]
+            phases.update(engine.reports[0].phases)
+        engine.finish()
+    always = Active(activated=0, expired=None, visible_from={})
+    runs = [(query, always) for query in QUERIES]
+    found = compare(streams, runs, home / "out" / "results")
+    wrong = sorted(name for name, one in found.items() if not one.match)
+    if wrong:
+        raise WrongResultError(f"not the oracle's results: {', '.join(wrong)}")
+    functions = _functions(profile)
+    return Profile(
+        seconds=sum(one.own for one in functions),
+        results={name: one.results for name, one in found.items()},
+        phases=dict(phases),
+        functions=tuple(functions[:top]),
+    )
+
+
+def planner_stream(stream: RecordedStream) -> Stream:
+    """A recorded stream as the planner knows it, without lateness."""
+    columns = tuple((name, parse_type(kind)) for name, kind in stream.columns)
+    return Stream(StreamName(stream.name), columns, stream.event_time, None)
+
+
+def recorded(streams: Sequence[RecordedStream], folder: Path) -> list[Recording]:
+    """The streams' recordings, converted into ``folder``."""
+    return [
+        convert(
+            StreamRecord(
+                name=s.name,
+                columns=tuple(ColumnRecord(name=n, type=t) for n, t in s.columns),
+                source=SourceRecord(path=str(s.path), rows_per_batch=s.rows_per_batch),
+            ),
+            folder,
+        )
+        for s in streams
+    ]
+
+
+def blocks_of(
+    recordings: Sequence[Recording], batch: int, task: int, tasks: int
+) -> Iterator[Block]:
+    """What task ``task`` of ``tasks`` reads of a batch."""
+    for recording in recordings:
+        first, last = recording.slice_of(batch)
+        low = first + (last - first) * task // tasks
+        high = first + (last - first) * (task + 1) // tasks
+        for rows in read_rows(recording.path, low, high):
+            yield Block(recording.stream, rows)
+
+
+def _functions(profile: cProfile.Profile) -> list[Function]:
+    """Every function that was called, by its own time."""
+    profile.create_stats()
+    found = [
+        Function(_name(name, file, number), calls, own, total)
+        for (file, number, name), (_, calls, own, total, _) in profile.stats.items()
+    ]
+    return sorted(found, key=lambda f: (-f.own, f.name))
+
+
+def _name(function: str, file: str, number: int) -> str:
+    """Where a function is, from its package on.
+
+    >>> _name("join", "/usr/lib/python3/site-packages/anabranch_runtime/task/probe.py", 12)
+    'anabranch_runtime/task/probe.py:12 join'
+    >>> _name("<built-in method numpy.array>", "~", 0)
+    'numpy.array'
+    """
+    if file == "~":
+        plain = re.sub(r" at 0x[0-9a-f]+", "", function)
+        return re.sub(r"^<(?:built-in )?method (.*)>$", r"\1", plain)
+    parts = file.replace("\\", "/").split("/")
+    ours = next((i for i, p in enumerate(parts[:-1]) if p.startswith("anabranch_")), -2)
+    return f"{'/'.join(parts[ours:])}:{number} {function}"

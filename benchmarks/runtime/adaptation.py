@@ -1,0 +1,383 @@
+"""What a change of the input does to latency, with and without adaptation (CLASH, Fig. 8).
+
+The chain ``R(a), S(a,b), T(b,c), U(c)``, neighbours at most ``window`` seconds of event time apart,
+input paced open loop (:mod:`pacing`); an event time is the moment at which its tuple is due.
+
+Both systems adapt until a set time at which the input changes. From then on the ``static`` one,
+whose service is ended, keeps its plan.
+
+``partners``: four streams of equal rates. At first few S tuples have partners in R and every one
+has two in T; after the change every S tuple finds a hundred partners in R and none in T.
+
+``rates``: at first R, S and T send a thousand tuples for each one of U, and their join is large; so
+it does not pay to keep it for the few that U sends. After the change it is the other way round:
+U sends a thousand for each one of the others, and each of them finds ten partners in T, those
+ten in S, of which few have one in R. (A recording has one rate. What is said of rates here are the
+tuples that pass the query's filter; the others are read and dropped.)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import redis
+
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_client.rest.types import spark_type
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
+from benchmarks.charts import Line, lines
+from benchmarks.command import Benchmark, made, quantile, spread
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.grids import spread as shown
+from benchmarks.runtime.command import master, run
+from benchmarks.runtime.pacing import Latency, Pacer
+from benchmarks.session import Session, session
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+
+EXPERIMENTS = ("partners", "rates")
+MODES = ("static", "adaptive")
+_KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
+#: A fast stream's tuples per tuple of a slow one.
+_FASTER = 1000
+#: Where values begin that only the tuples after the change have, and those that nobody else has.
+_LATER, _NOBODY = 10**9, 2 * 10**9
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+    parser.add_argument("--rate", type=float, default=50_000.0, help="tuples/s, all streams")
+    parser.add_argument("--window", type=float, default=4.0, help="seconds")
+    parser.add_argument("--before", type=float, default=20.0, help="seconds before the change")
+    parser.add_argument("--after", type=float, default=40.0, help="seconds after it")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds of input in a batch")
+    parser.add_argument("--warm-up", type=int, default=8, help="batches before the clock starts")
+    parser.add_argument("--epoch-batches", type=int, default=6)
+    parser.add_argument("--partners", type=int, default=100, help="in R, after the change")
+    parser.add_argument("--runs", type=int, default=3)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """All experiments; in each, the two systems take turns."""
+    found = []
+    for experiment in options.experiments:
+        streams = generate(made(home / experiment), experiment, options)
+        runs: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
+        for _ in range(options.runs):
+            for mode in MODES:
+                try:
+                    one = _run(options, home / "run", streams, mode)
+                finally:
+                    shutil.rmtree(home / "run", ignore_errors=True)
+                tell(f"{experiment}, {mode}: p50 {one['p50']:.2f} s, last {one['last']:.2f} s")
+                runs[mode].append(one)
+        found.append(
+            {
+                "experiment": experiment,
+                "change": options.before,
+                "results": runs["static"][0]["results"],
+                "modes": {mode: _summary(done) for mode, done in runs.items()},
+            }
+        )
+    return {"experiments": found}
+
+
+def query(window: float) -> DemoQuery:
+    """The chain; ``window`` in seconds."""
+    micros = round(window * 1e6)
+
+    def near(one: str, other: str) -> str:
+        reach = f"INTERVAL '{micros}' MICROSECOND"
+        return f"{one}.ts BETWEEN {other}.ts - {reach} AND {other}.ts + {reach}"
+
+    return DemoQuery(
+        "chain",
+        "r.n AS rn, s.n AS sn, t.n AS tn, u.n AS un",
+        f"r JOIN s ON r.a = s.a AND {near('r', 's')} AND r.live AND s.live "
+        f"JOIN t ON s.b = t.b AND {near('s', 't')} AND t.live "
+        f"JOIN u ON t.c = u.c AND {near('t', 'u')} AND u.live",
+        ("r", "s", "t", "u"),
+    )
+
+
+# --- input -------------------------------------------------------------------------------------
+
+
+def generate(
+    folder: Path, experiment: str, options: argparse.Namespace
+) -> tuple[RecordedStream, ...]:
+    """Write the four streams of an experiment."""
+    seconds = options.before + options.after + options.warm_up * options.interval
+    change = options.before + options.warm_up * options.interval
+    batches = round(seconds / options.interval)
+    per_batch = max(round(options.rate / len(_KEYS) * options.interval), 1)
+    rows = per_batch * batches
+    tau = np.arange(rows) / per_batch * options.interval
+    after = tau >= change
+    keys, found = {"partners": _partners_key, "rates": _rates_key}[experiment], []
+    for number, name in enumerate(_KEYS):
+        draw = np.random.default_rng(11 + number)
+        columns = {key: keys(draw, name, key, after, options) for key in _KEYS[name]}
+        live = np.ones(rows, dtype=bool)
+        if experiment == "rates":
+            live = (after if name == "u" else ~after) | (np.arange(rows) % _FASTER == 0)
+        times = pa.array((tau * 1e6).astype(np.int64)).cast(pa.timestamp("us", tz="UTC"))
+        table = pa.table(
+            {"ts": times, **columns, "live": live, "n": np.arange(rows, dtype=np.int64)}
+        )
+        path = folder / f"{name}.parquet"
+        pq.write_table(table, path)
+        found.append(
+            RecordedStream(
+                name=name,
+                path=path,
+                rows_per_batch=per_batch,
+                rows=rows,
+                columns=tuple((c.name, str(spark_type(c.type))) for c in table.schema),
+                event_time="ts",
+                lateness="1 second",
+            )
+        )
+    return tuple(found)
+
+
+def _partners_key(
+    draw: np.random.Generator, stream: str, key: str, after: Any, options: argparse.Namespace
+) -> Any:
+    """Values of a key column; a tuple finds ``reach`` over their number in partners.
+
+    Before the change (and, but for S, after it) 0.1 by ``a``, two by ``b``, one by ``c``.
+    """
+    # A tuple meets what has arrived up to a window before it.
+    reach = options.rate / len(_KEYS) * options.window
+    number = {"a": reach * 10, "b": reach / 2, "c": reach}[key]
+    early = draw.integers(0, max(int(number), 1), len(after))
+    if key == "a":
+        late = _LATER + draw.integers(0, max(int(reach / options.partners), 1), len(after))
+    elif stream == "s":
+        late = _NOBODY + np.arange(len(after))
+    else:
+        late = early
+    return np.where(after, late, early)
+
+
+def _rates_key(
+    draw: np.random.Generator, stream: str, key: str, after: Any, options: argparse.Namespace
+) -> Any:
+    """Values of a key column: before the change a tuple of S finds one partner in R and two in T,
+    after it one of T finds ten in S, one of S few in R, one of U ten in T.
+    """
+    reach = options.rate / len(_KEYS) * options.window
+    early = draw.integers(0, max(int({"a": reach, "b": reach / 2, "c": reach}[key]), 1), len(after))
+    slow = reach / _FASTER
+    number = {"a": slow * 50, "b": slow / 10, "c": slow / 10}[key]
+    return np.where(after, _LATER + draw.integers(0, max(int(number), 1), len(after)), early)
+
+
+# --- one run -----------------------------------------------------------------------------------
+
+
+def _run(
+    options: argparse.Namespace,
+    home: Path,
+    streams: tuple[RecordedStream, ...],
+    mode: str,
+) -> dict[str, Any]:
+    chain = query(options.window)
+    batches = streams[0].batches
+    with session(
+        home,
+        streams,
+        [chain],
+        master=master(options),
+        parallelism=options.parallelism,
+        epoch_batches=options.epoch_batches,
+    ) as system:
+        system.start()
+        change = options.warm_up + round(options.before / options.interval)
+
+        def before(batch: int) -> None:
+            if mode == "static" and batch == change:
+                _end_service(system)
+
+        pacer = Pacer(system, batches, options.interval, options.warm_up, before)
+        pacer.start()
+        try:
+            system.wait_for_batches(batches)
+        finally:
+            pacer.stop()
+        _, results = system.finish([chain])
+        log = system.log()
+        found = pacer.latencies(log)
+        used = {b.ruleset: b.batch for b in reversed(log)}
+        plans = _plans(system, used)
+    sample = [x for one in found for x in one.sample()]
+    return {
+        "p50": quantile(sample, 0.5),
+        "p99": quantile(sample, 0.99),
+        "greatest": max(sample),
+        "last": found[-1].least,
+        "recovered": _recovered(found, options),
+        "latencies": [(one.at, one.least + one.interval / 2) for one in found],
+        "plans": plans,
+        "results": {name: one.results for name, one in results.items()},
+    }
+
+
+def _end_service(system: Session) -> None:
+    """What runs goes on without it, by the newest rules there are."""
+    service = next(c for c in system.pipeline.children if c.name == "service")
+    system.pipeline.children.remove(service)
+    service.stop()
+
+
+def _recovered(found: list[Latency], options: argparse.Namespace) -> float | None:
+    """Seconds after the change from which on latency stays below twice the median before it."""
+    calm = [x for one in found if one.at <= options.before for x in one.sample()]
+    if not calm:
+        return None
+    limit = 2 * quantile(calm, 0.5)
+    high = [one.at for one in found if one.least + one.interval / 2 > limit]
+    if not high:
+        return 0.0
+    return None if high[-1] >= found[-1].at else max(high[-1] - options.before, 0.0)
+
+
+def _plans(system: Session, used: dict[int, int]) -> list[dict[str, Any]]:
+    """Each plan that differs from the one before it: its first batch, MIRs, and S's probe order."""
+    keys = Keys(system.pipeline.spec.namespace)
+    server = redis.Redis.from_url(system.pipeline.redis_url)
+    found: list[dict[str, Any]] = []
+    for epoch, batch in sorted(used.items(), key=lambda item: item[1]):
+        text = server.get(keys.ruleset(epoch))
+        if text is None:
+            continue
+        rules = rulesets.from_json(json.loads(text))
+        plan = described(rules)
+        if not found or found[-1] | plan != found[-1]:
+            found.append({"batch": batch, **plan})
+    return found
+
+
+def described(rules: Ruleset) -> dict[str, Any]:
+    """The intermediate results that are kept, and the probe orders that give results."""
+    kept = {"".join(map(_stream, s.relations)) for s in rules.stores if len(s.members) > 1}
+    return {"mirs": sorted(kept), "orders": {start: _order(rules, start) for start in _KEYS}}
+
+
+def _order(rules: Ruleset, start: str) -> str:
+    """Where an arriving tuple of ``start`` goes to become results."""
+    by_out = {p.out: p for p in rules.probe_rules}
+    for output in rules.output_rules:
+        rule: ProbeRule | None = by_out[output.edge]
+        assert rule is not None  # the chain has more than one relation
+        first, steps = _stream(rule.start), list[str]()
+        while rule is not None:
+            steps.append("".join(map(_stream, rule.members)))
+            rule = by_out.get(rule.edge)
+        if first == start:
+            return ">".join([start, *reversed(steps)])
+    return start
+
+
+def _stream(relation: str) -> str:
+    """A relation's stream, without what tells its filter.
+
+    >>> _stream("r[247610f4]")
+    'r'
+    """
+    return relation.partition("[")[0]
+
+
+def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    names = ("p50", "p99", "greatest", "last")
+    recovered = [r["recovered"] for r in runs if r["recovered"] is not None]
+    times = [at for at, _ in runs[0]["latencies"]]
+    middle = [statistics.median(r["latencies"][i][1] for r in runs) for i in range(len(times))]
+    return {
+        **{name: spread((r[name] for r in runs), 3) for name in names},
+        "recovered": spread(recovered, 2) if len(recovered) == len(runs) else None,
+        "over_time": [[round(at, 2), round(s, 3)] for at, s in zip(times, middle, strict=True)],
+        "plans": runs[-1]["plans"],
+    }
+
+
+# --- what people read --------------------------------------------------------------------------
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Latency, and the plans of the last run of each."""
+    latency, plans = [], []
+    for one in entry["experiments"]:
+        for mode, found in one["modes"].items():
+            recovered = found["recovered"]
+            latency.append(
+                (
+                    *(one["experiment"], mode),
+                    *(shown(found[k], 2) for k in ("p50", "p99", "greatest", "last")),
+                    "never" if recovered is None else shown(recovered, 1),
+                )
+            )
+            for plan in found["plans"]:
+                orders = ", ".join(plan["orders"].values())
+                kept = " ".join(plan["mirs"]) or "none"
+                plans.append((one["experiment"], mode, f"{plan['batch']}", kept, orders))
+    return [
+        Grid(
+            "latency",
+            (
+                *("", "system", "p50 s", "p99 s", "greatest s", "last batch s"),
+                "recovered after s",
+            ),
+            tuple(latency),
+            texts=2,
+        ),
+        Grid(
+            "plans",
+            ("", "system", "from batch", "intermediate results kept", "probe orders"),
+            tuple(plans),
+            texts=5,
+        ),
+    ]
+
+
+def charts(entry: dict[str, Any]) -> dict[str, str]:
+    """Name -> SVG: latency over time."""
+    found = {}
+    for one in entry["experiments"]:
+        series = [
+            Line(mode, tuple((at, s) for at, s in modes["over_time"]))
+            for mode, modes in one["modes"].items()
+        ]
+        what = {
+            "partners": f"S finds {entry['settings']['partners']} partners in R and none in T",
+            "rates": f"U sends {_FASTER} tuples for each one of R, S and T",
+        }[one["experiment"]]
+        title = f"From second {one['change']:g} on, {what}"
+        found[f"adaptation-{one['experiment']}"] = lines(
+            title, "seconds", "latency in seconds", series, logarithmic=True
+        )
+    return found
+
+
+BENCHMARK = Benchmark(
+    "adaptation", "latency through a change, static and adaptive", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))

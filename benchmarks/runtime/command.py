@@ -1,0 +1,29 @@
+"""What the command lines of the runtime's benchmarks have in common."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from benchmarks.command import run_benchmark
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from benchmarks.command import Benchmark
+
+
+def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
+    """Entry point of a benchmark's module; returns the exit code."""
+    return run_benchmark("runtime", benchmark, arguments, _options)
+
+
+def master(options: argparse.Namespace) -> str:
+    """Spark's master for ``--tasks``."""
+    return f"local[{options.tasks}]"
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
+    parser.add_argument("--parallelism", type=int, default=1, help="partitions per store")

@@ -1,0 +1,146 @@
+"""From a tuple's arrival to the commit of its results, at a given rate, open loop.
+
+Five TPC-H queries, their seven tables shuffled over the whole run, paced open loop
+(:mod:`pacing`). The clock starts when the batches of the warm-up are committed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from anabranch_client.replay import tpch
+from benchmarks.command import Benchmark, made, quantile, spread
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.grids import spread as shown
+from benchmarks.kinds import KindMeter
+from benchmarks.runtime.command import master, run
+from benchmarks.runtime.pacing import Pacer
+from benchmarks.session import session
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+
+#: TPC-H rows at scale factor 1 in the seven tables.
+_ROWS = 8_660_000
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rate", type=float, nargs="+", default=[50_000.0], help="tuples/s, each")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of input")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds of input in a batch")
+    parser.add_argument("--warm-up", type=int, default=12, help="batches before")
+    parser.add_argument("--epoch-batches", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=3)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Every rate, the rates taking turns."""
+    batches = round(options.seconds / options.interval) + options.warm_up
+    found: dict[float, list[dict[str, Any]]] = {rate: [] for rate in options.rate}
+    inputs = {
+        rate: tpch.generate(
+            made(home / f"input-{rate:g}"), rate * options.interval * batches / _ROWS, batches
+        )
+        for rate in options.rate
+    }
+    for _ in range(options.runs):
+        for rate in options.rate:
+            try:
+                one = _run(options, home / "run", inputs[rate], batches)
+            finally:
+                shutil.rmtree(home / "run", ignore_errors=True)
+            tell(f"{rate:,.0f}/s: p50 {one['p50']:.2f} s, p99 {one['p99']:.2f} s")
+            found[rate].append(one)
+    names = ("rate", "p50", "p90", "p99", "greatest", "behind", "cpu_share")
+    return {
+        "rates": [
+            {
+                "wanted": rate,
+                "interval": options.interval,
+                **{name: spread((r[name] for r in runs), 3) for name in names},
+                "late_gates": max(r["late_gates"] for r in runs),
+                "results": runs[0]["results"],
+                "over_time": runs[-1]["over_time"],
+            }
+            for rate, runs in found.items()
+        ]
+    }
+
+
+def _run(
+    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream], batches: int
+) -> dict[str, Any]:
+    with session(
+        home,
+        streams,
+        tpch.QUERIES,
+        master=master(options),
+        parallelism=options.parallelism,
+        epoch_batches=options.epoch_batches,
+    ) as system:
+        system.start()
+        pacer = Pacer(system, batches, options.interval, options.warm_up)
+        meter = KindMeter(system.roots, 1.0)
+        pacer.start()
+        meter.start()
+        try:
+            system.wait_for_batches(batches)
+        finally:
+            pacer.stop()
+            meter.stop()
+        _, results = system.finish(tpch.QUERIES)
+        found = pacer.latencies(system.log())
+    sample = [x for one in found for x in one.sample()]
+    seconds = found[-1].at + found[-1].least
+    return {
+        "rate": sum(one.tuples for one in found) / (len(found) * options.interval),
+        "p50": quantile(sample, 0.5),
+        "p90": quantile(sample, 0.9),
+        "p99": quantile(sample, 0.99),
+        "greatest": max(sample),
+        "behind": found[-1].least,
+        "cpu_share": meter.cpu_seconds / seconds,
+        "late_gates": round(pacer.late, 3),
+        "results": {name: one.results for name, one in results.items()},
+        "over_time": [[round(o.at, 2), round(o.least + o.interval / 2, 3)] for o in found],
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """One row per rate."""
+    rows = [
+        (
+            f"{one['rate']['median']:,.0f}",
+            f"{one['interval']:g}",
+            *(shown(one[k], 2) for k in ("p50", "p90", "p99", "greatest")),
+            shown(one["behind"], 2),
+            shown(one["cpu_share"], 2),
+        )
+        for one in entry["rates"]
+    ]
+    return [
+        Grid(
+            "latency",
+            (
+                *("tuples/s", "batch every s", "p50 s", "p90 s", "p99 s", "greatest s"),
+                *("last batch s", "CPUs used"),
+            ),
+            tuple(rows),
+        )
+    ]
+
+
+BENCHMARK = Benchmark(
+    "latency", "from arrival to durable result at a given rate", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))

@@ -1,0 +1,112 @@
+"""Input at a given rate, open loop: batches become due by the clock, whatever the system does.
+
+Batch ``first + k`` of a recording holds the tuples that are due in ``[k * interval,
+(k + 1) * interval)`` after the beginning, evenly spread; those before ``first`` have warmed it up.
+The gate lets it start when the last of them is due, not before, and not later because an earlier
+batch is still running: what the system cannot keep up with waits, and its waiting is measured. A
+tuple's latency is the time from when it is due to the commit of its batch, that is until its
+results are durable; so a stall is paid for by every tuple that became due during it, and nobody who
+measures waits for the system (no coordinated omission). A source that cuts batches by what is there
+would catch up with fewer, larger batches; these stay as they were cut, which is to the system's
+disadvantage.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.session import BatchLog, Session
+
+#: Tuples of a batch that stand for all: their latencies are evenly spread.
+_SAMPLED = 64
+
+
+@dataclass(slots=True)
+class Pacer:
+    """Opens the gate of ``system`` batch by batch, one every ``interval`` seconds.
+
+    Attributes:
+        batches: how many the recording lasts for.
+        before: called in the pacer's thread with a batch's number before its gate is opened.
+        began: when (seconds since 1970) the first tuple was due.
+        late: by how much the gate was opened too late at worst, in seconds: that counts as latency.
+    """
+
+    system: Session
+    batches: int
+    interval: float
+    first: int = 0
+    before: Callable[[int], None] = lambda _: None
+    began: float = field(init=False, default=0.0)
+    late: float = field(init=False, default=0.0)
+    _stopped: threading.Event = field(init=False, default_factory=threading.Event)
+    _thread: threading.Thread | None = field(init=False, default=None)
+
+    def start(self) -> None:
+        """Let the batches before ``first`` run, and begin when they are done."""
+        self.system.gate(self.first)
+        if self.first:
+            self.system.wait_for_batches(self.first)
+        self.began = time.time()
+        self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Open no gate any more."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def due(self, batch: int) -> float:
+        """When the last tuple of ``batch`` is due (seconds since 1970)."""
+        return self.began + self._after(batch)
+
+    def _after(self, batch: int) -> float:
+        return (batch - self.first + 1) * self.interval
+
+    def latencies(self, log: Sequence[BatchLog]) -> list[Latency]:
+        """What the batches of ``log`` from ``first`` on took, seen from their tuples."""
+        return [
+            Latency(
+                b.batch,
+                self._after(b.batch),
+                b.tuples,
+                b.committed_at - self.due(b.batch),
+                self.interval,
+            )
+            for b in log
+            if b.batch >= self.first
+        ]
+
+    def _run(self) -> None:
+        for batch in range(self.first, self.batches):
+            self.before(batch)
+            if self._stopped.wait(max(self.due(batch) - time.time(), 0.0)):
+                return
+            self.late = max(self.late, time.time() - self.due(batch))
+            self.system.gate(batch + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The latencies of a batch's tuples: evenly from ``least`` (the last tuple that became due) to
+    ``least + interval`` (the first). ``at``: seconds from the beginning to the batch's due time.
+    """
+
+    batch: int
+    at: float
+    tuples: int
+    least: float
+    interval: float
+
+    def sample(self) -> list[float]:
+        """Some tuples' latencies, a fixed number of a batch with tuples."""
+        if not self.tuples:
+            return []
+        return [self.least + self.interval * (i + 0.5) / _SAMPLED for i in range(_SAMPLED)]

@@ -1,0 +1,351 @@
+"""Throughput against the number of queries, and a query whose joins already run.
+
+Random three-way joins over ten streams (:mod:`workload`), run by the whole system. ``growth``
+takes the numbers of queries in turn in every round; the queries for a smaller number are among
+those for a larger one, and without any the input is read and counted. ``added`` registers one more
+query while some are running, which joins what one of them joins and shows fewer columns of it: its
+results written to files, or only counted. (Begun anew with it, the planner may choose another of
+several plans that cost the same by what it assumes at first, which keep more or less; a running
+plan is kept unless another saves something.)
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.inspection import describe
+from benchmarks.command import Benchmark, spread
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.grids import spread as shown
+from benchmarks.kinds import KindMeter
+from benchmarks.runtime import workload
+from benchmarks.runtime.command import master, run
+from benchmarks.session import session
+from benchmarks.system_run import SAMPLING, Configuration, SystemRun, run_system
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
+
+_MEBI = 2**20
+PARTS = ("growth", "added")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--counts",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2, 5, 10, 20, 50, 100, 200],
+        help="queries",
+    )
+    parser.add_argument("--base", type=int, default=20, help="queries before the added one")
+    parser.add_argument("--rows", type=int, default=40_000, help="of each of the ten streams")
+    parser.add_argument("--sparsity", type=float, default=4.0, help="values per row, of a key")
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=3, help="rounds")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Both parts."""
+    streams = workload.generate(home / "input", options.rows, options.batches, options.sparsity)
+    found: dict[str, Any] = {"input_tuples": sum(s.rows for s in streams)}
+    if "growth" in options.parts:
+        found["growth"] = _growth(options, home, streams)
+    if "added" in options.parts:
+        found["added"] = _added(options, home)
+    return found
+
+
+def _growth(
+    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream]
+) -> dict[str, Any]:
+    counts = sorted(options.counts)
+    everything = workload.queries(counts[-1])
+    runs: dict[int, list[SystemRun]] = {count: [] for count in counts}
+    for number in range(options.runs):
+        for count in counts:
+            done = _run(options, home / "run", streams, everything[:count])
+            runs[count].append(done)
+            tell(f"round {number + 1}: {count} queries: {done.rate:,.0f} tuples/s")
+    return {
+        "counts": [
+            {
+                "queries": count,
+                "joins": workload.distinct_joins(everything[:count]),
+                "results": sum(done[0].results.values()),
+                **_summary(done),
+            }
+            for count, done in runs.items()
+        ],
+        "last": _last_against_first(counts, runs),
+    }
+
+
+def _last_against_first(
+    counts: Sequence[int], runs: dict[int, list[SystemRun]]
+) -> dict[str, Any] | None:
+    """What one more query costs at the end, by the two largest numbers, and what the first costs.
+
+    Cost is time over the same input: of the batches after the first, and CPU of all. The first
+    query's is what a system with it takes longer than one without any, as far as that was run.
+    """
+    if len(counts) < 3 or 1 not in counts:
+        return None
+    before, last = counts[-2], counts[-1]
+    nothing = runs.get(0)
+
+    def costs(of: Callable[[SystemRun], float]) -> tuple[list[float], list[float]]:
+        """Of the first query and of one more, per round."""
+        none = [0.0] * len(runs[1]) if nothing is None else [of(r) for r in nothing]
+        first = [of(run) - free for run, free in zip(runs[1], none, strict=True)]
+        pairs = zip(runs[before], runs[last], strict=True)
+        return first, [(of(b) - of(a)) / (last - before) for a, b in pairs]
+
+    seconds, more_seconds = costs(lambda r: r.seconds)
+    cpu, more_cpu = costs(lambda r: r.cpu_seconds)
+    return {
+        "from": before,
+        "to": last,
+        "first_less_nothing": nothing is not None,
+        "seconds_first": spread(seconds, 4),
+        "seconds_more": spread(more_seconds, 4),
+        # Of medians: where the first costs next to nothing, a round's own ratio says little.
+        "ratio": _ratio(more_seconds, seconds),
+        "cpu_first": spread(cpu, 3),
+        "cpu_more": spread(more_cpu, 4),
+        "cpu_ratio": _ratio(more_cpu, cpu),
+    }
+
+
+def _ratio(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """The ratio of two medians; None where the second is nothing."""
+    below = statistics.median(other)
+    return None if below <= 0 else round(statistics.median(one) / below, 4)
+
+
+def _added(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    # As many rows a batch as the other part, twice as many batches: half of them are before.
+    streams = workload.generate(
+        home / "longer", 2 * options.rows, 2 * options.batches, options.sparsity
+    )
+    base = workload.queries(options.base)
+    one = base[0]
+    # All of its columns are read already: it projects what the first query projects, but one less.
+    less = ", ".join(one.select.split(", ")[1:])
+    extra = replace(one, name="added", select=less)
+    variants: dict[str, tuple[tuple[DemoQuery, ...], tuple[str, ...]]] = {
+        "without": ((), ()),
+        "counted": ((extra,), (extra.name,)),
+        "written": ((extra,), ()),
+    }
+    runs: dict[str, list[_Joined]] = {name: [] for name in variants}
+    for number in range(options.runs):
+        for name, (late, counted) in variants.items():
+            done = _join_late(options, home / "run", streams, base, late, counted)
+            runs[name].append(done)
+            tell(f"round {number + 1}: {name}: {done.rate:,.0f} tuples/s")
+    found: dict[str, Any] = {
+        "base": options.base,
+        "input_tuples": sum(s.rows for s in streams),
+        "results": runs["written"][0].results,
+        "variants": {
+            name: {
+                "tuples_per_s": spread(r.rate for r in done),
+                "cpu_seconds": spread((r.cpu_seconds for r in done), 2),
+                "stored_bytes": spread(r.stored_bytes for r in done),
+                "probes": spread(r.probes for r in done),
+            }
+            for name, done in runs.items()
+        },
+    }
+    for name in ("counted", "written"):
+        pairs = list(zip(runs["without"], runs[name], strict=True))
+        found[name] = {
+            "added_state_bytes": spread(b.stored_bytes - a.stored_bytes for a, b in pairs),
+            "throughput_lost": spread((1 - b.rate / a.rate for a, b in pairs), 4),
+            "cpu_added": spread((b.cpu_seconds / a.cpu_seconds - 1 for a, b in pairs), 4),
+            "probes_added": spread(b.probes - a.probes for a, b in pairs),
+        }
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A run that a query may have joined halfway; ``rate`` and ``cpu_seconds`` are of the batches
+    after the first with it, ``probes`` of all batches, ``results`` the late query's.
+    ``stored_bytes`` are all that batches have stored. (Merges save a little, and how far they have
+    got at the end is up to chance.)
+    """
+
+    rate: float
+    cpu_seconds: float
+    stored_bytes: int
+    probes: int
+    results: int
+
+
+def _join_late(
+    options: argparse.Namespace,
+    home: Path,
+    streams: Sequence[RecordedStream],
+    base: Sequence[DemoQuery],
+    late: Sequence[DemoQuery],
+    counted: Sequence[str],
+) -> _Joined:
+    """Two epochs: ``base`` from the first batch on, ``late`` registered in the first epoch and so
+    part of the second, which is planned with the first one's plan and statistics.
+    """
+    half = options.batches
+    try:
+        with session(
+            home,
+            streams,
+            base,
+            master=master(options),
+            mode="step",
+            parallelism=options.parallelism,
+            epoch_batches=half,
+            counted=counted,
+        ) as system:
+            system.start()
+            system.gate(1)
+            system.wait_for_batches(1)
+            system.register(late)
+            system.gate(half + 1)
+            system.wait_for_batches(half + 1)
+            meter = KindMeter(system.roots, SAMPLING)
+            meter.start()
+            try:
+                began = time.time()
+                system.gate(None)
+                system.wait_for_batches(2 * half)
+            finally:
+                meter.stop()
+            progress, _ = system.finish(base)
+            system.check_guests(late)
+            log = system.log()
+            return _Joined(
+                rate=sum(b.tuples for b in log[half + 1 :]) / (log[-1].committed_at - began),
+                cpu_seconds=meter.cpu_seconds,
+                stored_bytes=describe(system.pipeline.spec.state)["inserted_bytes"],
+                probes=sum(progress.probes.values()),
+                results=sum(progress.results.get(q.name, 0) for q in late),
+            )
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _run(
+    options: argparse.Namespace,
+    home: Path,
+    streams: Sequence[RecordedStream],
+    queries: Sequence[DemoQuery],
+) -> SystemRun:
+    # One epoch: what is compared are numbers of queries, not what is learnt on the way.
+    configuration = Configuration("step", options.batches, options.batches)
+    try:
+        return run_system(
+            configuration,
+            streams,
+            home,
+            master=master(options),
+            parallelism=options.parallelism,
+            queries=queries,
+        )
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
+    return {
+        "tuples_per_s": spread(r.rate for r in runs),
+        "seconds": spread((r.seconds for r in runs), 3),
+        "cpu_seconds": spread((r.cpu_seconds for r in runs), 2),
+        "service_cpu_seconds": spread((r.cpu_by_kind["service"] for r in runs), 2),
+        "state_bytes": spread(r.state_bytes for r in runs),
+        "probes": spread(r.probes for r in runs),
+        "peak_rss_bytes": spread(r.peak_rss_bytes for r in runs),
+        "phases": {name: spread((r.phases[name] for r in runs), 3) for name in runs[0].phases},
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Growth, its last step against the first query, and the added query."""
+    found = []
+    if "growth" in entry:
+        counts = tuple(
+            (
+                *(f"{one['queries']:,}", f"{one['joins']:,}", f"{one['results']:,}"),
+                shown(one["tuples_per_s"]),
+                shown(one["seconds"], 2),
+                shown(one["cpu_seconds"], 1),
+                shown(one["probes"]),
+                shown(one["state_bytes"], 1, _MEBI),
+                shown(one["peak_rss_bytes"], unit=_MEBI),
+            )
+            for one in entry["growth"]["counts"]
+        )
+        head = ("queries", "different joins", "results", "sustained tuples/s", "seconds", "CPU s")
+        found.append(Grid("growth", (*head, "probes", "state MiB", "peak RSS MiB"), counts))
+        last = entry["growth"]["last"]
+        if last is not None:
+            found.append(
+                Grid(
+                    "one more query",
+                    (
+                        *("", "seconds of the first", "seconds of one more", "one more / first"),
+                        *("CPU s of the first", "CPU s of one more", "one more / first, CPU"),
+                    ),
+                    (
+                        (
+                            f"from {last['from']} to {last['to']}",
+                            shown(last["seconds_first"], 3),
+                            shown(last["seconds_more"], 4),
+                            _or_none(last["ratio"]),
+                            shown(last["cpu_first"], 3),
+                            shown(last["cpu_more"], 4),
+                            _or_none(last["cpu_ratio"]),
+                        ),
+                    ),
+                )
+            )
+    if "added" in entry:
+        added = entry["added"]
+        rows = tuple(
+            (
+                f"results {name}",
+                shown(added[name]["added_state_bytes"]),
+                shown(added[name]["probes_added"]),
+                shown(added[name]["throughput_lost"], 1, 0.01, " %"),
+                shown(added[name]["cpu_added"], 1, 0.01, " %"),
+            )
+            for name in ("counted", "written")
+        )
+        names = ("", "added state bytes", "added probes", "throughput lost", "CPU added")
+        found.append(Grid("a query whose joins already run", names, rows))
+    return found
+
+
+def _or_none(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}"
+
+
+BENCHMARK = Benchmark(
+    "queries", "throughput against the number of queries", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))

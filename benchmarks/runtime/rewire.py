@@ -1,0 +1,243 @@
+"""Batches that begin under other rules, against their neighbours under unchanged ones.
+
+Five TPC-H queries run live, without waiting for the planner. Whenever an epoch begins, something is
+changed in turn: the optimiser, the number of partitions per store, and a further query that comes
+or goes; so after the two epochs that a plan takes, nearly every epoch begins with other rules.
+A batch's time is its cycle: from the commit before to its own. State grows all the while,
+so the first batch under other rules is compared with the median of the nearest steady batches on
+both sides: those that are not the first or second of their epoch, nor in reach of another change.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from anabranch_client.replay import tpch
+from anabranch_contract.protocol.keys import Keys
+from benchmarks.command import Benchmark, made, quantile, spread
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.grids import spread as shown
+from benchmarks.runtime.command import master, run
+from benchmarks.session import Session, session
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
+    from benchmarks.session import BatchLog
+
+#: Steady batches on either side that a rewired one is compared with.
+_NEAR = 3
+#: The query that comes and goes.
+_GUEST = tpch.OVERLAPPING[2]
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", type=float, default=0.2, help="TPC-H's")
+    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--epoch-batches", type=int, default=6)
+    parser.add_argument("--runs", type=int, default=3)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """All runs; what they found is put together."""
+    streams = tpch.generate(made(home / "input"), options.scale, options.batches)
+    found: list[dict[str, Any]] = []
+    steady: list[float] = []
+    for number in range(options.runs):
+        try:
+            rewired, calm = _run(options, home / "run", streams)
+        finally:
+            shutil.rmtree(home / "run", ignore_errors=True)
+        found += [{"run": number, **one} for one in rewired]
+        steady += calm
+        ratios = [one["ratio"] for one in rewired]
+        tell(f"run {number + 1}: {len(ratios)} rewires, median {statistics.median(ratios):.2f}")
+    kinds = sorted({one["kind"] for one in found})
+    return {
+        "rewires": found,
+        "all": _summary(found),
+        "kinds": {kind: _summary([o for o in found if o["kind"] == kind]) for kind in kinds},
+        # What chance alone makes of one batch against its neighbours.
+        "steady": {"ratio": spread(steady, 3), "p90": round(quantile(steady, 0.9), 3)},
+    }
+
+
+def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
+    ratios = [one["ratio"] for one in found]
+    return {
+        "count": len(found),
+        "ratio": spread(ratios, 3),
+        "p90": round(quantile(ratios, 0.9), 3),
+        "seconds": spread((one["seconds"] for one in found), 3),
+        "enter_seconds": spread((one["enter_seconds"] for one in found), 3),
+    }
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Makes the changes, one per call."""
+
+    system: Session
+    parallelism: int
+    made: int = 0
+    guests: list[DemoQuery] = field(default_factory=list)
+    present: bool = False
+
+    def next(self) -> None:
+        turn, number = self.made % 3, self.made // 3
+        client = self.system.client
+        if turn == 0:
+            client.update_settings(optimizer="clash" if number % 2 else "shared")
+        elif turn == 1:
+            client.update_settings(parallelism=self.parallelism + 1 - number % 2)
+        elif self.present:
+            client.delete_query(self.guests[-1].name)
+            self.present = False
+        else:
+            self.guests.append(replace(_GUEST, name=f"guest{number}"))
+            self.system.register(self.guests[-1:])
+            self.present = True
+        self.made += 1
+
+
+def _run(
+    options: argparse.Namespace, home: Path, streams: tuple[RecordedStream, ...]
+) -> tuple[list[dict[str, Any]], list[float]]:
+    with session(
+        home,
+        streams,
+        tpch.QUERIES,
+        master=master(options),
+        parallelism=options.parallelism,
+        epoch_batches=options.epoch_batches,
+    ) as system:
+        system.start()
+        system.gate(None)
+        changes, epoch = _Changes(system, options.parallelism), 0
+        while True:
+            progress = system.wait(
+                lambda p, e=epoch: p.epoch > e or p.committed >= options.batches  # type: ignore[misc]
+            )
+            if progress.committed >= options.batches:
+                break
+            epoch = progress.epoch
+            changes.next()
+            time.sleep(0.05)
+        system.finish(tpch.QUERIES)
+        system.check_guests(changes.guests)
+        log, rules = system.log(), _Rules(system)
+        return _rewires(log, rules, options.epoch_batches)
+
+
+class _Rules:
+    """The published rules, to be compared."""
+
+    def __init__(self, system: Session) -> None:
+        self._redis = redis.Redis.from_url(system.pipeline.redis_url)
+        self._keys = Keys(system.pipeline.spec.namespace)
+        self._known: dict[int, dict[str, Any]] = {}
+
+    def of(self, epoch: int) -> dict[str, Any]:
+        """The document of ``epoch`` but for its number."""
+        if epoch not in self._known:
+            document = json.loads(self._redis.get(self._keys.ruleset(epoch)) or "{}")
+            document.pop("epoch", None)
+            self._known[epoch] = document
+        return self._known[epoch]
+
+    def difference(self, one: int, other: int) -> str:
+        """What kind of change there is between two epochs; empty: none."""
+        before, after = self.of(one), self.of(other)
+        if before == after:
+            return ""
+        if [q["id"] for q in before["queries"]] != [q["id"] for q in after["queries"]]:
+            return "queries"
+        if {s["partitions"] for s in before["stores"]} != {
+            s["partitions"] for s in after["stores"]
+        }:
+            return "layout"
+        return "plan"
+
+
+def _rewires(
+    log: list[BatchLog], rules: _Rules, every: int
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """The rewired batches with their ratios, and the ratios of steady ones."""
+    cycle = {b.batch: b.committed_at - a.committed_at for a, b in itertools.pairwise(log)}
+    kinds: dict[int, str] = {}
+    for a, b in itertools.pairwise(log):
+        if a.ruleset != b.ruleset and (kind := rules.difference(a.ruleset, b.ruleset)):
+            kinds[b.batch] = kind
+    starts = {b.batch for a, b in itertools.pairwise(log) if a.epoch != b.epoch}
+    # The first epoch is a warm-up.
+    steady = [b for b in cycle if b >= every and b not in starts and b - 1 not in kinds]
+
+    def ratio(batch: int) -> float | None:
+        """The batch's time over the median of its neighbours'; None where it has too few."""
+        below = [cycle[b] for b in steady if b < batch][-_NEAR:]
+        above = [cycle[b] for b in steady if b > batch][:_NEAR]
+        if not below or not above:
+            return None
+        return cycle[batch] / statistics.median([*below, *above])
+
+    by_number = {b.batch: b for b in log}
+    found = [
+        {
+            "batch": batch,
+            "kind": kind,
+            "ratio": round(value, 3),
+            "seconds": round(cycle[batch], 3),
+            "enter_seconds": by_number[batch].enter,
+        }
+        for batch, kind in kinds.items()
+        if batch >= every and (value := ratio(batch)) is not None
+    ]
+    calm = [value for batch in steady if (value := ratio(batch)) is not None]
+    return found, calm
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """One row per kind of change, and what chance does."""
+    groups = [("all", entry["all"]), *entry["kinds"].items()]
+    rows = [
+        (
+            *(name, f"{one['count']}", shown(one["ratio"], 2), f"{one['p90']:.2f}"),
+            shown(one["seconds"], 2),
+            shown(one["enter_seconds"], 3),
+        )
+        for name, one in groups
+    ]
+    steady = entry["steady"]
+    rows.append(("no change", "", shown(steady["ratio"], 2), f"{steady['p90']:.2f}", "", ""))
+    return [
+        Grid(
+            "first batches under other rules",
+            (
+                *("what changed", "batches", "times their neighbours", "90 % are below"),
+                *("seconds", "of them entering"),
+            ),
+            tuple(rows),
+        )
+    ]
+
+
+BENCHMARK = Benchmark(
+    "rewire", "batches under other rules against their neighbours", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))

@@ -1,0 +1,231 @@
+"""Five and ten TPC-H queries over shared streams: planned jointly, shared naively, or apart.
+
+``individual`` is what the paper calls independent: every query has its own probe orders and its
+own stores, so a tuple is stored once per query that reads its stream, and nothing that one query
+computes is of use to another. Only the input is read once for all (the paper's independent queries
+read it once each), and all run in one system: the comparison flatters it. ``shared`` has the same
+plans with equal stores kept once and equal steps done once. ``clash`` chooses plans for all queries
+together. The three take turns in every round. A batch's time is that from the commit before to its
+own, without entering an epoch (the wait for the planner, in step mode).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from anabranch_client.replay import tpch
+from anabranch_contract.plans.plan import Optimizer
+from benchmarks.command import Benchmark, made, quantile, spread
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.grids import spread as shown
+from benchmarks.runtime.command import master, run
+from benchmarks.session import WrongResultError
+from benchmarks.system_run import Configuration, SystemRun, run_system
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
+
+_MEBI = 2**20
+#: Number of queries -> queries.
+WORKLOADS = {5: tpch.QUERIES, 10: (*tpch.QUERIES, *tpch.OVERLAPPING)}
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", type=float, nargs="+", default=[0.1], help="TPC-H's, each")
+    parser.add_argument("--queries", type=int, nargs="+", choices=list(WORKLOADS), default=[5, 10])
+    parser.add_argument("--optimizers", nargs="+", choices=list(Optimizer), default=list(Optimizer))
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--epoch-batches", type=int, default=2)
+    parser.add_argument("--mode", choices=["step", "live"], default="step")
+    parser.add_argument(
+        "--runs", type=int, nargs="+", default=[5], help="rounds, per scale; the last goes on"
+    )
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """All workloads, one after the other."""
+    found = []
+    for number, scale in enumerate(options.scale):
+        rounds = options.runs[min(number, len(options.runs) - 1)]
+        streams = tpch.generate(made(home / f"input-{scale:g}"), scale, options.batches)
+        for count in options.queries:
+            found.append(_workload(options, streams, scale, rounds, WORKLOADS[count], home / "run"))
+        shutil.rmtree(home / f"input-{scale:g}")
+    return {"workloads": found}
+
+
+def _workload(
+    options: argparse.Namespace,
+    streams: Sequence[RecordedStream],
+    scale: float,
+    rounds: int,
+    queries: Sequence[DemoQuery],
+    home: Path,
+) -> dict[str, Any]:
+    runs: dict[str, list[SystemRun]] = {name: [] for name in options.optimizers}
+    for number in range(rounds):
+        for name in options.optimizers:
+            one = Configuration(options.mode, options.batches, options.epoch_batches, name)
+            done = run_once(options, one, streams, queries, home)
+            runs[name].append(done)
+            tell(f"round {number + 1}: {len(queries)} queries, {name}: {done.rate:,.0f} tuples/s")
+    results = [one.results for done in runs.values() for one in done]
+    if any(one != results[0] for one in results):
+        raise WrongResultError("the optimisers' results differ")
+    return {
+        "scale": scale,
+        "queries": len(queries),
+        "input_tuples": sum(s.rows for s in streams),
+        "results": results[0],
+        "optimizers": {name: _summary(done) for name, done in runs.items()},
+        "ratios": _ratios(runs),
+        "runs": [one.to_json() for done in runs.values() for one in done],
+    }
+
+
+def run_once(
+    options: argparse.Namespace,
+    configuration: Configuration,
+    streams: Sequence[RecordedStream],
+    queries: Sequence[DemoQuery],
+    home: Path,
+) -> SystemRun:
+    """A run in the folder ``home``, which is removed."""
+    try:
+        return run_system(
+            configuration,
+            streams,
+            home,
+            master=master(options),
+            parallelism=options.parallelism,
+            queries=queries,
+        )
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
+    kinds = runs[0].cpu_by_kind
+    return {
+        "tuples_per_s": spread(r.rate for r in runs),
+        "tuples_per_s_without_enter": spread(r.rate_without_enter for r in runs),
+        "probes": spread(r.probes for r in runs),
+        "state_bytes": spread(r.state_bytes for r in runs),
+        "peak_rss_bytes": spread(r.peak_rss_bytes for r in runs),
+        "peak_pss_bytes": spread(r.peak_pss_bytes for r in runs),
+        "cpu_seconds": spread((r.cpu_seconds for r in runs), 2),
+        "cpu_by_kind": {k: spread((r.cpu_by_kind[k] for r in runs), 2) for k in kinds},
+        "other_cpu_seconds": spread((r.other_cpu_seconds for r in runs), 2),
+        "batch_p50": spread((quantile(r.cycles, 0.5) for r in runs), 3),
+        "batch_p99": spread((quantile(r.cycles, 0.99) for r in runs), 3),
+    }
+
+
+def _ratios(runs: dict[str, list[SystemRun]]) -> dict[str, Any]:
+    """What the joint plan gains over each of the others, taken within rounds."""
+    joint = runs.get(Optimizer.CLASH, [])
+    found = {}
+    for name, other in runs.items():
+        if name == Optimizer.CLASH or not joint:
+            continue
+        pairs = list(zip(joint, other, strict=True))
+        found[str(name)] = {
+            "throughput": spread((a.rate / b.rate for a, b in pairs), 3),
+            "throughput_without_enter": spread(
+                (a.rate_without_enter / b.rate_without_enter for a, b in pairs), 3
+            ),
+            "state": spread((b.state_bytes / a.state_bytes for a, b in pairs), 3),
+            "probes": spread((b.probes / a.probes for a, b in pairs), 3),
+            "cpu": spread((b.cpu_seconds / a.cpu_seconds for a, b in pairs), 3),
+        }
+    return found
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Figures per optimiser, what the joint plan gains, and CPU seconds by kind of process."""
+    figures, ratios, cpu = [], [], []
+    kinds: list[str] = []
+    for work in entry["workloads"]:
+        name = f"{work['queries']} queries, SF {work['scale']:g}"
+        for optimizer, one in work["optimizers"].items():
+            figures.append(
+                (
+                    *(name, optimizer, shown(one["tuples_per_s"])),
+                    shown(one["tuples_per_s_without_enter"]),
+                    shown(one["probes"]),
+                    shown(one["state_bytes"], 1, _MEBI),
+                    shown(one["peak_rss_bytes"], unit=_MEBI),
+                    shown(one["peak_pss_bytes"], unit=_MEBI),
+                    shown(one["batch_p50"], 2),
+                    shown(one["batch_p99"], 2),
+                )
+            )
+            kinds = list(one["cpu_by_kind"])
+            cpu.append(
+                (
+                    *(name, optimizer, shown(one["cpu_seconds"], 1)),
+                    *(shown(one["cpu_by_kind"][k], 1) for k in kinds),
+                    shown(one["other_cpu_seconds"], 1),
+                )
+            )
+        for optimizer, one in work["ratios"].items():
+            ratios.append(
+                (
+                    *(name, optimizer),
+                    *(shown(one[k], 2) for k in ("throughput", "throughput_without_enter")),
+                    *(shown(one[k], 2) for k in ("state", "probes", "cpu")),
+                )
+            )
+    return [
+        Grid(
+            "figures",
+            (
+                *("", "plan", "sustained tuples/s", "without entering", "probes", "state MiB"),
+                *("peak RSS MiB", "peak PSS MiB", "batch p50 s", "batch p99 s"),
+            ),
+            tuple(figures),
+            texts=2,
+        ),
+        Grid(
+            "joint plan (clash) against",
+            (
+                *("", "plan", "times its throughput", "without entering"),
+                *("its state, times", "its probes, times", "its CPU, times"),
+            ),
+            tuple(ratios),
+            texts=2,
+        ),
+        Grid("CPU seconds", ("", "plan", "all", *kinds, "others'"), tuple(cpu), texts=2),
+        _phases(entry),
+    ]
+
+
+def _phases(entry: dict[str, Any]) -> Grid:
+    """Where the time between the first and the last commit goes."""
+    rows, names = [], []
+    for work in entry["workloads"]:
+        for optimizer in work["optimizers"]:
+            runs = [one["phases"] for one in work["runs"] if one["optimizer"] == optimizer]
+            names = list(runs[0])
+            middle = [spread((one[n] for one in runs), 3)["median"] for n in names]
+            name = f"{work['queries']} queries, SF {work['scale']:g}"
+            rows.append((name, optimizer, *(f"{seconds:.2f}" for seconds in middle)))
+    title = "seconds by phase (median), of tasks those of each batch's slowest"
+    return Grid(title, ("", "plan", *names), tuple(rows), texts=2)
+
+
+BENCHMARK = Benchmark(
+    "sharing", "clash, shared and individual plans of TPC-H queries", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))

@@ -1,0 +1,69 @@
+"""Spark doing nothing: the rival of :mod:`benchmarks.runtime.fixed_cost`, in a process.
+
+The same session settings and the same source as the runtime's, a ``foreachBatch`` whose function
+runs one ``mapInArrow`` that reads its input and says nothing. ``commits`` gets the time at the end
+of each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_runtime.session import spark_session, warm_up
+from anabranch_runtime.sources.recorded import FORMAT, RecordedSource, source_options
+from anabranch_runtime.sources.recording import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the input."""
+    for _ in batches:
+        pass
+    yield from ()
+
+
+def main(path: str) -> None:
+    """Run as the document at ``path`` says, for ever."""
+    given = json.loads(Path(path).read_text())
+    home = Path(given["home"])
+    recordings = [
+        convert(
+            StreamRecord(
+                name=s["name"],
+                columns=tuple(ColumnRecord(name=n, type=t) for n, t in s["columns"]),
+                source=SourceRecord(path=s["path"], rows_per_batch=s["rows_per_batch"]),
+            ),
+            home,
+        )
+        for s in given["streams"]
+    ]
+    session = spark_session(given["master"])
+    warm_up(session)
+    session.dataSource.register(RecordedSource)
+    tasks = session.sparkContext.defaultParallelism
+    options = source_options(recordings, tasks, given["redis"], given["namespace"])
+    frame = session.readStream.format(FORMAT).options(**options).name("recorded").load()
+    with (home / "commits").open("a", buffering=1) as commits:
+
+        def apply(blocks: DataFrame, batch: int) -> None:
+            blocks.mapInArrow(nothing, "x long").collect()
+            commits.write(f"{time.time()}\n")
+
+        writer = frame.writeStream.foreachBatch(apply)
+        query = writer.option("checkpointLocation", str(home / "checkpoint")).start()
+        (home / "ready").touch()
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,144 @@
+"""The multi-way join against the best tree of binary joins, over memory budgets.
+
+``python -m benchmarks.state.budgets [--json]``
+
+Both on the backend ``lsm``, over the same tuples, results thrown away. The best tree is that which
+takes the least time with ample memory: all without cross products are tried on the first fifth of
+the tuples, and the best of these on all. A budget is what a
+process gets beyond what a bare one takes (and 16 MiB for pages of programs), page cache included;
+it is given as a share of what the multi-way join's state takes on disk.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.operators.binary_tree import name_of, trees
+from benchmarks.command import Benchmark
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.state import tpcds
+from benchmarks.state.command import mebi, run, tpcds_options
+from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
+from benchmarks.state.worker import run as run_worker
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_runtime.operators.binary_tree import Tree
+
+    #: Seconds, name, the tree, bytes of intermediate state.
+    _Timed = tuple[float, str, Tree, int]
+
+#: Of the tuples, for a first look at all trees.
+_FIRST = 0.2
+SHARES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    tpcds_options(parser)
+    parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+    parser.add_argument("--finalists", type=int, default=3, help="trees to try on all tuples")
+    parser.add_argument("--patience", type=float, default=600, help="seconds for a run")
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    folder = tpcds.data(options.scale, options.cache)
+    wanted = tpcds.expected(folder)
+    bare = base(folder, home, options.batch)
+    plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE, patience=options.patience)
+
+    state = run_worker(plain, wanted).last["state"]
+    batches = max(1, round(_FIRST * sum(tpcds.rows_of(folder).values()) / options.batch))
+    tried = _timed(replace(plain, only=batches), list(trees(tpcds.join_of(folder))), None)
+    found = _timed(plain, [t for _, _, t, _ in tried[: options.finalists]], wanted)
+    best = found[0]
+    runs = []
+    for share in options.shares:
+        budget = int(share * state)
+        rivals: list[tuple[str, Tree | None]] = [("multi-way", None), ("best tree", best[2])]
+        for name, chosen in rivals:
+            tell(f"{name} with {mebi(budget)} MiB")
+            limit = max(1 << 20, budget // 2)
+            capped = replace(plain, limit=limit, tree=chosen, cap=bare + budget + PROGRAMS)
+            one = run_worker(capped, wanted)
+            runs.append(
+                {
+                    "operator": name,
+                    "share": share,
+                    "budget": budget,
+                    "ended": one.ended,
+                    "seconds": one.seconds,
+                    "complete": round(one.results / wanted, 4),
+                    "intermediate": one.last.get("intermediate"),
+                    "state": one.last.get("state"),
+                }
+            )
+    return {
+        "results": wanted,
+        "bare": bare,
+        "state": state,
+        "best": best[1],
+        "tried": [_told(one) for one in tried],
+        "trees": [_told(one) for one in found],
+        "runs": runs,
+    }
+
+
+def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[_Timed]:
+    """What each tree takes that comes to its end, the fastest first."""
+    found = []
+    for tree in candidates:
+        tell(f"tree {name_of(tree)}")
+        done = run_worker(replace(one, tree=tree), wanted if one.only is None else None)
+        if done.ended == "done":
+            found.append((done.seconds, name_of(tree), tree, done.last["intermediate"]))
+    return sorted(found, key=lambda t: t[:2])
+
+
+def _told(one: _Timed) -> dict[str, Any]:
+    seconds, name, _, intermediate = one
+    return {"tree": name, "seconds": seconds, "intermediate": intermediate}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Run time by budget, and what each tree took."""
+    rows = tuple(
+        (
+            f"{one['share']:g}",
+            one["operator"],
+            mebi(one["budget"]),
+            one["ended"],
+            f"{one['seconds']:.1f}",
+            mebi(one["state"]),
+            mebi(one["intermediate"]),
+        )
+        for one in entry["runs"]
+    )
+    head = ("share", "operator", "budget, MiB", "ended", "s", "state, MiB", "intermediate, MiB")
+    columns = ("tree", "s", "intermediate, MiB")
+
+    def listed(found: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+        return tuple((t["tree"], f"{t['seconds']:.1f}", mebi(t["intermediate"])) for t in found)
+
+    return [
+        Grid("by memory budget", head, rows, texts=2),
+        Grid("trees over all tuples, with ample memory", columns, listed(entry["trees"])),
+        Grid("trees over the first fifth", columns, listed(entry["tried"])),
+    ]
+
+
+PART = Benchmark("budgets", "multi-way join and best tree", _options, _measure, tables)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(PART, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Complete results with less memory than the state takes: ``lsm`` against ``memory`` under caps.
+
+``python -m benchmarks.state.caps [--json]``
+
+The multi-way join of UMJoin's section 4 over TPC-DS, rows in a random order. ``need`` is the
+anonymous memory that the operator in memory takes, without a cap, beyond what its process takes
+with next to no state (interpreter, libraries, compiled code, one batch). Then each operator runs in
+a control group that has the latter and a share of the need, and 16 MiB for pages of programs; page
+cache counts, there is no swap, and who needs more is killed. ``lsm`` runs once more with a share of
+what the tuples alone take as Arrow columns.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.command import Benchmark
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.session import WrongResultError
+from benchmarks.state import tpcds
+from benchmarks.state.command import mebi, run, tpcds_options
+from benchmarks.state.worker import PROGRAMS, Run, base
+from benchmarks.state.worker import run as run_worker
+from tests.support.cgroups import UNAVAILABLE, memory_group
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+#: Points of a run that are kept for its chart.
+_POINTS = 40
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    tpcds_options(parser)
+    parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES), help="of the need")
+    parser.add_argument(
+        "--of-data", type=float, nargs="*", default=[0.25], help="lsm also with these shares of it"
+    )
+    parser.add_argument("--patience", type=float, default=1800, help="seconds for a run")
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    folder = tpcds.data(options.scale, options.cache)
+    wanted = tpcds.expected(folder)
+    bare = base(folder, home, options.batch)
+    tell("memory without a cap")
+    free = run_worker(Run(folder, home / "free", "memory", batch=options.batch), wanted)
+    if free.ended != "done":
+        raise WrongResultError(f"{free.results} results, DuckDB has {wanted}")
+    need = free.last["anonymous"] - bare
+    size = sum(r.nbytes for b in tpcds.batches(folder, options.batch) for r in b.values())
+    entry: dict[str, Any] = {
+        "tuples": sum(tpcds.rows_of(folder).values()),
+        "results": wanted,
+        "bare": bare,
+        "need": need,
+        "data": size,
+        "state": free.last["memory"],
+        "uncapped_seconds": free.seconds,
+        "runs": [],
+    }
+    with memory_group(1 << 40) as group:
+        if group is None:
+            return {**entry, "skipped": UNAVAILABLE}
+    runs = [("need", share, kind) for share in options.shares for kind in ("lsm", "memory")]
+    runs += [("data", share, "lsm") for share in options.of_data]
+    for of, share, kind in runs:
+        given = int(share * (need if of == "need" else size))
+        cap = bare + given + PROGRAMS
+        tell(f"{kind} with {share:g} of the {of}: {mebi(cap)} MiB")
+        # The rest is for partial results, and for pages.
+        limit = max(1 << 20, given // 4) if kind == "lsm" else 1 << 40
+        one = Run(
+            folder,
+            home / f"{kind}-{of}-{share}",
+            kind,
+            limit,
+            options.batch,
+            cap=cap,
+            patience=options.patience,
+        )
+        found = run_worker(one, wanted)
+        step = max(1, len(found.points) // _POINTS)
+        entry["runs"].append(
+            {
+                "kind": kind,
+                "of": of,
+                "share": share,
+                "cap": cap,
+                "ended": found.ended,
+                "complete": round(found.results / wanted, 4),
+                "seconds": found.seconds,
+                "peak": found.last.get("peak"),
+                "points": [*found.points[::step], *found.points[-1:]],
+            }
+        )
+    return entry
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """One row per run."""
+    rows = tuple(
+        (
+            f"{one['share']:g} of the {one.get('of', 'need')}",
+            one["kind"],
+            mebi(one["cap"]),
+            one["ended"],
+            f"{100 * one['complete']:.1f} %",
+            f"{one['seconds']:.1f}",
+            mebi(one["peak"]),
+        )
+        for one in entry["runs"]
+    )
+    title = (
+        f"{entry['results']:,} results of {entry['tuples']:,} tuples; a bare process takes "
+        f"{mebi(entry['bare'])} MiB, the operator in memory {mebi(entry['need'])} MiB more"
+        + (f"; the tuples alone {mebi(entry['data'])} MiB" if "data" in entry else "")
+    )
+    head = ("share", "backend", "cap, MiB", "ended", "results", "s", "peak, MiB")
+    return [Grid(title, head, rows, texts=2)]
+
+
+PART = Benchmark("caps", "complete results under memory caps", _options, _measure, tables)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(PART, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""``docs/benchmarks-state.md`` from saved figures.
+
+``python -m benchmarks.state.report [--docs docs]`` reads ``docs/benchmarks/state.jsonl``, one
+line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.charts import Line, lines
+from benchmarks.figures import ROOT, tell
+from benchmarks.sections import section
+from benchmarks.state import amplification, budgets, caps, operations, sensitivity
+from benchmarks.state.targets import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTS = {
+    "Operations": operations.PART,
+    "Amplification": amplification.PART,
+    "Complete results with little memory": caps.PART,
+    "Multi-way join and binary joins": budgets.PART,
+    "Batches and caches": sensitivity.PART,
+}
+_INTRODUCTION = """\
+# Benchmarks of the state store
+
+Made by `python -m benchmarks.state.report` from the lines in
+[`benchmarks/state.jsonl`](benchmarks/state.jsonl), the newest of each benchmark. Change the
+benchmarks, not this file. What the backends are is in [state.md](state.md#backends).
+
+Figures are medians where something is repeated. What shares a table was measured in one run, so
+compare within tables: absolutes say as much about the machine and about what else ran on it (see
+the load). Every run's results are compared with DuckDB's.
+"""
+_EXPLAINED = """\
+Where one is missed:
+
+- *Hits against RocksDB.* Of a hit's time half goes into matching, half into gathering six columns
+  of rows that lie anywhere in their segments; RocksDB has a row in one place. In larger batches
+  matching is cheaper per probe.
+- *Misses where state does not fit.* Batches that hit and that miss take turns. To gather all
+  columns of ten thousand rows reads most pages of the state, which has pushed the filters out by
+  the time they are asked again; a batch of misses alone finds them there.
+- *Space amplification at its peak.* A merge's parts stay until the commit that names its result.
+  A merge of all segments of a table doubles it for as long; these are a few of a thousand commits.
+  To merge at most a third of a table at once would keep it below 1.3, at the price of three times
+  as many segments that each probe asks.
+- *A quarter of the data.* Beyond what a process takes anyway the join needs some 100 MB whatever
+  the state: a piece of results for each step, of a hundred columns, and the batch. Where a quarter
+  of the data is less than that it is killed; a quarter of the in-memory operator's need was enough.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-state.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    saved = docs / "benchmarks" / "state.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
+        entry = json.loads(line)
+        found[entry["part"]] = entry
+    if not found:
+        tell(f"{docs / 'benchmarks'} has no figures of the state store")
+        return 1
+    write_report(docs, found)
+    return 0
+
+
+def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Write ``benchmarks-state.md`` and its charts; ``found``: benchmark -> its figures."""
+    parts = [_INTRODUCTION]
+    wanted = targets(found)
+    if wanted.rows:
+        parts += ["## Targets\n", wanted.markdown(), _EXPLAINED]
+    for heading, part in PARTS.items():
+        entry = found.get(part.name)
+        if entry is None:
+            continue
+        parts += section(docs, heading, part, entry, charts(part.name, entry))
+    (docs / "benchmarks-state.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
+    """Name -> SVG."""
+    if part == "caps":
+        series = [
+            Line(
+                f"{one['kind']}, {one['share']:g} of the {one.get('of', 'need')}",
+                tuple((seconds, results / 1e6) for seconds, _, results in one["points"]),
+            )
+            for one in entry["runs"]
+        ]
+        title = "Results over time, by backend and share of the need"
+        return {"state-caps": lines(title, "seconds", "millions of results", series)}
+    if part == "budgets":
+        series = [
+            Line(
+                name,
+                tuple(
+                    (one["share"], one["seconds"])
+                    for one in entry["runs"]
+                    if one["operator"] == name and one["ended"] == "done"
+                ),
+            )
+            for name in ("multi-way", "best tree")
+        ]
+        title = "Run time by memory budget"
+        return {"state-budgets": lines(title, "share of the state", "seconds", series)}
+    if part == "sensitivity":
+        batches = tuple((one["batch"] / 1000, one["seconds"]) for one in entry["by_batch"])
+        caches = tuple(
+            (one["share"], one["seconds"]) for one in entry["by_cache"] if one["ended"] == "done"
+        )
+        batch = [Line("multi-way", batches)]
+        cache = [Line("multi-way", caches)]
+        return {
+            "state-batches": lines("Run time by batch", "thousand tuples", "seconds", batch),
+            "state-caches": lines("Run time by cache", "share of the state", "seconds", cache),
+        }
+    return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

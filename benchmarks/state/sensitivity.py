@@ -1,0 +1,102 @@
+"""What the size of batches and the memory for reading do to the multi-way join's run time.
+
+``python -m benchmarks.state.sensitivity [--json]``
+
+UMJoin varies the capacities of its skip list and its block cache. Here a batch is what is in memory
+before it is written, and what is read lies in the kernel's page cache, so these are varied: tuples
+per batch with ample memory, and the cap on the process's memory with a fixed batch and a fixed
+limit for what the backend itself takes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.command import Benchmark
+from benchmarks.figures import tell
+from benchmarks.grids import Grid
+from benchmarks.state import tpcds
+from benchmarks.state.command import mebi, run, tpcds_options
+from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
+from benchmarks.state.worker import run as run_worker
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+BATCHES = (2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+CACHES = (0.25, 0.5, 1.0, 2.0)
+#: Of the state, for what the backend keeps in memory itself.
+_OWN = 0.25
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    tpcds_options(parser)
+    parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
+    parser.add_argument("--caches", type=float, nargs="+", default=list(CACHES))
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    folder = tpcds.data(options.scale, options.cache)
+    wanted = tpcds.expected(folder)
+    bare = base(folder, home, options.batch)
+
+    def measured(one: Run) -> dict[str, Any]:
+        found = run_worker(one, wanted)
+        names = ("state", "segments", "write_amplification")
+        return {
+            "seconds": found.seconds,
+            "ended": found.ended,
+            **{name: found.last.get(name) for name in names},
+        }
+
+    by_batch = []
+    for batch in options.batches:
+        tell(f"batches of {batch:,}")
+        by_batch.append(
+            {"batch": batch, **measured(Run(folder, home / "run", "lsm", AMPLE, batch))}
+        )
+    state = by_batch[-1]["state"]
+    by_cache = []
+    for share in options.caches:
+        cap = bare + int((_OWN + share) * state) + PROGRAMS
+        tell(f"cache of {share:g} of the state")
+        limit = max(1 << 20, int(_OWN * state))
+        one = Run(folder, home / "run", "lsm", limit, options.batch, cap=cap)
+        by_cache.append({"share": share, "cap": cap, **measured(one)})
+    return {"state": state, "by_batch": by_batch, "by_cache": by_cache}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Two tables."""
+    batches = tuple(
+        (
+            f"{one['batch']:,}",
+            f"{one['seconds']:.1f}",
+            str(one["segments"]),
+            f"{one['write_amplification']:.2f}",
+        )
+        for one in entry["by_batch"]
+    )
+    caches = tuple(
+        (f"{one['share']:g}", mebi(one["cap"]), one["ended"], f"{one['seconds']:.1f}")
+        for one in entry["by_cache"]
+    )
+    return [
+        Grid("by batch", ("tuples", "s", "segments", "write amplification"), batches),
+        Grid("by memory for reading", ("of the state", "cap, MiB", "ended", "s"), caches),
+    ]
+
+
+PART = Benchmark("sensitivity", "batch and cache sizes", _options, _measure, tables)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(PART, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

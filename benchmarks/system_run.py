@@ -1,0 +1,220 @@
+"""One measured run of the whole system: Redis, service and runtime as processes, as users run it.
+
+The runtime's own log says what every batch did and when. The first batch is the warm-up: the
+sustained rate is taken from its commit, the moment from which the second can start, to the last
+commit. So everything that the later batches cost is in it, whatever happens between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from anabranch_client.replay.tpch import QUERIES
+from benchmarks.kinds import KindMeter
+from benchmarks.session import TASK_PHASES, BatchLog, session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
+
+#: All phases of a run, in order. ``spark``: of the job, what no phase of its tasks explains;
+#: ``between``: from a commit to the next batch.
+PHASES = ("between", "enter", *TASK_PHASES, "spark", "commit")
+
+#: Seconds between samples of the processes: the one who measures shares the cores with what is
+#: measured.
+SAMPLING = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What distinguishes the runs of one invocation.
+
+    Attributes:
+        mode: ``step`` waits for the planner at every epoch boundary, ``live`` plans meanwhile.
+        batches: into which the input is cut.
+        epoch_batches: batches per epoch.
+    """
+
+    mode: str
+    batches: int
+    epoch_batches: int
+    optimizer: str = "clash"
+
+    @property
+    def name(self) -> str:
+        """For people: unique among configurations of one optimizer."""
+        return f"{self.mode}, {self.batches} batches"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRun:
+    """What one run measured.
+
+    Attributes:
+        seconds, tuples: of the batches after the first, as the module describes.
+        enter_seconds: of those, spent on entering epochs: the wait for the planner and then
+            the work on the state. Without waiting it is only the work.
+        total_seconds, total_tuples: of all batches, from the moment the first may start.
+        cpu_seconds: of all processes of the system over the same time.
+        cpu_by_kind: of that, by kind of process (:class:`benchmarks.kinds.Kind`).
+        other_cpu_seconds: of everybody else on the machine meanwhile.
+        peak_rss_bytes, peak_pss_bytes: see :class:`benchmarks.kinds.KindMeter`.
+        probes: tuples sent to stores.
+        phases: phase -> seconds, of the batches after the first.
+    """
+
+    configuration: Configuration
+    seconds: float
+    tuples: int
+    enter_seconds: float
+    total_seconds: float
+    total_tuples: int
+    cpu_seconds: float
+    cpu_by_kind: dict[str, float]
+    other_cpu_seconds: float
+    peak_rss_bytes: int
+    peak_pss_bytes: int
+    state_bytes: int
+    probes: int
+    epochs: int
+    results: dict[str, int]
+    phases: dict[str, float]
+    batches: tuple[BatchLog, ...]
+
+    @property
+    def rate(self) -> float:
+        """Input tuples per second, sustained."""
+        return self.tuples / self.seconds
+
+    @property
+    def rate_without_enter(self) -> float:
+        """The same without the time that entering epochs took."""
+        return self.tuples / (self.seconds - self.enter_seconds)
+
+    @property
+    def cycles(self) -> list[float]:
+        """Seconds from commit to commit, of the batches after the first, without what entering an
+        epoch took: in step mode that is the wait for the planner.
+        """
+        return [
+            later.committed_at - earlier.committed_at - later.enter
+            for earlier, later in itertools.pairwise(self.batches)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the benchmark's line."""
+        return {
+            "optimizer": self.configuration.optimizer,
+            "mode": self.configuration.mode,
+            "batches": self.configuration.batches,
+            "epoch_batches": self.configuration.epoch_batches,
+            "epochs": self.epochs,
+            "tuples_per_s": round(self.rate, 1),
+            "tuples_per_s_without_enter": round(self.rate_without_enter, 1),
+            "seconds": round(self.seconds, 3),
+            "tuples": self.tuples,
+            "total_seconds": round(self.total_seconds, 3),
+            "total_tuples": self.total_tuples,
+            "cpu_seconds": round(self.cpu_seconds, 2),
+            "cpu_by_kind": {kind: round(s, 2) for kind, s in self.cpu_by_kind.items()},
+            "other_cpu_seconds": round(self.other_cpu_seconds, 2),
+            "peak_rss_bytes": self.peak_rss_bytes,
+            "peak_pss_bytes": self.peak_pss_bytes,
+            "state_bytes": self.state_bytes,
+            "probes": self.probes,
+            "results": self.results,
+            "phases": {name: round(self.phases[name], 3) for name in PHASES},
+            "per_batch": [
+                [b.tuples, b.results, round(b.enter, 3), round(b.job, 3), round(b.commit, 3)]
+                for b in self.batches
+            ],
+        }
+
+
+def run_system(
+    configuration: Configuration,
+    streams: Sequence[RecordedStream],
+    home: Path,
+    *,
+    master: str,
+    parallelism: int,
+    queries: Sequence[DemoQuery] = QUERIES,
+) -> SystemRun:
+    """Run ``queries`` over ``streams`` below the folder ``home``.
+
+    Raises:
+        WrongResultError: the results are not the oracle's.
+        ClientError: a process failed.
+    """
+    with session(
+        home,
+        streams,
+        queries,
+        master=master,
+        mode=configuration.mode,
+        optimizer=configuration.optimizer,
+        parallelism=parallelism,
+        epoch_batches=configuration.epoch_batches,
+    ) as system:
+        system.start()
+        meter, busy, began = KindMeter(system.roots, SAMPLING), _busy_seconds(), time.time()
+        meter.start()
+        try:
+            system.gate(None)
+            system.wait_for_batches(configuration.batches)
+        finally:
+            meter.stop()
+        busy = _busy_seconds() - busy
+        progress, results = system.finish(queries)
+        log = system.log()
+    first, later = log[0], log[1:]
+    seconds = log[-1].committed_at - first.committed_at
+    return SystemRun(
+        configuration=configuration,
+        seconds=seconds,
+        tuples=sum(b.tuples for b in later),
+        enter_seconds=sum(b.enter for b in later),
+        total_seconds=log[-1].committed_at - began,
+        total_tuples=progress.input_tuples,
+        cpu_seconds=meter.cpu_seconds,
+        cpu_by_kind=meter.cpu_by_kind,
+        other_cpu_seconds=max(busy - meter.cpu_seconds, 0.0),
+        peak_rss_bytes=meter.peak_rss_bytes,
+        peak_pss_bytes=meter.peak_pss_bytes,
+        state_bytes=progress.state_bytes,
+        probes=sum(progress.probes.values()),
+        epochs=len({b.epoch for b in log}),
+        results={name: found.results for name, found in results.items()},
+        phases=phases(later, seconds),
+        batches=tuple(log),
+    )
+
+
+def phases(batches: Sequence[BatchLog], seconds: float) -> dict[str, float]:
+    """Phase -> seconds over ``batches``, which took ``seconds`` altogether.
+
+    A phase's time in a batch is the slowest task's. Those need not be one task's, so ``spark``
+    is at least what is left for Spark, but never below nothing.
+    """
+    found = {name: sum(b.tasks[name] for b in batches) for name in TASK_PHASES}
+    found["spark"] = sum(max(b.job - sum(b.tasks.values()), 0.0) for b in batches)
+    found["enter"] = sum(b.enter for b in batches)
+    found["commit"] = sum(b.commit for b in batches)
+    known = sum(b.enter + b.job + b.commit for b in batches)
+    found["between"] = max(seconds - known, 0.0)
+    return {name: found[name] for name in PHASES}
+
+
+def _busy_seconds() -> float:
+    """CPU seconds that all processes of the machine have used since it started."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system + getattr(times, "nice", 0.0))

@@ -1,0 +1,160 @@
+"""What it takes to keep a view up to date, against computing it anew.
+
+``python -m benchmarks.views [--json]``
+
+Joined rows come in versions of equal size, and each is brought into the view before the next comes.
+``version``: seconds from the commit of a batch to the view's changes in its sink, of versions after
+the first. ``anew``: seconds that DuckDB takes for the same statement over all rows so far, in
+memory, at the last version. A view pays for a version's rows (or all groups, with a LIMIT), and for
+Spark's commit; computing anew pays for all rows there have ever been. At the end both must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.session import spark_session
+from benchmarks import figures
+from tests.support.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+_BUCKET = "time_bucket(INTERVAL 10 MINUTE, ts)"
+#: The views: in Spark's words, and in DuckDB's.
+VIEWS = {
+    "groups": Drawn(
+        "SELECT k, count(*) AS c, sum(d) AS s, max(n) AS m FROM t GROUP BY k",
+        "SELECT k, count(*) AS c, sum(d) AS s, max(n) AS m FROM t GROUP BY k",
+    ),
+    "windows": Drawn(
+        "SELECT window.start, g, count(*) AS c FROM t GROUP BY window(ts, '10 minutes'), g",
+        f"SELECT {_BUCKET}, g, count(*) AS c FROM t GROUP BY ALL",
+    ),
+    "top groups": Drawn(
+        "SELECT k, sum(d) AS s FROM t GROUP BY k ORDER BY s DESC, k LIMIT 10",
+        "SELECT k, sum(d) AS s FROM t GROUP BY k ORDER BY s DESC, k LIMIT 10",
+    ),
+    "top rows": Drawn(
+        "SELECT n, k FROM t ORDER BY n DESC LIMIT 10",
+        "SELECT n, k FROM t ORDER BY n DESC, k LIMIT 10",
+    ),
+}
+
+
+def _rows(draw: np.random.Generator, version: int, count: int, groups: int) -> pa.RecordBatch:
+    """Rows of ``groups`` keys; ten minutes of event time per version."""
+    base = 1_704_067_200_000_000 + version * 10 * MINUTE
+
+    def kind(name: str) -> pa.DataType:
+        return SCHEMA.field(name).type
+
+    columns = [
+        pa.array(draw.integers(0, groups, count), pa.int32()),
+        pa.array(np.array(["a", "b", "c", "d"])[draw.integers(0, 4, count)]),
+        pa.array(draw.integers(0, 10_000, count)).cast(pa.decimal128(38, 2)).cast(kind("d")),
+        pa.array(draw.random(count) < 0.5),
+        pa.array(draw.integers(0, 1 << 40, count)),
+        pa.array(base + draw.integers(0, 10 * MINUTE, count)).cast(kind("ts")),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def measure(
+    session: SparkSession, folder: Path, name: str, versions: int, count: int, groups: int
+) -> dict[str, Any]:
+    """One view over ``versions`` versions of ``count`` rows.
+
+    Raises:
+        AssertionError: view and oracle differ at the end.
+    """
+    run = ViewRun(session, folder, VIEWS[name])
+    draw = np.random.default_rng(1)
+    spent = []
+    try:
+        for version in range(versions):
+            rows = _rows(draw, version, count, groups)
+            run.stage(rows)
+            run.rows.append(rows)
+            run.next_batch += 1
+            run.mark = 1_704_067_200_000_000 + version * 10 * MINUTE
+            began = time.perf_counter()
+            run.commit()
+            run.views.drain()
+            spent.append(time.perf_counter() - began)
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.register("t", pa.Table.from_batches(run.rows))
+            anew = []
+            for _ in range(5):
+                began = time.perf_counter()
+                connection.execute(VIEWS[name].duck).fetchall()
+                anew.append(time.perf_counter() - began)
+        assert run.table() == run.wanted(), name
+    finally:
+        run.views.close()
+    again = statistics.median(anew)
+    middle = statistics.median(spent[1:])
+    return {
+        "view": name,
+        "rows": count,
+        "groups": groups,
+        "versions": versions,
+        "first_s": round(spent[0], 3),
+        "version_s": round(middle, 3),
+        "rows_per_s": round(count / middle),
+        "anew_s": round(again, 4),
+        "anew_over_version": round(again / middle, 3),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="what views cost")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--views", nargs="+", choices=list(VIEWS), default=list(VIEWS))
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 100_000])
+    parser.add_argument("--groups", type=int, nargs="+", default=[100, 100_000])
+    parser.add_argument("--versions", type=int, default=15)
+    options = parser.parse_args(arguments)
+    load = os.getloadavg()
+    session = spark_session("local[2]")
+    home = Path(tempfile.mkdtemp(prefix="anabranch-views-"))
+    found = []
+    try:
+        for name in options.views:
+            for count in options.rows:
+                for groups in options.groups:
+                    folder = home / f"{name}-{count}-{groups}"
+                    one = measure(session, folder, name, options.versions, count, groups)
+                    figures.tell(
+                        f"{name}, {count:,} rows a version, {groups:,} keys: {one['version_s']} s"
+                        f" a version, {one['rows_per_s']:,} rows/s; anew {one['anew_s']} s"
+                    )
+                    found.append(one)
+    finally:
+        session.stop()
+        shutil.rmtree(home, ignore_errors=True)
+    if options.json:
+        settings = {n: v for n, v in vars(options).items() if n != "json"}
+        document = figures.document("views", settings, load) | {"views": found}
+        sys.stdout.write(figures.line(document) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
