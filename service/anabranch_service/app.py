@@ -14,7 +14,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from starlette.staticfiles import StaticFiles
 
-from anabranch_service import problems
 from anabranch_service.access import first_token
 from anabranch_service.access.audit import Audit
 from anabranch_service.access.gate import Gate
@@ -22,9 +21,12 @@ from anabranch_service.access.guarded import SECURITY_SCHEMES
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
-from anabranch_service.loop import EpochLoop
-from anabranch_service.metrics import Metrics
-from anabranch_service.renewal import renew_streams
+from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.work import Work
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.presenters.state import StoreHistory
+from anabranch_service.registry.renewal import renew_streams
+from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
     epochs,
@@ -38,13 +40,11 @@ from anabranch_service.routes import (
     system,
 )
 from anabranch_service.settings import Settings
-from anabranch_service.store import Store
-from anabranch_service.stored import StoreHistory
-from anabranch_service.tail import Tails
+from anabranch_service.streaming.tail import Tails
+from anabranch_service.transport import problems
 from anabranch_service.transport.hosts import CheckHost
 from anabranch_service.transport.limits import LimitRequests
 from anabranch_service.transport.observe import Observe
-from anabranch_service.work import Work
 
 #: How long the epoch loop may take to finish what it is at when the service is told to stop.
 STOP_SECONDS = 5.0

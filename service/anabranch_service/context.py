@@ -11,13 +11,13 @@ from anabranch_service.access.audit import Audit
 from anabranch_service.access.gate import Gate
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock
-from anabranch_service.loop import EpochLoop
-from anabranch_service.metrics import Metrics
+from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.work import Work
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.presenters.state import StoreHistory
+from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
-from anabranch_service.store import Store
-from anabranch_service.stored import StoreHistory
-from anabranch_service.tail import Tails
-from anabranch_service.work import Work
+from anabranch_service.streaming.tail import Tails
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_planner.plans.backfill import Backfilling
 from anabranch_planner.solvers.interface import Solver
-from anabranch_service.records import (
+from anabranch_service.registry.records import (
     BoundInfo,
     DiffRecord,
     EpochRecord,

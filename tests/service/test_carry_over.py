@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans import ruleset as wire
-from anabranch_service import planning
+from anabranch_service.planning import epoch as planning
 from tests.service.conftest import PAIR
 from tests.support.service import eventually
 

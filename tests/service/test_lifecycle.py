@@ -8,9 +8,9 @@ import pytest
 
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.lifecycle import Status, results_of, status_of
-from anabranch_service.loop import settled
-from anabranch_service.records import NormalisedInfo, ProblemRecord, QueryRecord
+from anabranch_service.planning.loop import settled
+from anabranch_service.registry.lifecycle import Status, results_of, status_of
+from anabranch_service.registry.records import NormalisedInfo, ProblemRecord, QueryRecord
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 PROBLEM = ProblemRecord(code="x", message="y")

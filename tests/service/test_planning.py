@@ -16,14 +16,14 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.plans.backfill import Backfilling
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.solvers.interface import Solver
-from anabranch_service import planning
-from anabranch_service.normalise import parse, usable_streams
-from anabranch_service.planning import StatedStatistics, Task, plan_queries
-from anabranch_service.records import EpochRecord, PlanningRecord, StreamRecord
+from anabranch_service.planning import epoch as planning
+from anabranch_service.planning.epoch import StatedStatistics, Task, plan_queries
+from anabranch_service.planning.what_if import Running, decided_in
+from anabranch_service.planning.widths import relation_widths
+from anabranch_service.registry.normalise import parse, usable_streams
+from anabranch_service.registry.records import EpochRecord, PlanningRecord, StreamRecord
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
-from anabranch_service.what_if import Running, decided_in
-from anabranch_service.widths import relation_widths
 from anabranch_service.wire import StreamIn
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.policy import OPEN

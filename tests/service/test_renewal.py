@@ -10,7 +10,7 @@ import pytest
 from anabranch_contract.connectors.spark_source import from_json
 from anabranch_contract.errors import StreamError
 from anabranch_planner.sources.spark_source import spark_source
-from anabranch_service.records import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_service.registry.records import ColumnRecord, SourceRecord, StreamRecord
 from tests.support.service import eventually, serving
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks import tail as runtime_tail
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.sinks.tail import Tails
-from anabranch_service import tail as service_tail
+from anabranch_service.streaming import tail as service_tail
 from tests.service.conftest import PAIR
 from tests.support.deliveries import sink, staged
 from tests.support.service import eventually

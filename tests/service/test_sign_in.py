@@ -99,7 +99,7 @@ def test_only_what_the_role_may_do_is_offered(
 def test_results_are_followed_with_a_token_until_it_is_revoked(
     browser: Browser, locked: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch_service.tail.RENEW", 0.2)
+    monkeypatch.setattr("anabranch_service.streaming.tail.RENEW", 0.2)
     service = locked.service
     service.plan(-1)
     seen = {"o": Visibility(0, None), "c": Visibility(0, None)}

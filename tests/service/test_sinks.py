@@ -13,7 +13,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.records import QueryRecord, SinkRecord
+from anabranch_service.registry.records import QueryRecord, SinkRecord
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:

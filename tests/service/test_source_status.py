@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_contract.protocol.intake import SourceState, SourceStatus, StreamIntake
 from anabranch_contract.protocol.progress import Mode, Progress
-from anabranch_service.source_status import summary
+from anabranch_service.registry.source_status import summary
 from tests.service.conftest import PAIR
 from tests.support.service import serving
 

@@ -254,8 +254,8 @@ def test_comparison_looks_at_digests_in_constant_time(monkeypatch: pytest.Monkey
 def test_a_tail_ends_when_its_token_is_revoked(
     locked: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch_service.tail.RENEW", 0.1)
-    monkeypatch.setattr("anabranch_service.tail.BLOCK", 50)
+    monkeypatch.setattr("anabranch_service.streaming.tail.RENEW", 0.1)
+    monkeypatch.setattr("anabranch_service.streaming.tail.BLOCK", 50)
     for stream in STREAMS:
         locked.service.post("/v1/streams", stream)
     locked.service.post("/v1/queries", {"id": "pair", "sql": PAIR})
@@ -273,7 +273,7 @@ def test_a_tail_ends_when_its_token_is_revoked(
 def test_one_token_does_not_take_all_tails(
     locked: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch_service.tail.MOST_TAILS_EACH", 1)
+    monkeypatch.setattr("anabranch_service.streaming.tail.MOST_TAILS_EACH", 1)
     for stream in STREAMS:
         locked.service.post("/v1/streams", stream)
     locked.service.post("/v1/queries", {"id": "pair", "sql": PAIR})

@@ -12,14 +12,14 @@ from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_planner.cost.footprint import from_json
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_service import what_if
-from anabranch_service.assumptions import Names, assume
 from anabranch_service.errors import InvalidInput
-from anabranch_service.normalise import parse, usable_streams
-from anabranch_service.planning import Task, plan_queries
-from anabranch_service.records import EpochRecord, PlanningRecord
-from anabranch_service.what_if import explain_choice
-from anabranch_service.widths import stream_width
+from anabranch_service.planning import what_if
+from anabranch_service.planning.assumptions import Names, assume
+from anabranch_service.planning.epoch import Task, plan_queries
+from anabranch_service.planning.what_if import explain_choice
+from anabranch_service.planning.widths import stream_width
+from anabranch_service.registry.normalise import parse, usable_streams
+from anabranch_service.registry.records import EpochRecord, PlanningRecord
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.test_planning import RECORDS
 

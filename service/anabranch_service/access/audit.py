@@ -17,8 +17,8 @@ from redis.exceptions import RedisError
 from anabranch_service.access.gate import Identity
 from anabranch_service.access.roles import Need
 from anabranch_service.clock import Clock
-from anabranch_service.records import Record
-from anabranch_service.store import Store
+from anabranch_service.registry.records import Record
+from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 

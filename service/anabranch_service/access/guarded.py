@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from anabranch_service.access.gate import Gate
 from anabranch_service.access.roles import ADMITTED, Need, Role, need_of
-from anabranch_service.transport.refusals import BodyRefused, Refusal
+from anabranch_service.refusals import BodyRefused, Refusal
 
 #: The name of the scheme in the OpenAPI document.
 SCHEME = "bearer"

@@ -21,8 +21,8 @@ from pydantic import AwareDatetime, ValidationError
 
 from anabranch_service.access.roles import Role
 from anabranch_service.errors import Conflict, CorruptRecord
-from anabranch_service.records import Record
-from anabranch_service.store import Store
+from anabranch_service.registry.records import Record
+from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 

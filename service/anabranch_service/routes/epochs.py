@@ -11,9 +11,9 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
-from anabranch_service.measured import statistics_out
-from anabranch_service.planning import digest
-from anabranch_service.views import epoch_out, epoch_summary, runtime_out
+from anabranch_service.planning.epoch import digest
+from anabranch_service.presenters.records import epoch_out, epoch_summary, runtime_out
+from anabranch_service.presenters.statistics import statistics_out
 from anabranch_service.wire import CurrentEpoch, EpochList, EpochOut, StatisticsOut
 
 router = guarded_router("/v1/epochs", tag="epochs")

@@ -17,11 +17,11 @@ from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.normalise import describe, parse, usable_streams
-from anabranch_service.planning import problem_of
+from anabranch_service.planning.epoch import problem_of
+from anabranch_service.registry.normalise import describe, parse, usable_streams
+from anabranch_service.registry.sizes import check_query
 from anabranch_service.routes.plans import dry_run
 from anabranch_service.settings import Settings
-from anabranch_service.sizes import check_query
 from anabranch_service.wire import (
     DryRunIn,
     DryRunOut,

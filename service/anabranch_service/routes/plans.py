@@ -17,14 +17,11 @@ from anabranch_planner.solvers.deadline import Watch
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
-from anabranch_service.assumptions import Names, assume
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
-from anabranch_service.lifecycle import is_wanted
-from anabranch_service.loop import default_planning
-from anabranch_service.normalise import parse, parse_record, usable_streams
-from anabranch_service.planning import (
+from anabranch_service.planning.assumptions import Names, assume
+from anabranch_service.planning.epoch import (
     Planned,
     StatedStatistics,
     Task,
@@ -32,11 +29,8 @@ from anabranch_service.planning import (
     plan_queries,
     problem_of,
 )
-from anabranch_service.records import ProblemRecord, QueryRecord, StreamRecord
-from anabranch_service.routes.settings import changed
-from anabranch_service.settings import Settings
-from anabranch_service.sizes import check_query
-from anabranch_service.what_if import (
+from anabranch_service.planning.loop import default_planning
+from anabranch_service.planning.what_if import (
     FULL,
     SUMMARY,
     Insight,
@@ -47,8 +41,14 @@ from anabranch_service.what_if import (
     read_running,
     rewired_from,
 )
+from anabranch_service.planning.work import go_on
+from anabranch_service.registry.lifecycle import is_wanted
+from anabranch_service.registry.normalise import parse, parse_record, usable_streams
+from anabranch_service.registry.records import ProblemRecord, QueryRecord, StreamRecord
+from anabranch_service.registry.sizes import check_query
+from anabranch_service.routes.settings import changed
+from anabranch_service.settings import Settings
 from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut, RetentionIn
-from anabranch_service.work import go_on
 
 router = guarded_router("/v1", tag="plans")
 

@@ -29,21 +29,21 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
-from anabranch_service.lifecycle import LIVE, Status, is_wanted, status_of
-from anabranch_service.loop import default_planning
-from anabranch_service.normalise import (
+from anabranch_service.planning.loop import default_planning
+from anabranch_service.planning.sharing import Newcomer, shared_filters
+from anabranch_service.presenters.records import query_out, sink_out
+from anabranch_service.registry.lifecycle import LIVE, Status, is_wanted, status_of
+from anabranch_service.registry.normalise import (
     describe,
     parse,
     parse_record,
     read_window,
     usable_streams,
 )
-from anabranch_service.permitted import check_sink_request
-from anabranch_service.records import NormalisedInfo, QueryRecord, SinkRecord
+from anabranch_service.registry.permitted import check_sink_request
+from anabranch_service.registry.records import NormalisedInfo, QueryRecord, SinkRecord
+from anabranch_service.registry.sizes import check_columns, check_query, check_room
 from anabranch_service.settings import Settings
-from anabranch_service.sharing import shared_filters
-from anabranch_service.sizes import check_columns, check_query, check_room
-from anabranch_service.views import query_out, sink_out
 from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
 
 router = guarded_router("/v1/queries", tag="queries")
@@ -225,7 +225,16 @@ async def _understand(ctx: Context, name: str, body: QueryIn, watch: Watch) -> _
     sql, parsed = await ctx.work.call(_parsed, name, body, streams, ctx.settings)
     options = await ctx.store.planning() or default_planning(ctx.settings)
     limits = read_window(body.window)
-    relaxed = await shared_filters(ctx, parsed, sql, limits, streams, options, watch)
+    relaxed = await shared_filters(
+        Newcomer(parsed, sql, limits),
+        ctx.store,
+        ctx.work,
+        streams,
+        options,
+        watch,
+        now=ctx.clock(),
+        most_aliases=ctx.settings.max_aliases,
+    )
     if relaxed:
         parsed = await ctx.work.call(
             parse, name, streams, sql=sql, query=None, window=body.window, relaxed=relaxed

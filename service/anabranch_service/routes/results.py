@@ -14,9 +14,9 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict
-from anabranch_service.lifecycle import Status, status_of
+from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.routes.queries import unknown_query
-from anabranch_service.tail import Position, Reader, Start
+from anabranch_service.streaming.tail import Position, Reader, Start
 from anabranch_service.wire import ViewRowsOut
 
 router = guarded_router("/v1/queries", tag="queries")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
-from anabranch_service.loop import default_planning
-from anabranch_service.records import PlanningRecord
+from anabranch_service.planning.loop import default_planning
+from anabranch_service.registry.records import PlanningRecord
 from anabranch_service.wire import DryRunIn, SettingsIn, SettingsOut
 
 router = guarded_router("/v1/settings", tag="settings")

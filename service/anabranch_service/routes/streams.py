@@ -26,15 +26,15 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
-from anabranch_service.lifecycle import LIVE, is_wanted, status_of
-from anabranch_service.measured import sample_out
-from anabranch_service.normalise import describe, parse_record, usable_streams
-from anabranch_service.permitted import check_push, check_stream
-from anabranch_service.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
-from anabranch_service.rows import entries, read_rows, target
+from anabranch_service.presenters.records import stream_out
+from anabranch_service.presenters.statistics import sample_out
+from anabranch_service.registry.lifecycle import LIVE, is_wanted, status_of
+from anabranch_service.registry.normalise import describe, parse_record, usable_streams
+from anabranch_service.registry.permitted import check_push, check_stream
+from anabranch_service.registry.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
+from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.settings import Settings
-from anabranch_service.sizes import check_columns, check_room
-from anabranch_service.views import stream_out
+from anabranch_service.streaming.rows import entries, read_rows, target
 from anabranch_service.wire import (
     RetentionIn,
     RowsIn,

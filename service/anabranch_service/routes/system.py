@@ -15,8 +15,8 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
-from anabranch_service.source_status import summary
-from anabranch_service.store import Store
+from anabranch_service.registry.source_status import summary
+from anabranch_service.registry.store import Store
 from anabranch_service.wire import Health, Ready
 
 router = guarded_router(tag="system")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anabranch_service.transport.refusals import BodyRefused, Refusal
+from anabranch_service.refusals import BodyRefused, Refusal
 
 #: Bytes of all header fields together.
 HEADER_BYTES = 32 * 1024

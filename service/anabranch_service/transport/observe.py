@@ -9,7 +9,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch_service.access.audit import Audit, kind_of
-from anabranch_service.metrics import Metrics
+from anabranch_service.presenters.metrics import Metrics
 
 _LOG = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.source_status import Sources
-from anabranch_service.stored import reads_of
+from anabranch_service.presenters.state import reads_of
+from anabranch_service.registry.source_status import Sources
 
 
 class Metrics:

@@ -25,7 +25,7 @@ from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
-from anabranch_service.records import (
+from anabranch_service.registry.records import (
     AliasInfo,
     BoundInfo,
     ClassInfo,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.records import QueryRecord
+from anabranch_service.registry.records import QueryRecord
 
 
 class Status(StrEnum):

@@ -28,8 +28,8 @@ from anabranch_contract.protocol.keys import (
     tail_entry,
 )
 from anabranch_service.errors import Busy
-from anabranch_service.lifecycle import LIVE, Status
-from anabranch_service.store import Store
+from anabranch_service.registry.lifecycle import LIVE, Status
+from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 

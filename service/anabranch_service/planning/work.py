@@ -2,8 +2,9 @@
 
 Parsing holds up everything else in the event loop, so it runs in threads of its own. They are few:
 what was given up after its time is over still runs to its end, and whoever comes next waits for a
-thread no longer than for an answer. A thread can't be stopped, but the sizes that ``sizes`` checks
-bound what it does, and what comes in steps looks at its :class:`Watch` between them.
+thread no longer than for an answer. A thread can't be stopped, but the sizes that
+``registry.sizes`` checks bound what it does, and what comes in steps looks at its :class:`Watch`
+between them.
 """
 
 from __future__ import annotations

@@ -23,8 +23,13 @@ from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_service.errors import Conflict, CorruptRecord
-from anabranch_service.records import EpochRecord, PlanningRecord, QueryRecord, StreamRecord
-from anabranch_service.source_status import Sources
+from anabranch_service.registry.records import (
+    EpochRecord,
+    PlanningRecord,
+    QueryRecord,
+    StreamRecord,
+)
+from anabranch_service.registry.source_status import Sources
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)

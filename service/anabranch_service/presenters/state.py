@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plain import plain
 from anabranch_contract.protocol.reads import Reads
-from anabranch_service.measured import edge_statistics_out, reads_out
+from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
 from anabranch_service.wire import (
     IndexOut,
     LevelOut,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         StoreParts,
         StoreReport,
     )
-    from anabranch_service.store import Store
+    from anabranch_service.registry.store import Store
 
 #: Epochs whose figures of stores are kept in this process.
 KEPT = 60

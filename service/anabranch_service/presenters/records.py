@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
 from anabranch_contract.protocol.activations import Activation
-from anabranch_contract.protocol.intake import Unread
+from anabranch_contract.protocol.intake import SourceStatus, Unread
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
-from anabranch_service.lifecycle import LIVE, results_of, status_of
-from anabranch_service.measured import stream_statistics_out
-from anabranch_service.normalise import bounds_between
-from anabranch_service.records import (
+from anabranch_service.presenters.statistics import stream_statistics_out
+from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
+from anabranch_service.registry.normalise import bounds_between
+from anabranch_service.registry.records import (
     EpochRecord,
     NormalisedInfo,
     QueryRecord,
     SinkRecord,
     StreamRecord,
 )
-from anabranch_service.source_status import Sources, status_out
+from anabranch_service.registry.source_status import Sources
 from anabranch_service.wire import (
     ActivationOut,
     ColumnOut,
@@ -34,6 +34,7 @@ from anabranch_service.wire import (
     RetentionOut,
     RuntimeOut,
     SourceOut,
+    SourceStatusOut,
     StreamOut,
     UnreadOut,
     UnreadPieceOut,
@@ -46,6 +47,11 @@ def _retention_out(record: StreamRecord) -> RetentionOut | None:
         return None
     ttl = None if record.ttl is None else format_duration(record.ttl)
     return RetentionOut(ttl=ttl, latest=list(record.latest) or None)
+
+
+def _status_out(status: SourceStatus) -> SourceStatusOut:
+    since = datetime.fromtimestamp(status.since, UTC) if status.since else None
+    return SourceStatusOut(state=status.state.value, error=status.error, since=since)
 
 
 def _bound(micros: int | None) -> str:
@@ -79,7 +85,7 @@ def stream_out(
         waiting_seconds=None if intake is None else intake.seconds,
         lost_entries=None if intake is None else intake.lost,
         source_error=status.error or (None if intake is None else intake.error),
-        source_status=status_out(status),
+        source_status=_status_out(status),
         unread=None if intake is None else _unread_out(intake.unread),
         input_tuples=counts.get("input"),
         late_tuples=counts.get("late"),

@@ -37,8 +37,8 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Watch
-from anabranch_service.records import PlanningRecord, ProblemRecord
-from anabranch_service.widths import relation_widths
+from anabranch_service.planning.widths import relation_widths
+from anabranch_service.registry.records import PlanningRecord, ProblemRecord
 
 _LOG = structlog.get_logger(__name__)
 

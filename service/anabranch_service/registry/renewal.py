@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 from anabranch_contract.connectors.spark_source import refusal_to_json, to_json
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.sources.check_source import check_source
-from anabranch_service.records import StreamRecord
-from anabranch_service.store import Store
+from anabranch_service.registry.records import StreamRecord
+from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 #: Seconds between two trials where Redis does not answer.

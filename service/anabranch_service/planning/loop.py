@@ -27,10 +27,7 @@ from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
-from anabranch_service.lifecycle import is_wanted
-from anabranch_service.metrics import Metrics
-from anabranch_service.normalise import parse_record, usable_streams
-from anabranch_service.planning import (
+from anabranch_service.planning.epoch import (
     Planned,
     Task,
     dump_ruleset,
@@ -38,15 +35,7 @@ from anabranch_service.planning import (
     plan_queries,
     problem_of,
 )
-from anabranch_service.records import (
-    EpochRecord,
-    PlanningRecord,
-    ProblemRecord,
-    QueryRecord,
-)
-from anabranch_service.settings import Settings
-from anabranch_service.store import Store, read_boundary, read_snapshot
-from anabranch_service.what_if import (
+from anabranch_service.planning.what_if import (
     Insight,
     Running,
     decided_in,
@@ -54,6 +43,17 @@ from anabranch_service.what_if import (
     read_running,
     rewired_from,
 )
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.lifecycle import is_wanted
+from anabranch_service.registry.normalise import parse_record, usable_streams
+from anabranch_service.registry.records import (
+    EpochRecord,
+    PlanningRecord,
+    ProblemRecord,
+    QueryRecord,
+)
+from anabranch_service.registry.store import Store, read_boundary, read_snapshot
+from anabranch_service.settings import Settings
 
 _LOG = structlog.get_logger(__name__)
 

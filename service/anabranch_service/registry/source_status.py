@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
-from anabranch_service.records import StreamRecord
-from anabranch_service.wire import SourceStatusOut
+from anabranch_service.registry.records import StreamRecord
 
 #: Streams that a summary names, and characters of each reason in it.
 _NAMED, _REASON = 3, 400
@@ -70,9 +68,3 @@ def _short(reason: str) -> str:
         return reason
     words = reason[:_REASON].rsplit(" ", 1)[0]
     return f"{words} ... GET /v1/streams has all of it"
-
-
-def status_out(status: SourceStatus) -> SourceStatusOut:
-    """The answer's form."""
-    since = datetime.fromtimestamp(status.since, UTC) if status.since else None
-    return SourceStatusOut(state=status.state.value, error=status.error, since=since)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
@@ -23,11 +25,11 @@ from anabranch_planner.normal.implication import weaker
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.solvers.deadline import Watch
-from anabranch_service.context import Context
-from anabranch_service.lifecycle import is_wanted
-from anabranch_service.normalise import parse_record
-from anabranch_service.records import PlanningRecord, QueryRecord
-from anabranch_service.work import go_on
+from anabranch_service.planning.work import Work, go_on
+from anabranch_service.registry.lifecycle import is_wanted
+from anabranch_service.registry.normalise import parse_record
+from anabranch_service.registry.records import PlanningRecord, QueryRecord
+from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
@@ -40,40 +42,58 @@ DEADLINE = 1.0
 WORTH = 1e-6
 
 
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A query that is about to be registered.
+
+    Attributes:
+        query: what it means.
+        sql: its text; None: it came as a document.
+        window: of its relations, or of each.
+    """
+
+    query: JoinQuery
+    sql: str | None
+    window: int | Mapping[str, int] | None
+
+
 async def shared_filters(
-    ctx: Context,
-    query: JoinQuery,
-    sql: str | None,
-    window: int | Mapping[str, int] | None,
+    newcomer: Newcomer,
+    store: Store,
+    work: Work,
     streams: Mapping[str, Stream],
     options: PlanningRecord,
     watch: Watch,
+    *,
+    now: datetime,
+    most_aliases: int,
 ) -> Mapping[str, tuple[Expr, ...]]:
-    """Alias -> the filter that ``query``'s relation had better have; none: its own are best.
+    """Alias -> the filter that the query's relation had better have; none: its own are best.
 
     Args:
         watch: how long all of it may take.
+        most_aliases: queries with more are not compared with.
 
     Raises:
         Busy: ``registration-too-slow``.
     """
+    query, sql = newcomer.query, newcomer.sql
     if sql is None or query.outer is not None:
         return {}
-    now, activations = ctx.clock(), await ctx.store.activations()
-    wanted = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
+    activations = await store.activations()
+    wanted = [q for q in await store.queries() if is_wanted(q, activations.get(q.id), now)]
     if len(wanted) > MOST_QUERIES:
         return {}
     # One of an earlier release, or of other settings, may have more aliases: planning it takes as
     # long as it takes, once per epoch and not whenever another query is registered.
-    most = ctx.settings.max_aliases
-    small = [record for record in wanted if len(record.normalised.aliases) <= most]
-    others, relaxed = await ctx.work.call(_weaker, query, small, streams, watch)
+    small = [record for record in wanted if len(record.normalised.aliases) <= most_aliases]
+    others, relaxed = await work.call(_weaker, query, small, streams, watch)
     if not relaxed:
         return {}
-    snapshot = await ctx.store.last_snapshot()
+    snapshot = await store.last_snapshot()
     statistics: Statistics = NoStatistics() if snapshot is None else snapshot
     try:
-        alternative = await ctx.work.call(parse_sql, query.id, sql, streams, window, relaxed)
+        alternative = await work.call(parse_sql, query.id, sql, streams, newcomer.window, relaxed)
         own, shared = await asyncio.gather(
             asyncio.to_thread(_cost, [*others, query], statistics, options),
             asyncio.to_thread(_cost, [*others, alternative], statistics, options),

@@ -15,7 +15,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
 from anabranch_contract.connectors.spark_source import to_json
 from anabranch_planner.sources.check_source import check_source
-from anabranch_service.records import StreamRecord
+from anabranch_service.registry.records import StreamRecord
 from anabranch_service.settings import Settings
 
 

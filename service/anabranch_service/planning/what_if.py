@@ -31,9 +31,10 @@ from anabranch_planner.plans.shares import (
     share_document,
     shares,
 )
-from anabranch_service.normalise import parse_record
-from anabranch_service.planning import Planned, Task
-from anabranch_service.records import (
+from anabranch_service.planning.epoch import Planned, Task
+from anabranch_service.planning.widths import relation_widths
+from anabranch_service.registry.normalise import parse_record
+from anabranch_service.registry.records import (
     DiffRecord,
     EpochRecord,
     QueryRecord,
@@ -41,7 +42,6 @@ from anabranch_service.records import (
     ShareRecord,
     SharesRecord,
 )
-from anabranch_service.widths import relation_widths
 
 _LOG = structlog.get_logger(__name__)
 

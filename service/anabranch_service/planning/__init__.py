@@ -1,0 +1,1 @@
+"""From registered queries to published rulesets: the epoch loop, its plans, what they cost."""

@@ -1,0 +1,1 @@
+"""What is registered: records, where Redis keeps them, and what a registration may hold."""

@@ -1,0 +1,1 @@
+"""Rows in and results out, as they come."""
