@@ -217,7 +217,12 @@ def plan(url: str, to: SinkSpec) -> None:
 
 def start(url: str, folder: Path) -> Driver:
     settings = Settings(
-        folder / "state", folder / "results", epoch_batches=100, mode=Mode.STEP, patience=0.05
+        folder / "state",
+        folder / "results",
+        epoch_batches=100,
+        mode=Mode.STEP,
+        patience=0.05,
+        access=OPEN,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     made = Driver(settings, Control(url, "test"))

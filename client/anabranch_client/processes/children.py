@@ -24,7 +24,7 @@ import psutil
 
 from anabranch_client.errors import ProcessError
 
-_LAUNCHER = Path(__file__).parent / "supervise" / "launcher.py"
+_LAUNCHER = Path(__file__).with_name("launcher.py")
 #: What a child may tell of its end.
 _PIPE_BYTES = 65536
 
