@@ -25,12 +25,12 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
 	@echo "Compiling the runtime's kernels"
-	@$(BIN)/python -m anabranch_runtime.vectors.kernels
+	@$(BIN)/python -m anabranch_runtime.index.kernels
 	@touch $@
 
 # Each time: another Java needs another archive, and the cache that has it may have been emptied.
 class-archive: $(STAMP)
-	@$(BIN)/python -m anabranch_runtime.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
+	@$(BIN)/python -m anabranch_runtime.spark.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
 test: setup ## run the tests, but for the slow ones

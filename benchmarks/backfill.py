@@ -47,7 +47,7 @@ from anabranch_planner.plans.backfill import Backfilling, decide, document
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
 from benchmarks import figures
@@ -56,8 +56,8 @@ from tests.support.redis import redis_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 _NAMESPACE = "backfill"
 _RATIOS = ("alone", "during", "after")

@@ -26,8 +26,9 @@ from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.task.worker import TaskReport, run_task
+from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from anabranch_client.replay.tpch import DemoQuery
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import Stream
-    from anabranch_runtime.context import BatchContext
     from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.task.context import BatchContext
 
     #: Task's number and number of tasks -> the blocks that it starts with.
     Blocks = Callable[[int, int], Iterable[Block]]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,23 +48,23 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
-from anabranch_runtime import driver as driver_module
-from anabranch_runtime import fold
+from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.driver import driver as driver_module
+from anabranch_runtime.driver import fold_reports as fold
+from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.epochs.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.statistics import Samples
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.worker import run_task
-from anabranch_runtime.vectors.arrow_types import spark_type
 from benchmarks.figures import Spread, document, line, tell
 from tests.support.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 #: What an epoch has: the runtime's default.
 EPOCH_BATCHES = 4

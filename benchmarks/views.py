@@ -25,7 +25,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.session import spark_session
+from anabranch_runtime.spark.session import spark_session
 from benchmarks import figures
 from tests.support.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
-from anabranch_runtime.session import spark_session, warm_up
 from anabranch_runtime.sources.recorded import FORMAT, RecordedSource, source_options
 from anabranch_runtime.sources.recording import convert
+from anabranch_runtime.spark.session import spark_session, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.backends.lsm import LsmBackend
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from benchmarks.command import Benchmark, quantile, spread
 from benchmarks.figures import tell
 from benchmarks.grids import Grid

@@ -26,10 +26,10 @@ import numpy as np
 from numba import njit
 from pyfusefilter import pyfusefilter as fuse
 
-from anabranch_runtime.vectors.filters import bits_of, build_filter, word_of
-from anabranch_runtime.vectors.index import HashIndex, build_index
-from anabranch_runtime.vectors.keys import KeyVector, mix
-from anabranch_runtime.vectors.matching import Probes, described, in_order, match
+from anabranch_runtime.index.filters import bits_of, build_filter, word_of
+from anabranch_runtime.index.hash_index import HashIndex, build_index
+from anabranch_runtime.index.keys import KeyVector, mix
+from anabranch_runtime.index.matching import Probes, described, in_order, match
 from benchmarks import figures
 
 if TYPE_CHECKING:

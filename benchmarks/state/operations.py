@@ -32,8 +32,8 @@ import pyarrow as pa
 
 from anabranch_runtime.backends.interface import BackendKind, TableSpec
 from anabranch_runtime.backends.opening import open_backend
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-from anabranch_runtime.vectors import kernels
+from anabranch_runtime.index import kernels
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.command import Benchmark, spread
 from benchmarks.figures import tell
 from benchmarks.grids import Grid

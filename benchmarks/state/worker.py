@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.index import kernels
 from anabranch_runtime.operators.binary_tree import BinaryTree
 from anabranch_runtime.operators.multi_join import MultiJoin
 from anabranch_runtime.task.memory import PrivateMemory
-from anabranch_runtime.vectors import kernels
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
 from tests.support.cgroups import UNAVAILABLE, memory_group

@@ -18,9 +18,9 @@ from anabranch_contract.connectors.masking import masked
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.progress import Mode
-from anabranch_runtime.access import resolve
-from anabranch_runtime.session import starting
-from anabranch_runtime.state.verify import Verify
+from anabranch_runtime.sources.permitted import resolve
+from anabranch_runtime.spark.session import starting
+from anabranch_runtime.storage.verify import Verify
 from anabranch_runtime.task.memory import byte_size
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
     begun = starting(options.master)
     from anabranch_runtime.control import Control
-    from anabranch_runtime.driver import Settings
-    from anabranch_runtime.ending import tell
-    from anabranch_runtime.pipeline import Pipeline
+    from anabranch_runtime.driver.driver import Settings
+    from anabranch_runtime.driver.exit_cause import tell
+    from anabranch_runtime.driver.pipeline import Pipeline
 
     settings = Settings(
         state=Path(options.state).absolute(),

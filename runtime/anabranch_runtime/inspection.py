@@ -19,12 +19,8 @@ import structlog
 
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.plain import plain
-from anabranch_runtime.compactor import Compactor
-from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.claim import exclusive
-from anabranch_runtime.state.durable import attach, durable
-from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
-from anabranch_runtime.state.report import (
+from anabranch_runtime.driver.compactor import Compactor
+from anabranch_runtime.epochs.state_report import (
     Packs,
     Weights,
     pack_bytes,
@@ -32,14 +28,18 @@ from anabranch_runtime.state.report import (
     state_report,
     store_report,
 )
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
 from anabranch_runtime.state.rulesets import kept_ruleset
+from anabranch_runtime.storage.durable import attach, durable
+from anabranch_runtime.storage.pipeline_lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.protocol.state_report import StateReport, StoreReport
     from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.storage.segment import Segment
 
 
 def describe(root: Path) -> dict[str, Any]:

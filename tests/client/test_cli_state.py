@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
 from anabranch_runtime.control import fetch_ruleset
-from anabranch_runtime.state.claim import exclusive
+from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.driven import driver, job, publish
 from tests.support.redis import redis_url
 

@@ -178,7 +178,7 @@ def _worker(runtime: int) -> int:
     for process in session(runtime):
         # Others come and go meanwhile.
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "anabranch_runtime.daemon" in process.cmdline():
+            if "anabranch_runtime.spark.daemon" in process.cmdline():
                 daemons[process.pid] = process.ppid()
     return next(pid for pid, parent in daemons.items() if parent in daemons)
 

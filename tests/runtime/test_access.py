@@ -14,7 +14,7 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId
-from anabranch_runtime.state.access import accesses, known_attributes, relation_tiles
+from anabranch_runtime.epochs.access import accesses, known_attributes, relation_tiles
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State
 from tests.support.states import RS, base_store, mir_store, rules

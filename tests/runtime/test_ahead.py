@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch_runtime.vectors import ahead
-from anabranch_runtime.vectors.gather import gather, gather_words, place_of, places
-from anabranch_runtime.vectors.index import build_index
-from anabranch_runtime.vectors.keys import key_vector
-from anabranch_runtime.vectors.matching import Constraint, described, in_order, match
+from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index.gather import gather, gather_words, place_of, places
+from anabranch_runtime.index.hash_index import build_index
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.matching import Constraint, described, in_order, match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

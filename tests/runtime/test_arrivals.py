@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from anabranch_contract.queries.joins import RelationId
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.invalid import unreadable
-from anabranch_runtime.state.layout import Layout
-from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS
+from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS
 from anabranch_runtime.task import arrivals
 from anabranch_runtime.task.arrivals import Arrivals, take_in
 from tests.support.states import RS, ST, R, S, T, rules, stream

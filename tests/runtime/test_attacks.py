@@ -16,12 +16,12 @@ import pytest
 
 from anabranch_contract.connectors.policy import AccessError, AccessPolicy
 from anabranch_contract.connectors.sinks import SinkSpec
-from anabranch_runtime.access import permitted_sink, permitted_source
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.files import file_feed, read_file
-from anabranch_runtime.sources.links import closed
-from anabranch_runtime.sources.spark_stream import spark_rows
+from anabranch_runtime.sources.ingest.links import closed
+from anabranch_runtime.sources.ingest.spark_stream import spark_rows
+from anabranch_runtime.sources.permitted import permitted_sink, permitted_source
 from tests.support.policy import OPEN
 from tests.support.sources import understood
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from anabranch_runtime.backends.interface import BackendKind, Bounds, TableSpec
 from anabranch_runtime.backends.lsm import LsmBackend
 from anabranch_runtime.backends.opening import open_backend
+from anabranch_runtime.epochs.merging import FANOUT
 from anabranch_runtime.errors import KeyTypeError, StateError
-from anabranch_runtime.state.merging import FANOUT
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from tests.support.backends import DOMAINS, KINDS, PLENTY, Reference, array, opened, pairs, stored
 from tests.support.disks import mount, small_disk
 from tests.support.folders import passing_folder

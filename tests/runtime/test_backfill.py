@@ -16,15 +16,15 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.backfill import Backfilling, decide
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.state.access import accesses
-from anabranch_runtime.state.backfill import advance, begin, gaps, next_slice, progress
+from anabranch_runtime.epochs.access import accesses
+from anabranch_runtime.epochs.backfill import advance, begin, gaps, next_slice, progress
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.merging import FANOUT
+from anabranch_runtime.epochs.retention import drop_unused, expire
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile
-from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import KIND, Manifests, State
-from anabranch_runtime.state.merging import FANOUT
-from anabranch_runtime.state.retention import drop_unused, expire
 from anabranch_runtime.state.slices import Source, Throttle, cut
-from anabranch_runtime.task.worker import TaskReport
 from tests.support.random_plans import random_plan
 from tests.support.states import MINUTE, R, S, T, base_store, mir_store, segment
 

@@ -15,9 +15,9 @@ import yaml
 
 from anabranch_planner.plans.backfill import Backfilling
 from anabranch_runtime.state.manifest import Manifests
-from anabranch_runtime.state.opened import open_segment
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
+from anabranch_runtime.storage.segment_cache import open_segment
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
 from tests.support.random_plans import random_plan

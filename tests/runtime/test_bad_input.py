@@ -307,7 +307,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, point: Point) -> None:
             monkeypatch.undo()
             raise Killed
 
-    monkeypatch.setattr("anabranch_runtime.driver.reach", reach)
+    monkeypatch.setattr("anabranch_runtime.driver.driver.reach", reach)
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])

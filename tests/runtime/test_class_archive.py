@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.class_archive import FOLDER_VARIABLE, archive_options, archive_path
+from anabranch_runtime.spark.class_archive import FOLDER_VARIABLE, archive_options, archive_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 #: With ``-Xshare:on`` a JVM that can't use the archive does not start.
 USE = """
-from anabranch_runtime.class_archive import archive_options
-from anabranch_runtime.session import JAVA_OPTIONS, SPARK_SETTINGS, spark_session
+from anabranch_runtime.spark.class_archive import archive_options
+from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, spark_session
 assert "SharedArchiveFile" in archive_options()
 SPARK_SETTINGS[JAVA_OPTIONS] += " -Xshare:on"
 print(spark_session("local[1]").range(3).count())
@@ -61,7 +61,7 @@ def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_what_is_made_can_be_used(tmp_path: Path) -> None:
     environ = {**os.environ, FOLDER_VARIABLE: str(tmp_path)}
-    make = [sys.executable, "-m", "anabranch_runtime.make_class_archive"]
+    make = [sys.executable, "-m", "anabranch_runtime.spark.make_class_archive"]
     subprocess.run(make, env=environ, check=True, capture_output=True, timeout=240)
     assert len(list(tmp_path.glob("classes-*.jsa"))) == 1
 

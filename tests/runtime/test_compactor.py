@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.compactor import Compactor
+from anabranch_runtime.driver.compactor import Compactor
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.merging import LARGEST, STALL
 from tests.support.states import RS, rules, segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.storage.segment import Segment
     from anabranch_runtime.task.compact import Compaction
 
 RULES = rules(0, {"q": RS})

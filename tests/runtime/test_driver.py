@@ -33,8 +33,8 @@ from tests.support.states import RS, ST
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 
 def test_a_committed_batch_is_skipped_when_it_is_asked_for_again(url: str, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
-from anabranch_runtime.fold import snapshot
+from anabranch_runtime.driver.fold_reports import snapshot
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.epochs.newest_allowed import newest_allowed
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.ahead import newest_allowed
 from anabranch_runtime.state.checkpoint import planned_at
-from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.task.arrivals import take_in
@@ -31,9 +31,9 @@ from tests.support.states import RS, R, S, T, rules
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.driver import Job
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.driver.driver import Job
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 DAY = 86_400_000_000
 NOW = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1e6)

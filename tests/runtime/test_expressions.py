@@ -21,9 +21,9 @@ from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import parse_expression
+from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.errors import ArrowTypeError, ExpressionError
-from anabranch_runtime.vectors.arrow_types import arrow_type, spark_type
-from anabranch_runtime.vectors.expressions import evaluate, filter_mask
+from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from tests.support.spark_text import to_spark_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.vectors.gather import gather, gather_words, pick, place_of, places
+from anabranch_runtime.index.gather import gather, gather_words, pick, place_of, places
 
 _TYPES = {
     pa.int8(): st.integers(-128, 127),

@@ -13,12 +13,12 @@ from redis.exceptions import AuthenticationError, ConnectionError
 
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
 from anabranch_contract.protocol.progress import Heartbeat
-from anabranch_runtime import heartbeat
 from anabranch_runtime.__main__ import _without_passwords
 from anabranch_runtime.control import Control
-from anabranch_runtime.ending import redis_away, tell
+from anabranch_runtime.driver import heartbeat
+from anabranch_runtime.driver.exit_cause import redis_away, tell
+from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.heartbeat import Heart
 from tests.support.redis import redis_url
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.state.idleness import clock_reading, is_idle, pass_time
-from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.epochs.idleness import clock_reading, is_idle, pass_time
+from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State, StreamState
 from tests.support.idle_watermarks import watermarks
 from tests.support.scenario_file import StreamEntry

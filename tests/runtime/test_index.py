@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.vectors.index import (
+from anabranch_runtime.index.hash_index import (
     HashIndex,
     build_index,
     distinct_sketch,
@@ -16,8 +16,8 @@ from anabranch_runtime.vectors.index import (
     merge_indexes,
     merge_sketches,
 )
-from anabranch_runtime.vectors.keys import KeyVector, mix
-from anabranch_runtime.vectors.matching import described, in_order, match
+from anabranch_runtime.index.keys import KeyVector, mix
+from anabranch_runtime.index.matching import described, in_order, match
 
 _TOP = (1 << 64) - 1
 #: Hashes as they come, and ones that share buckets or low bits.

@@ -14,9 +14,9 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_runtime import inspection
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.inspection import compact, describe, describe_store, main, verify
-from anabranch_runtime.state.claim import exclusive
 from anabranch_runtime.state.manifest import read_manifest
-from anabranch_runtime.state.opened import close_all
+from anabranch_runtime.storage.pipeline_lock import exclusive
+from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.driven import KEYS, driver, expected, job, publish, results
 from tests.support.states import RS, rules
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.interpreter import worker_interpreter
+from anabranch_runtime.spark.interpreter import worker_interpreter
 
 if TYPE_CHECKING:
     import pytest

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_runtime.errors import KeyTypeError
-from anabranch_runtime.vectors.keys import key_vector, mix, partition_of, values_equal
+from anabranch_runtime.index.keys import key_vector, mix, partition_of, values_equal
 
 _WIDE = Context(prec=80)
 _INTS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()]
@@ -210,7 +210,7 @@ def test_mix_is_a_bijection_on_close_words() -> None:
 def test_hashes_are_the_same_in_another_process() -> None:
     program = (
         "import pyarrow as pa\n"
-        "from anabranch_runtime.vectors.keys import key_vector\n"
+        "from anabranch_runtime.index.keys import key_vector\n"
         "k = key_vector([pa.array([7, -1]), pa.array(['a', 'bc' * 9])], ['bigint', 'string'])\n"
         "print(k.hashes.tolist())"
     )

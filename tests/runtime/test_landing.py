@@ -15,13 +15,13 @@ from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
-from anabranch_runtime.ingest import landing
-from anabranch_runtime.ingest.checkpoints import mend
-from anabranch_runtime.ingest.feed import LandedFeed, landed_feed
-from anabranch_runtime.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.sources.blocks import read_piece
-from anabranch_runtime.sources.evaluated import Evaluation
-from anabranch_runtime.sources.spark_stream import reason, source_name
+from anabranch_runtime.sources.ingest import landing
+from anabranch_runtime.sources.ingest.checkpoints import mend
+from anabranch_runtime.sources.ingest.evaluate import Evaluation
+from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
+from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
+from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.state.checkpoint import COMMIT, source_offsets
 from tests.support.policy import OPEN
 

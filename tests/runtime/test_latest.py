@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.protocol.activations import Failure, Visibility
-from anabranch_runtime.failed_queries import take_out
+from anabranch_runtime.epochs.access import latest_tiles
+from anabranch_runtime.epochs.failed_queries import take_out
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.ownership import without
+from anabranch_runtime.epochs.retention import drop_unused
+from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.inspection import describe
-from anabranch_runtime.ownership import without
-from anabranch_runtime.state.access import latest_tiles
 from anabranch_runtime.state.coverage import Tile
-from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.retention import drop_unused
-from anabranch_runtime.vectors.latest import superseded
 from tests.support.local_replay import LocalReplay
 from tests.support.run_scenarios import assert_exact, replay
 from tests.support.scenario_latest import generate_with_latest

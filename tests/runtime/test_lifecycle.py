@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.protocol.activations import Failure, Visibility
-from anabranch_runtime.state import lifecycle
-from anabranch_runtime.state.lifecycle import enter_epoch, serves
+from anabranch_runtime.epochs import lifecycle
+from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
+from anabranch_runtime.epochs.state_report import state_report
 from anabranch_runtime.state.manifest import UNPLANNED, State
-from anabranch_runtime.state.report import state_report
 from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 
 if TYPE_CHECKING:

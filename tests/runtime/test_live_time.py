@@ -11,8 +11,8 @@ from tests.support.driven import driver, job, publish
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 
 def test_interruptions_do_not_count(url: str, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.vectors import filters
-from anabranch_runtime.vectors.filters import may_have
-from anabranch_runtime.vectors.gather import address
-from anabranch_runtime.vectors.index import build_index
-from anabranch_runtime.vectors.keys import KeyVector, mix
-from anabranch_runtime.vectors.matching import Constraint, described, in_order, match
+from anabranch_runtime.index import filters
+from anabranch_runtime.index.filters import may_have
+from anabranch_runtime.index.gather import address
+from anabranch_runtime.index.hash_index import build_index
+from anabranch_runtime.index.keys import KeyVector, mix
+from anabranch_runtime.index.matching import Constraint, described, in_order, match
 
 _KEYS = st.lists(st.integers(0, 6), max_size=25)
 

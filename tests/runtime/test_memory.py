@@ -13,10 +13,10 @@ import pytest
 import redis as redis_client
 
 from anabranch_runtime.__main__ import main
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.merging import FANOUT, backlog, merges
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.merging import FANOUT, backlog, merges
 from anabranch_runtime.task.memory import (
     Budget,
     PrivateMemory,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_runtime.context import Access
-    from anabranch_runtime.task.partial import Partial
+    from anabranch_runtime.state.coverage import Access
+    from anabranch_runtime.storage.partial import Partial
 
 
 LIMIT = 256 << 20

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.merging import FANOUT, LARGEST, SPANS, backlog, go_together, merges
+from anabranch_runtime.epochs.retention import expire
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.merging import FANOUT, LARGEST, SPANS, backlog, go_together, merges
-from anabranch_runtime.state.retention import expire
 from tests.support.states import MINUTE, RS, rules, segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.storage.segment import Segment
 
 
 def test_full_levels_are_merged_smallest_first_and_by_partition() -> None:

@@ -17,14 +17,14 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime import inspection
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
-from anabranch_runtime.state import lease as leases
-from anabranch_runtime.state import remote as remotes
-from anabranch_runtime.state.cache import Cached, evictions
-from anabranch_runtime.state.durable import Mirrored, attach, durable
-from anabranch_runtime.state.lease import Lease
-from anabranch_runtime.state.opened import close_all
-from anabranch_runtime.state.remote import open_remote
-from anabranch_runtime.state.verify import Verify
+from anabranch_runtime.storage import lease as leases
+from anabranch_runtime.storage import object_store as remotes
+from anabranch_runtime.storage.cache import Cached, evictions
+from anabranch_runtime.storage.durable import Mirrored, attach, durable
+from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.object_store import open_remote
+from anabranch_runtime.storage.segment_cache import close_all
+from anabranch_runtime.storage.verify import Verify
 from tests.support.driven import Killed, expected, publish, results
 from tests.support.folders import passing_folder
 from tests.support.run_scenarios import local
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from anabranch_runtime.driver import Driver
-    from anabranch_runtime.state.remote import Remote
+    from anabranch_runtime.driver.driver import Driver
+    from anabranch_runtime.storage.object_store import Remote
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.lease import Lease
-from anabranch_runtime.state.opened import close_all
-from anabranch_runtime.state.remote import open_remote
+from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.object_store import open_remote
+from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.driven import expected, publish, results
 from tests.support.s3 import s3_server, uri
 from tests.support.spark_log import SparkLog
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from anabranch_runtime.state.remote import Remote
+    from anabranch_runtime.storage.object_store import Remote
 
 pytest.importorskip("moto", reason="the extra dev has it")
 

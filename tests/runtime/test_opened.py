@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.opened import close_all, keep_open, open_segment
-from anabranch_runtime.state.segment import SIGMA, PackWriter, Segment
+from anabranch_runtime.storage.segment import SIGMA, PackWriter, Segment
+from anabranch_runtime.storage.segment_cache import close_all, keep_open, open_segment
 
 
 def write(root: Path, name: str, *values: int) -> list[Segment]:

@@ -13,16 +13,16 @@ from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.failed_queries import failed, take_out, withdraw
-from anabranch_runtime.ownership import ownership, without
-from anabranch_runtime.state.lifecycle import enter_epoch
+from anabranch_runtime.epochs.failed_queries import failed, take_out, withdraw
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.ownership import ownership, without
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.task.worker import TaskReport
 from tests.support.random_plans import random_plan
 from tests.support.states import RS, ST, R, S, T, rules, segment
 
 if TYPE_CHECKING:
-    from anabranch_runtime.task.failures import FailureNote
+    from anabranch_runtime.expressions.failures import FailureNote
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 FILTERED = "SELECT R.a FROM R JOIN S ON R.a = S.a WHERE 10 / R.a > 1"

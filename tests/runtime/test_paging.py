@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.backends.interface import BackendKind, TableSpec
-from anabranch_runtime.state import opened as opened_segments
-from anabranch_runtime.state.paging import fits, map_file
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, IndexKey
+from anabranch_runtime.storage import segment_cache as opened_segments
+from anabranch_runtime.storage.paging import fits, map_file
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, IndexKey
 from tests.support.backends import opened, pairs
 
 if TYPE_CHECKING:

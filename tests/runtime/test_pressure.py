@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from anabranch_runtime.sources.pressure import (
+from anabranch_runtime.sources.back_pressure import (
     FIRST_ROWS,
     LEAST_ROWS,
     MOST_ROWS,

@@ -17,15 +17,15 @@ from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
-from anabranch_runtime.access import permitted_sink
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver, Settings
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.claim import identity
+from anabranch_runtime.sources.permitted import permitted_sink
+from anabranch_runtime.storage.pipeline_lock import identity
 from anabranch_runtime.task.worker import run_task
 from tests.support.deliveries import entries, sink, staged
 from tests.support.policy import OPEN
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sinks.delivery import Delivery
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 OUTSIDE = sink("notebook")
 KEYS = Keys("test")

@@ -13,7 +13,7 @@ import redis as redis_client
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
-from anabranch_runtime.state.claim import exclusive
+from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.driven import KEYS, Killed, boundaries, driver, expected, job, publish, results
 from tests.support.spark_log import SparkLog
 from tests.support.states import RS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from anabranch_runtime.driver import Driver
+    from anabranch_runtime.driver.driver import Driver
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch_runtime.state.access import accesses
-from anabranch_runtime.state.lifecycle import enter_epoch
-from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.retention import (
+from anabranch_runtime.epochs.access import accesses
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.retention import (
     drop_unused,
     expire,
     horizons,
     watermarks,
 )
+from anabranch_runtime.state.manifest import State
 from tests.support.states import (
     MINUTE,
     RS,

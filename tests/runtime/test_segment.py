@@ -13,8 +13,12 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.opened import open_segment
-from anabranch_runtime.state.segment import (
+from anabranch_runtime.index import filters
+from anabranch_runtime.index.gather import gather_words, places
+from anabranch_runtime.index.hash_index import build_index
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.matching import described, in_order, match
+from anabranch_runtime.storage.segment import (
     ALIGNMENT,
     MAGIC,
     OFFSET_BITS,
@@ -23,11 +27,7 @@ from anabranch_runtime.state.segment import (
     PackWriter,
     Segment,
 )
-from anabranch_runtime.vectors import filters
-from anabranch_runtime.vectors.gather import gather_words, places
-from anabranch_runtime.vectors.index import build_index
-from anabranch_runtime.vectors.keys import key_vector
-from anabranch_runtime.vectors.matching import described, in_order, match
+from anabranch_runtime.storage.segment_cache import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Generator

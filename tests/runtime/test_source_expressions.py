@@ -13,9 +13,9 @@ import pytest
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.spark_source import spark_source
-from anabranch_runtime.sources.evaluated import Evaluation
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.invalid import ARRIVED
-from anabranch_runtime.vectors.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,15 +13,15 @@ import redis
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
-from anabranch_runtime.driver import Settings
+from anabranch_runtime.driver.driver import Settings
+from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.source_health import SourceWatch
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.ingest.queries import Ingest
-from anabranch_runtime.pipeline import Pipeline
-from anabranch_runtime.session import spark_session
-from anabranch_runtime.source_watch import SourceWatch
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.invalid import raw_text
+from anabranch_runtime.spark.session import spark_session
 from anabranch_runtime.state.checkpoint import source_offsets
 from tests.support.policy import OPEN
 from tests.support.redis import redis_url

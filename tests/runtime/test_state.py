@@ -14,8 +14,8 @@ from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
+from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
 from anabranch_runtime.state.measures import StreamMeter, pack
 from tests.support.states import RS, base_store, mir_store, rules, segment

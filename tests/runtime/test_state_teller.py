@@ -11,11 +11,11 @@ import redis
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import EdgeReport, StateReport, StoreParts
-from anabranch_runtime import state_teller
+from anabranch_runtime.driver import state_publisher as state_teller
+from anabranch_runtime.epochs import state_report as report
+from anabranch_runtime.epochs.state_report import state_report
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.state import report
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.report import state_report
 from tests.support.driven import KEYS, driver, job, publish
 from tests.support.states import RS, base_store, segment
 

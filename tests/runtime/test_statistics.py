@@ -21,8 +21,12 @@ from anabranch_contract.protocol.measurements import (
     StreamStatistics,
 )
 from anabranch_contract.protocol.samples import StreamSample
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.epochs.statistics import Samples
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
+from anabranch_runtime.index.keys import KeyVector, key_vector
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.layout import Layout
 from anabranch_runtime.state.manifest import Manifests, State, read_manifest
 from anabranch_runtime.state.measures import (
     RANK,
@@ -39,11 +43,7 @@ from anabranch_runtime.state.measures import (
     pack_table,
     unpack,
 )
-from anabranch_runtime.statistics import Samples
 from anabranch_runtime.task.meters import Collector, new_hashes, ranks_of
-from anabranch_runtime.task.worker import TaskReport
-from anabranch_runtime.vectors.index import distinct_sketch, estimate_distinct
-from anabranch_runtime.vectors.keys import KeyVector, key_vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,9 +23,9 @@ from tests.support.states import RS, rules, stream
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.driver import Job
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.driver.driver import Job
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 #: Event times in seconds, per batch; the lateness is 20 s, so -30 and 12 are late when they come.
 TIMES: tuple[list[int | None], ...] = (

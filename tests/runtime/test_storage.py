@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.state.claim import exclusive
-from anabranch_runtime.storage import diagnosed
+from anabranch_runtime.storage.disk_errors import diagnosed
+from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.disks import mount, small_disk
 from tests.support.driven import driver, expected, job, publish, results
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime import pipeline, stuck
+from anabranch_runtime.driver import pipeline
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.stuck import Signs, Watchdog
+from anabranch_runtime.spark import watchdog as stuck
+from anabranch_runtime.spark.watchdog import Signs, Watchdog
 
 if TYPE_CHECKING:
     from pathlib import Path

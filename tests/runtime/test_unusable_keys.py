@@ -13,11 +13,11 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.state.layout import Layout, StoreLayout
-from anabranch_runtime.state.opened import open_segment
-from anabranch_runtime.state.segment import SIGMA, PackWriter
-from anabranch_runtime.state.stores import insert, merge
+from anabranch_runtime.storage.segment import SIGMA, PackWriter
+from anabranch_runtime.storage.segment_cache import open_segment
+from anabranch_runtime.task.stores import insert, merge
 from tests.support.random_plans import random_plan
 
 if TYPE_CHECKING:

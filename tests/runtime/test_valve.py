@@ -9,9 +9,9 @@ import redis
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control, StreamRecord
-from anabranch_runtime.sources.pressure import FIRST_ROWS
-from anabranch_runtime.sources.spark_stream import source_name
-from anabranch_runtime.sources.valve import Valve
+from anabranch_runtime.sources.back_pressure import FIRST_ROWS
+from anabranch_runtime.sources.ingest.spark_stream import source_name
+from anabranch_runtime.sources.rate_limiter import Valve
 
 
 def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> None:

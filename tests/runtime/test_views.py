@@ -12,7 +12,7 @@ import pytest
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.errors import SinkError
-from anabranch_runtime.views import inputs
+from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.views.upkeep import Views
 from tests.support.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
 

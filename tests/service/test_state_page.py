@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import IndexReport, StoreParts
-from anabranch_runtime import state_teller
+from anabranch_runtime.driver import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.test_dashboard import browser, opened
 from tests.service.test_state import report, store

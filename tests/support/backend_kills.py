@@ -25,7 +25,7 @@ import pyarrow as pa
 from anabranch_runtime.backends.interface import BackendKind, TableSpec
 from anabranch_runtime.backends.lsm import LsmBackend
 from anabranch_runtime.backends.opening import open_backend
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from tests.support.backends import PLENTY, stored
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ import pyarrow as pa
 from anabranch_runtime.backends.interface import BackendKind, Bounds
 from anabranch_runtime.backends.lsm import LsmBackend
 from anabranch_runtime.backends.opening import open_backend
-from anabranch_runtime.state.segment import SIGMA, TAU
+from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from anabranch_runtime.backends.interface import Backend, Table, TableSpec
-    from anabranch_runtime.state.segment import IndexKey
+    from anabranch_runtime.storage.segment import IndexKey
 
 KINDS = tuple(BackendKind)
 #: Enough for what tests store.

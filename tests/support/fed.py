@@ -29,7 +29,7 @@ from anabranch_runtime.control import (
     StreamRecord,
     fetch_ruleset,
 )
-from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver, Settings
 from anabranch_runtime.sources.batch_input import Sources, note
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from anabranch_contract.protocol.intake import UnreadPiece
-    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.feed import Piece, Problem
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 KEYS = Keys("test")
 QUERIES = {

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Relation
     from anabranch_contract.queries.mirs import MirId
-    from anabranch_runtime.context import BatchContext
+    from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 
 class Watch:

@@ -18,7 +18,6 @@ from unittest.mock import patch
 
 import redis
 
-from anabranch_runtime import state_teller
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -26,17 +25,19 @@ from anabranch_runtime.control import (
     StreamRecord,
     fetch_ruleset,
 )
-from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.failed_queries import surviving
+from anabranch_runtime.driver import state_publisher as state_teller
+from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.epochs.failed_queries import surviving
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.index import filters
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
-from anabranch_runtime.state.opened import close_all
 from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.memory import Budget, budget
-from anabranch_runtime.task.worker import TaskReport, run_task
-from anabranch_runtime.vectors import filters
+from anabranch_runtime.task.worker import run_task
 from tests.support.invariants import Watch
 from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Stream
     from anabranch_planner.plans.backfill import Backfilling
-    from anabranch_runtime.context import BatchContext
     from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.task.context import BatchContext
     from tests.support.plain_service import Planner
     from tests.support.scenario_file import Scenario
 

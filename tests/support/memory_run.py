@@ -22,18 +22,18 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.index import kernels
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.memory import private_bytes
 from anabranch_runtime.task.worker import run_task
-from anabranch_runtime.vectors import kernels
 from tests.support.driven import KEYS, driver
 from tests.support.states import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 PARTNERS = 300
 #: What -> (tuples of R, bytes of a text).

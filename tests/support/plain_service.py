@@ -25,7 +25,7 @@ from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.backfill import Backfilling, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
-from anabranch_runtime.vectors.arrow_types import spark_type
+from anabranch_runtime.columns.arrow_types import spark_type
 from tests.support.random_plans import random_layouts, random_plan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from random import Random
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.plans.backfill import Backfilling
-from anabranch_runtime.state.merging import FANOUT
+from anabranch_runtime.epochs.merging import FANOUT
 
 #: Attempts that a batch gets before the pipeline fails (and is started again).
 ATTEMPTS = 2

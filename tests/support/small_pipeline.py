@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver, Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
 from tests.support.policy import OPEN
@@ -20,8 +20,8 @@ from tests.support.policy import OPEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
     from tests.support.service import Service
 
 MINUTE = 60_000_000

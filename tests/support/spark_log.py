@@ -17,17 +17,17 @@ import pyarrow as pa
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.opened import close_all
 from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.worker import run_task
 from tests.support.driven import driver
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.context import BatchContext
-    from anabranch_runtime.driver import Driver
-    from anabranch_runtime.task.worker import TaskReport
+    from anabranch_runtime.driver.driver import Driver
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 
 @dataclass

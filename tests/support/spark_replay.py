@@ -24,12 +24,12 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
-from anabranch_runtime.driver import Driver, Settings
-from anabranch_runtime.heartbeat import Heart
-from anabranch_runtime.ingest.queries import Ingest
-from anabranch_runtime.pipeline import Pipeline
-from anabranch_runtime.session import spark_session, warm_up
-from anabranch_runtime.source_watch import SourceWatch
+from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.heartbeat import Heart
+from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.source_health import SourceWatch
+from anabranch_runtime.sources.ingest.queries import Ingest
+from anabranch_runtime.spark.session import spark_session, warm_up
 from tests.support.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.policy import OPEN

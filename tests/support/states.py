@@ -11,7 +11,7 @@ from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.state.manifest import StoreState
-from anabranch_runtime.state.segment import Segment
+from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

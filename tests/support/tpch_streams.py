@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.sql.dialects import to_spark
-from anabranch_runtime.vectors.arrow_types import spark_type
+from anabranch_runtime.columns.arrow_types import spark_type
 from tests.support.replay_check import replay
 from tests.support.view_runs import current_rows
 

@@ -257,7 +257,7 @@ def _is(process: psutil.Process, target: Target) -> bool:
             return any("python_streaming_source_runner" in part for part in command)
         # A fork of Spark's daemon.
         parent = process.parent()
-        daemon = "anabranch_runtime.daemon"
+        daemon = "anabranch_runtime.spark.daemon"
         return daemon in command and parent is not None and daemon in parent.cmdline()
     except psutil.Error:
         return False

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.claim import exclusive
-from anabranch_runtime.state.files import Kind, read_document, write_document
-from anabranch_runtime.storage import diagnosed
+from anabranch_runtime.storage.disk_errors import diagnosed
+from anabranch_runtime.storage.documents import Kind, read_document, write_document
+from anabranch_runtime.storage.pipeline_lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

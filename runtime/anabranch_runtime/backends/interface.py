@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import pyarrow as pa
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.segment import SIGMA, TAU
+from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from anabranch_runtime.state.segment import IndexKey
-    from anabranch_runtime.task.partial import RowSet
+    from anabranch_runtime.storage.partial import RowSet
+    from anabranch_runtime.storage.segment import IndexKey
 
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]

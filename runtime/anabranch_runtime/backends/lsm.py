@@ -31,11 +31,11 @@ from anabranch_runtime.backends.interface import (
 )
 from anabranch_runtime.backends.merger import Merger, Task, columns_of
 from anabranch_runtime.backends.search import GREATEST, Run, View, known
-from anabranch_runtime.state.files import Kind, read_document, write_document
-from anabranch_runtime.state.merging import FANOUT, LARGEST, STALL, merge_groups, replaced
-from anabranch_runtime.state.opened import keep_open, open_segment
-from anabranch_runtime.state.segment import OFFSET_BITS, PackWriter, Segment
-from anabranch_runtime.state.verify import Verify, verify_packs
+from anabranch_runtime.epochs.merging import FANOUT, LARGEST, STALL, merge_groups, replaced
+from anabranch_runtime.storage.documents import Kind, read_document, write_document
+from anabranch_runtime.storage.segment import OFFSET_BITS, PackWriter, Segment
+from anabranch_runtime.storage.segment_cache import keep_open, open_segment
+from anabranch_runtime.storage.verify import Verify, verify_packs
 from anabranch_runtime.task.compact import MERGED
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch_runtime.backends.interface import Found, TableSpec
-    from anabranch_runtime.state.segment import IndexKey
+    from anabranch_runtime.storage.segment import IndexKey
 
 KIND = Kind("backend-manifest", "state", 1, sealed=1)
 #: Shares of the memory limit: one over these.

@@ -35,13 +35,13 @@ from anabranch_runtime.backends.interface import (
 )
 from anabranch_runtime.backends.search import GREATEST, LEAST, checked, known, present_at
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.files import Kind, read_document, sync_directory, write_document
-from anabranch_runtime.state.segment import SIGMA, TAU
-from anabranch_runtime.task.partial import RowSet, Tables, narrow
-from anabranch_runtime.vectors.chains import enchain, follow
-from anabranch_runtime.vectors.keys import key_vector
-from anabranch_runtime.vectors.matching import in_order
-from anabranch_runtime.vectors.table import BatchTable
+from anabranch_runtime.index.hash_chains import enchain, follow
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.matching import in_order
+from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.partial import RowSet, Tables, narrow
+from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_runtime.backends.interface import I32, Ints, TableSpec
-    from anabranch_runtime.state.segment import IndexKey
+    from anabranch_runtime.storage.segment import IndexKey
 
 MAGIC = b"ANBLOG01"
 KIND = Kind("log", "state", 1, sealed=1)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.stores import merge_segments
 from anabranch_runtime.task.compact import give_way, merged_pack, rewrite
+from anabranch_runtime.task.stores import merge_segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch_runtime.backends.interface import TableSpec
-    from anabranch_runtime.state.segment import IndexKey, Merge, Segment, SegmentReader
-    from anabranch_runtime.state.stores import ColumnsOf
+    from anabranch_runtime.storage.segment import IndexKey, Merge, Segment, SegmentReader
+    from anabranch_runtime.task.stores import ColumnsOf
 
 
 @dataclass(frozen=True, slots=True)

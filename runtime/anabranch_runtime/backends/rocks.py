@@ -58,20 +58,21 @@ from anabranch_runtime.backends.interface import (
 from anabranch_runtime.backends.row_codec import RowCodec
 from anabranch_runtime.backends.search import View, checked, known, present_at, within
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.segment import TAU
-from anabranch_runtime.task.partial import RowSet, Tables
-from anabranch_runtime.vectors.counting import runs
-from anabranch_runtime.vectors.keys import key_vector
-from anabranch_runtime.vectors.matching import in_order
-from anabranch_runtime.vectors.table import BatchTable
+from anabranch_runtime.index.counting import runs
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.matching import in_order
+from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.storage.partial import RowSet, Tables
+from anabranch_runtime.storage.segment import TAU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from anabranch_runtime.backends.interface import I32, Ints, TableSpec
-    from anabranch_runtime.state.segment import IndexKey
-    from anabranch_runtime.vectors.keys import U64, KeyVector
+    from anabranch_runtime.columns.arrays import U64
+    from anabranch_runtime.index.keys import KeyVector
+    from anabranch_runtime.storage.segment import IndexKey
 
 #: Shares of the memory limit: one over these.
 _CACHE, _BUFFERS, _BATCH = 2, 4, 4

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
+from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.vectors.arrays import fixed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,11 +15,9 @@ import pyarrow as pa
 
 from anabranch_runtime.backends.interface import Found
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.segment import SIGMA, TAU
-from anabranch_runtime.task.partial import RowSet, Tables, narrow
-from anabranch_runtime.vectors.counting import pairs_of, runs
-from anabranch_runtime.vectors.keys import key_vector, values_equal
-from anabranch_runtime.vectors.matching import (
+from anabranch_runtime.index.counting import pairs_of, runs
+from anabranch_runtime.index.keys import key_vector, values_equal
+from anabranch_runtime.index.matching import (
     ANY,
     Constraint,
     TooManyPairs,
@@ -27,6 +25,8 @@ from anabranch_runtime.vectors.matching import (
     in_order,
     match,
 )
+from anabranch_runtime.storage.partial import RowSet, Tables, narrow
+from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_runtime.backends.interface import I32, Bounds, Ints, TableSpec
-    from anabranch_runtime.state.segment import IndexKey
-    from anabranch_runtime.task.partial import Table
-    from anabranch_runtime.vectors.index import HashIndex
-    from anabranch_runtime.vectors.keys import KeyVector
-    from anabranch_runtime.vectors.matching import Matches, Probes
+    from anabranch_runtime.index.hash_index import HashIndex
+    from anabranch_runtime.index.keys import KeyVector
+    from anabranch_runtime.index.matching import Matches, Probes
+    from anabranch_runtime.storage.partial import Table
+    from anabranch_runtime.storage.segment import IndexKey
 
 LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

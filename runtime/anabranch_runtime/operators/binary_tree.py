@@ -29,14 +29,14 @@ from anabranch_runtime.operators.chains import (
     step_to,
     table_of,
 )
-from anabranch_runtime.state.segment import SIGMA, TAU
+from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from anabranch_runtime.backends.interface import Backend
     from anabranch_runtime.operators.joins import Join
-    from anabranch_runtime.task.partial import Partial
+    from anabranch_runtime.storage.partial import Partial
 
 #: A leaf's input, or two trees.
 Tree: TypeAlias = "str | tuple[Tree, Tree]"

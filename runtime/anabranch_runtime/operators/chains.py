@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.backends.interface import Bounds, TableSpec
+from anabranch_runtime.columns.arrays import floored_micros
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-from anabranch_runtime.task.partial import Partial, RowSet, Tables
-from anabranch_runtime.vectors.arrays import floored_micros
-from anabranch_runtime.vectors.keys import values_equal
-from anabranch_runtime.vectors.table import BatchTable
+from anabranch_runtime.index.keys import values_equal
+from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.storage.partial import Partial, RowSet, Tables
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

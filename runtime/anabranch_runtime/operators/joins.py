@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from anabranch_contract.queries.types import key_type
+from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.errors import ArrowTypeError, PipelineError
-from anabranch_runtime.vectors.arrow_types import spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_runtime.task.probe import fetcher
-from anabranch_runtime.vectors.arrow_types import schema_of
-from anabranch_runtime.vectors.expressions import evaluate
-from anabranch_runtime.views.table import change_schema
+from anabranch_contract.queries.views import change_columns
+from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.storage.partial import fetcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_runtime.task.partial import Partial
+    from anabranch_contract.queries.views import View
+    from anabranch_runtime.storage.partial import Partial
 
 STAGING = ".staging"
 #: Rows per row group at most.
@@ -161,3 +162,8 @@ def write_empty(results: Path, query: QuerySpec) -> None:
     if not any(directory.glob("*.parquet")):
         schema = _sink_schema(query)
         pq.write_table(schema.empty_table(), directory / "empty.parquet")
+
+
+def change_schema(view: View) -> pa.Schema:
+    """The columns of changes: those of rows, what became of each, and as of which version."""
+    return pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])

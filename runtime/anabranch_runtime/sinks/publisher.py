@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_contract.connectors.sinks import SinkKind
-from anabranch_runtime.access import masked, permitted_sink
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
+from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
-from anabranch_runtime.state.claim import identity
-from anabranch_runtime.views import inputs
+from anabranch_runtime.sources.permitted import masked, permitted_sink
+from anabranch_runtime.storage.pipeline_lock import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from anabranch_contract.connectors.sinks import BATCH_COLUMN, KEY, OWN, SinkKind, partition_columns
-from anabranch_runtime.access import permitted_sink
-from anabranch_runtime.sinks.durable import sync_filesystem
-from anabranch_runtime.vectors.arrow_types import spark_type
+from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.sources.permitted import permitted_sink
+from anabranch_runtime.storage.sync import sync_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

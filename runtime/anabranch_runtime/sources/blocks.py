@@ -79,7 +79,7 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
 
         yield from read_entries(piece)
     elif piece.kind == "landed":
-        from anabranch_runtime.ingest.feed import read_rows
+        from anabranch_runtime.sources.ingest.feed import read_rows
 
         yield from read_rows(piece)
     else:

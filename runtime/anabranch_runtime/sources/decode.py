@@ -24,9 +24,9 @@ from anabranch_contract.queries.types import (
     TypeKind,
     parse_type,
 )
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.sources.invalid import FAILURES, convert_values, split, unreadable
-from anabranch_runtime.vectors.arrow_types import arrow_type
-from anabranch_runtime.vectors.casts import cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -31,14 +31,14 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
-from anabranch_runtime.access import masked
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.ingest.feed import landed_feed
+from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.files import file_feed
+from anabranch_runtime.sources.ingest.feed import landed_feed
+from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, PlannedReader
-from anabranch_runtime.sources.pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.checkpoint import LANDED
 

@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sources import FileType, OnLoss, file_options
-from anabranch_runtime.access import resolve
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import from_json, schema_of, typed
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.permitted import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

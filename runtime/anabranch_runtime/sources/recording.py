@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.sources.feed import Piece
-from anabranch_runtime.state.files import Kind, read_document, write_document
-from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.storage.documents import Kind, read_document, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

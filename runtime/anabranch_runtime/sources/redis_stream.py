@@ -26,11 +26,11 @@ import redis
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.connectors.sources import OnLoss, Payload, Start, redis_stream_options
-from anabranch_runtime.access import revealed
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
 from anabranch_runtime.sources.feed import Piece, Problem, Waiting, feed_id
 from anabranch_runtime.sources.invalid import unreadable
+from anabranch_runtime.sources.permitted import revealed
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What is stored: segments, the manifest, and which generation of a store answers a probe."""
+"""The committed state of a pipeline, and what its recovery goes by."""

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_OID, uuid5
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.files import sync_directory, write_durably
+from anabranch_runtime.storage.documents import sync_directory, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from anabranch_runtime.state.choices import Choices
+    from anabranch_runtime.state.journal import Choices
 
 _BACKUP = "restore state, checkpoint and results from one backup"
 _ANEW = "start again from the sources with an empty state directory and another namespace"

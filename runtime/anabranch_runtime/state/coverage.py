@@ -90,3 +90,18 @@ def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
             if first < low <= last + 1:
                 low, grown = first, True
     return low
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one probe rule is answered in this batch.
+
+    Attributes:
+        tiles: which stores answer for which batches (the current batch included).
+        gaps: for an MIR, batches that no container covers; none for a base relation.
+        fill: per fill step of the rule, the tiles of its base probe (clipped to the last gap).
+    """
+
+    tiles: tuple[Tile, ...]
+    gaps: tuple[Interval, ...] = ()
+    fill: tuple[tuple[Tile, ...], ...] = ()

@@ -17,12 +17,12 @@ import numpy as np
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.durable import durable
-from anabranch_runtime.state.files import Kind, read_document
 from anabranch_runtime.state.measures import StreamMeter, pack
-from anabranch_runtime.state.segment import Segment
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.unread import FeedState
+from anabranch_runtime.storage.documents import Kind, read_document
+from anabranch_runtime.storage.durable import durable
+from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
     from pathlib import Path

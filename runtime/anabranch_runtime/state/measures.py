@@ -4,7 +4,7 @@ Every one is a function of the multiset of tuples that it describes, whatever ta
 came in, so parts merge in any order (``docs/statistics.md``):
 
 * a **sketch** of a key is its ``SIZE`` least distinct hashes; sketches of parts merge into that of
-  the whole (:func:`anabranch_runtime.vectors.index.merge_sketches`);
+  the whole (:func:`anabranch_runtime.index.hash_index.merge_sketches`);
 * a **sample** of a stream is its ``SIZE`` tuples whose sigma has the least hash: uniform, without
   replacement, because the hash knows nothing of the values;
 * **delays** are counts per power of two of how far tuples were behind their stream.
@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.vectors.index import merge_sketches
+from anabranch_runtime.index.hash_index import merge_sketches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_runtime.vectors.keys import U64
+    from anabranch_runtime.columns.arrays import U64
 
 #: Hashes of a sketch, and tuples of a sample.
 SIZE = 256

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.durable import durable
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.remote import UNAVAILABLE
-from anabranch_runtime.state.verify import REMEDY, Verify
+from anabranch_runtime.storage.durable import durable
+from anabranch_runtime.storage.object_store import UNAVAILABLE
+from anabranch_runtime.storage.verify import REMEDY, Verify
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.state.choices import Choices
+    from anabranch_runtime.state.journal import Choices
     from anabranch_runtime.state.manifest import Manifests
-    from anabranch_runtime.state.segment import Segment
+    from anabranch_runtime.storage.segment import Segment
 
 #: Refusals that say nothing of whether a state is whole.
 _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)

@@ -18,8 +18,8 @@ import structlog
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.durable import durable
-from anabranch_runtime.state.files import Kind, canonical, read_document
+from anabranch_runtime.storage.documents import Kind, canonical, read_document
+from anabranch_runtime.storage.durable import durable
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_runtime.state.segment import Segment
+from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import BackfillRule
     from anabranch_runtime.state.coverage import Interval, Tile
-    from anabranch_runtime.state.segment import Merge
+    from anabranch_runtime.storage.segment import Merge
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.expressions.evaluate import filter_mask
+from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.latest import superseded
+from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.sinks.late import aside
-from anabranch_runtime.state.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
-from anabranch_runtime.task.failures import EVALUATION
-from anabranch_runtime.vectors.arrays import fixed
-from anabranch_runtime.vectors.expressions import filter_mask
-from anabranch_runtime.vectors.latest import superseded
-from anabranch_runtime.vectors.table import BatchTable
+from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_contract.queries.joins import Relation, RelationId
+    from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.state.layout import Layout
     from anabranch_runtime.task.meters import Collector
 
 

@@ -8,24 +8,24 @@ import numpy as np
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, StoreId
 from anabranch_contract.queries.joins import Label, RelationId
-from anabranch_runtime.context import Access
-from anabranch_runtime.state.opened import open_segment
+from anabranch_runtime.expressions.evaluate import filter_mask
+from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.slices import cut
-from anabranch_runtime.state.stores import combination_rows, insert, merge
-from anabranch_runtime.task.partial import Partial, RowSet, Tables
+from anabranch_runtime.storage.partial import Partial, RowSet, Tables
+from anabranch_runtime.storage.segment_cache import open_segment
 from anabranch_runtime.task.pieces import Pieces
-from anabranch_runtime.vectors.expressions import filter_mask
+from anabranch_runtime.task.stores import combination_rows, insert, merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from anabranch_contract.plans.ruleset import StoreSpec
-    from anabranch_runtime.state.layout import Layout
-    from anabranch_runtime.state.segment import PackWriter
+    from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.state.slices import Slice, Source
-    from anabranch_runtime.state.stores import KeyCache
+    from anabranch_runtime.storage.segment import PackWriter
     from anabranch_runtime.task.meters import Collector
     from anabranch_runtime.task.probe import Prober
+    from anabranch_runtime.task.stores import KeyCache
 
 #: Rows of the start member that are joined together.
 CHUNK = 1 << 14

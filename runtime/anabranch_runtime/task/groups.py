@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_runtime.state.opened import open_segment
-from anabranch_runtime.task.partial import Tables
-from anabranch_runtime.vectors.matching import described
+from anabranch_runtime.index.matching import described
+from anabranch_runtime.storage.partial import Tables
+from anabranch_runtime.storage.segment_cache import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from anabranch_runtime.index.hash_index import HashIndex
     from anabranch_runtime.state.coverage import Interval
-    from anabranch_runtime.state.segment import IndexKey, Segment, SegmentReader
-    from anabranch_runtime.vectors.index import HashIndex
+    from anabranch_runtime.storage.segment import IndexKey, Segment, SegmentReader
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]

@@ -15,9 +15,9 @@ import numpy as np
 
 from anabranch_contract.plans.ruleset import KeyPart, TimeBound
 from anabranch_contract.queries.joins import AttrRef, Label
-from anabranch_runtime.state.segment import TAU
+from anabranch_runtime.index.matching import ANY, TooManyPairs
+from anabranch_runtime.storage.segment import TAU
 from anabranch_runtime.task.probe import Lookup, Target
-from anabranch_runtime.vectors.matching import ANY, TooManyPairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.ruleset import LatestRule
     from anabranch_runtime.state.coverage import Tile
-    from anabranch_runtime.task.partial import Partial
+    from anabranch_runtime.storage.partial import Partial
     from anabranch_runtime.task.probe import Prober
 
     Bools = NDArray[np.bool_]

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.index.hash_index import distinct, distinct_sketch
+from anabranch_runtime.index.keys import mix
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -27,19 +30,16 @@ from anabranch_runtime.state.measures import (
     pack_table,
     unpack,
 )
-from anabranch_runtime.vectors.arrays import plain
-from anabranch_runtime.vectors.index import distinct, distinct_sketch
-from anabranch_runtime.vectors.keys import mix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import StoreSpec
+    from anabranch_runtime.columns.arrays import U64, Bools
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.index.keys import KeyVector
     from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.state.layout import Layout
-    from anabranch_runtime.state.stores import KeyCache
-    from anabranch_runtime.vectors.arrays import Bools
-    from anabranch_runtime.vectors.keys import U64, KeyVector
+    from anabranch_runtime.task.stores import KeyCache
 
 #: A stream whose sample is full is sampled in every so manieth batch only.
 EVERY = 4

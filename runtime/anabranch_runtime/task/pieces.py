@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.vectors.matching import TooManyPairs
+from anabranch_runtime.index.matching import TooManyPairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_runtime.context import Access
-    from anabranch_runtime.task.partial import Partial
+    from anabranch_runtime.state.coverage import Access
+    from anabranch_runtime.storage.partial import Partial
     from anabranch_runtime.task.probe import Prober
 
 

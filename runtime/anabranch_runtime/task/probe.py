@@ -16,39 +16,38 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_contract.queries.joins import Label
-from anabranch_runtime.state.segment import OFFSET_BITS, SIGMA, TAU
-from anabranch_runtime.task.partial import (
+from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.index.gather import gather, pick, place_of, places
+from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
+from anabranch_runtime.index.matching import ANY, Constraint, TooManyPairs, in_order, match
+from anabranch_runtime.storage.partial import (
     Partial,
     RowSet,
     concat_partials,
     concat_rows,
+    fetcher,
     narrow,
 )
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.reads import ReadMeters
-from anabranch_runtime.vectors.arrays import plain
-from anabranch_runtime.vectors.expressions import evaluate, filter_mask
-from anabranch_runtime.vectors.gather import gather, pick, place_of, places
-from anabranch_runtime.vectors.keys import key_vector, partition_of, values_equal
-from anabranch_runtime.vectors.matching import ANY, Constraint, TooManyPairs, in_order, match
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
-    from anabranch_contract.queries.expressions import Column, Expr
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_runtime.context import Access
-    from anabranch_runtime.state.coverage import Tile
-    from anabranch_runtime.state.layout import Layout, StoreLayout
-    from anabranch_runtime.state.segment import IndexKey
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import AttrRef, Label
+    from anabranch_runtime.epochs.layout import Layout, StoreLayout
+    from anabranch_runtime.index.matching import Probes
+    from anabranch_runtime.state.coverage import Access, Tile
+    from anabranch_runtime.storage.segment import IndexKey
     from anabranch_runtime.task.groups import Group, LiveSegments
     from anabranch_runtime.task.reads import Asking
-    from anabranch_runtime.vectors.matching import Probes
 
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]
@@ -463,11 +462,6 @@ def check(
     if residuals and partial.length:
         partial = partial.where(filter_mask(residuals, fetcher(partial), partial.length))
     return partial
-
-
-def fetcher(partial: Partial) -> Callable[[Column], pa.Array]:
-    """How expressions over several labels read ``partial``."""
-    return lambda column: partial.column(Label(column.alias), column.name)
 
 
 def attribute(layout: Layout, partial: Partial, ref: AttrRef) -> pa.Array:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_contract.protocol.reads import ReadCounts
-    from anabranch_runtime.vectors.arrays import Bools
-    from anabranch_runtime.vectors.matching import Marks
+    from anabranch_runtime.columns.arrays import Bools
+    from anabranch_runtime.index.matching import Marks
 
     I32 = NDArray[np.int32]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.state.durable import durable
+from anabranch_runtime.storage.durable import durable
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

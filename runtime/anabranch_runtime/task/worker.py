@@ -14,36 +14,37 @@ import json
 import time
 from collections import defaultdict
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_runtime.epochs.layout import Layout, base_layout
+from anabranch_runtime.epochs.ownership import ownership, without
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.ownership import ownership, without
+from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
-from anabranch_runtime.state.durable import attach
-from anabranch_runtime.state.layout import Layout, base_layout
-from anabranch_runtime.state.opened import keep_open
-from anabranch_runtime.state.segment import PackWriter, Segment
-from anabranch_runtime.state.stores import combination_rows, insert
+from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_partials
+from anabranch_runtime.storage.segment import PackWriter, Segment
+from anabranch_runtime.storage.segment_cache import keep_open
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import fill_slice
-from anabranch_runtime.task.failures import EVALUATION, FailureNote, Failures
 from anabranch_runtime.task.groups import LiveSegments
 from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.partial import Partial, RowSet, Tables, concat_partials
 from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.task.probe import Prober, check
+from anabranch_runtime.task.stores import combination_rows, insert
 from anabranch_runtime.task.uploads import Uploads
-from anabranch_runtime.vectors.keys import key_vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,60 +52,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
-    from anabranch_contract.protocol.reads import ReadCounts
     from anabranch_contract.queries.joins import RelationId
-    from anabranch_runtime.context import BatchContext
     from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.index.table import BatchTable
     from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.state.manifest import EdgeCounts
     from anabranch_runtime.state.slices import Slice
-    from anabranch_runtime.state.stores import KeyCache
     from anabranch_runtime.task.arrivals import Arrivals
-    from anabranch_runtime.vectors.table import BatchTable
+    from anabranch_runtime.task.context import BatchContext
+    from anabranch_runtime.task.stores import KeyCache
 
     Exchange = Callable[[str], list[str]]
 
 #: Starting tuples that are sent through a probe tree together: enough to amortise the cost of a
 #: call, few enough that a fan-out of a thousand still fits in memory.
 CHUNK = 1 << 16
-
-
-@dataclass(slots=True)
-class TaskReport:
-    """What one task of a batch did; travels to the driver as JSON."""
-
-    segments: list[dict[str, Any]] = field(default_factory=list)
-    streams: dict[str, dict[str, Any]] = field(default_factory=dict)
-    arrivals: dict[str, int] = field(default_factory=dict)
-    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
-    delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    samples: dict[str, tuple[int, str]] = field(default_factory=dict)
-    edges: dict[str, EdgeCounts] = field(default_factory=dict)
-    #: Store -> index -> what was asked of it.
-    reads: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
-    results: dict[str, int] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    #: Stream -> staged file of what was set aside.
-    late: dict[str, str] = field(default_factory=dict)
-    #: Pieces of the task's share that it could not read (``sources.batch_input.note``).
-    unread: list[dict[str, Any]] = field(default_factory=list)
-    #: Query -> why its results can't be had.
-    failures: dict[str, FailureNote] = field(default_factory=dict)
-    #: Segments of the batch's slice of a backfill, and which of its merges were done.
-    backfilled: list[dict[str, Any]] = field(default_factory=list)
-    backfill_merged: list[int] = field(default_factory=list)
-    #: Why the backfill has to be given up.
-    backfill_failed: str = ""
-    #: The most private memory that was seen, and what it should have stayed below (None: any
-    #: number); bytes.
-    memory: int = 0
-    memory_share: int | None = None
-    #: Packs that were fetched from the object store, and their bytes.
-    fetched: tuple[int, int] = (0, 0)
-    #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
-    #: projections and result pages), ``write`` (closing result files), ``backfill``, ``upload``
-    #: (what had to be waited for).
-    phases: dict[str, float] = field(default_factory=dict)
 
 
 def run_task(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.vectors.arrow_types import arrow_type, schema_of
-from anabranch_runtime.vectors.expressions import evaluate, filter_mask
+from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, Function
-from anabranch_runtime.views.inputs import CLOCK
+from anabranch_runtime.sinks.view_inputs import CLOCK
 
 if TYPE_CHECKING:
     from pathlib import Path

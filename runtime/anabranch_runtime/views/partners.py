@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_runtime.vectors.arrow_types import arrow_type, schema_of
-from anabranch_runtime.vectors.expressions import evaluate
+from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.sinks.view_inputs import CLOCK, LEFT_PREFIX
 from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE, released
-from anabranch_runtime.views.inputs import CLOCK, LEFT_PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.views import RANK, Function
-from anabranch_runtime.vectors.arrow_types import arrow_type
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, finished, finished_schema, shown_schema
 
 if TYPE_CHECKING:

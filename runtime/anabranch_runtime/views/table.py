@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch_contract.queries.views import CHANGE, RANK, VERSION, Change, change_columns
+from anabranch_contract.queries.views import CHANGE, RANK, VERSION, Change
+from anabranch_runtime.sinks.parquet import change_schema
 from anabranch_runtime.sinks.rows import json_rows
-from anabranch_runtime.vectors.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, shown_schema, sort_fields
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ def row_schema(view: View) -> pa.Schema:
     """The columns of a table's rows: those shown, and the rank where that is the identity."""
     found = shown_schema(view)
     return found if view.grouped else found.append(pa.field(RANK, pa.int64()))
-
-
-def change_schema(view: View) -> pa.Schema:
-    """The columns of changes: those of rows, what became of each, and as of which version."""
-    return pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])
 
 
 @dataclass(frozen=True, slots=True)

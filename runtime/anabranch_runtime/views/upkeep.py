@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_contract.plans.ruleset import query_from_json, query_to_json
-from anabranch_runtime.access import masked
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
-from anabranch_runtime.state.files import write_durably
-from anabranch_runtime.views import groups, inputs
+from anabranch_runtime.sources.permitted import masked
+from anabranch_runtime.storage.documents import write_durably
+from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
 from anabranch_runtime.views.versions import Maker, Place, place_of
 

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.queries.views import Function
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.durable import sync_filesystem
-from anabranch_runtime.vectors.arrow_types import arrow_type
-from anabranch_runtime.views import groups, inputs, partners
+from anabranch_runtime.storage.sync import sync_filesystem
+from anabranch_runtime.views import groups, partners
 from anabranch_runtime.views.finishing import finished, finished_schema
 from anabranch_runtime.views.ranking import top_groups, top_rows
 from anabranch_runtime.views.table import (

@@ -1,0 +1,1 @@
+"""Arrow arrays and types, as everything here reads them."""

@@ -1,0 +1,184 @@
+"""Small tools for Arrow arrays: physical types, buffers as numpy, mapping by distinct value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+U64: TypeAlias = npt.NDArray[np.uint64]
+
+MICROS_PER_DAY = 86_400_000_000
+
+
+def fixed(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The value buffer of a fixed-width column, without copying; NULL slots hold anything."""
+    if len(column) == 0:
+        return np.empty(0, dtype=dtype)
+    width = np.dtype(dtype).itemsize
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * width)
+
+
+def present(column: pa.Array) -> Bools | None:
+    """False where ``column`` is NULL; None if it never is."""
+    if column.null_count == 0:
+        return None
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
+    """``values`` as an Arrow array of ``target`` (same width), NULL where ``valid`` is False."""
+    mask = None if valid is None else ~valid
+    return pa.array(values, mask=mask).view(target)
+
+
+def both(left: Bools | None, right: Bools | None) -> Bools | None:
+    """The rows that are valid on both sides."""
+    return right if left is None else left if right is None else left & right
+
+
+def truths(column: pa.Array) -> Bools:
+    """A boolean column as numpy, NULL as False."""
+    return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """``column`` in one piece and without a dictionary."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def floored_micros(column: pa.Array, target: pa.DataType) -> pa.Array:
+    """A timestamp column of any unit in microseconds; nanoseconds are cut off, as Spark does."""
+    if column.type.unit == "ns":
+        micros = np.floor_divide(fixed(column, np.int64), 1000)
+        return with_nulls(micros, target, present(column))
+    return column.cast(pa.timestamp("us", column.type.tz)).view(target)
+
+
+def conform(column: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
+    """A stored column in the Arrow type of its declared type; no value changes.
+
+    Raises:
+        ExpressionError: the column holds values of another type.
+    """
+    target = arrow_type(kind)
+    column = plain(column)
+    if column.type == target:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), target)
+    try:
+        if pa.types.is_timestamp(target) and pa.types.is_timestamp(column.type):
+            return floored_micros(column, target)
+        if pa.types.is_date64(column.type) and kind.kind is TypeKind.DATE:
+            days = np.floor_divide(fixed(column, np.int64), 86_400_000).astype(np.int32)
+            return with_nulls(days, target, present(column))
+        if _same_family(column.type, target):
+            return column.cast(target)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError("bad-column", f"a column is not of type {kind}: {error}") from error
+    raise ExpressionError(
+        "bad-column",
+        f"a column of Arrow type {column.type} is declared as {kind}",
+        remedy="declare the stream's column as it is stored",
+    )
+
+
+def _same_family(given: pa.DataType, target: pa.DataType) -> bool:
+    exact = pa.types.is_integer(given) or pa.types.is_decimal(given)
+    text = pa.types.is_string(given) or pa.types.is_large_string(given)
+    raw = pa.types.is_binary(given) or pa.types.is_large_binary(given)
+    raw = raw or pa.types.is_fixed_size_binary(given) or given == pa.binary_view()
+    return bool(
+        (exact and (pa.types.is_integer(target) or pa.types.is_decimal(target)))
+        or (pa.types.is_floating(given) and pa.types.is_floating(target))
+        or ((text or given == pa.string_view()) and pa.types.is_string(target))
+        or (raw and pa.types.is_binary(target))
+    )
+
+
+def by_value(column: pa.Array, function: Callable[[Any], Any], target: pa.DataType) -> pa.Array:
+    """``function`` of every value, called once per distinct one; NULL stays NULL."""
+    if pa.types.is_floating(column.type):
+        width = np.uint32 if pa.types.is_float32(column.type) else np.uint64
+        floats = np.float32 if pa.types.is_float32(column.type) else np.float64
+        valid = present(column)
+        bits = np.array(fixed(column, width))
+        if valid is not None:
+            bits[~valid] = 0
+        distinct, codes = np.unique(bits, return_inverse=True)
+        results = [function(v) for v in distinct.view(floats)]
+        indices = pa.array(codes.reshape(-1), mask=None if valid is None else ~valid)
+        return pa.array(results, target).take(indices)
+    encoded = column.dictionary_encode()
+    results = [None if v is None else function(v) for v in encoded.dictionary.to_pylist()]
+    return pa.array(results, target).take(encoded.indices)
+
+
+def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:
+    """``values`` at ``rows`` of a column of ``length`` rows, NULL elsewhere."""
+    return assemble([(rows, values)], length, values.type)
+
+
+def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.DataType) -> pa.Array:
+    """One column out of disjoint pieces, each with the rows it fills; NULL elsewhere."""
+    source = np.full(length, -1, dtype=np.int64)
+    arrays: list[pa.Array] = []
+    offset = 0
+    for rows, values in pieces:
+        source[rows] = np.arange(offset, offset + len(rows))
+        offset += len(rows)
+        arrays.append(values)
+    if offset == 0:
+        return pa.nulls(length, target)
+    return pa.concat_arrays(arrays).take(pa.array(source, mask=source < 0))
+
+
+def unscaled(column: pa.Array) -> list[int | None]:
+    """The unscaled integers of a ``decimal128`` column."""
+    raw = memoryview(fixed(column, np.dtype("V16")).tobytes())
+    valid = present(column)
+    return [
+        int.from_bytes(raw[16 * i : 16 * i + 16], "little", signed=True)
+        if valid is None or valid[i]
+        else None
+        for i in range(len(column))
+    ]
+
+
+def decimals(values: Sequence[int | None], kind: DataType) -> pa.Array:
+    """A decimal column from unscaled integers.
+
+    Raises:
+        ExpressionError: one has more digits than ``kind`` holds.
+    """
+    bound = 10**kind.precision
+    if any(v is not None and not -bound < v < bound for v in values):
+        raise overflow(kind)
+    raw = b"".join((v or 0).to_bytes(16, "little", signed=True) for v in values)
+    validity = pa.array([v is not None for v in values], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(arrow_type(kind), len(values), [validity, pa.py_buffer(raw)])
+
+
+def overflow(kind: DataType) -> ExpressionError:
+    """The complaint about a value that ``kind`` can't hold."""
+    return ExpressionError(
+        "overflow",
+        f"a value is out of the range of {kind}",
+        remedy="cast the operands to a wider type first",
+    )

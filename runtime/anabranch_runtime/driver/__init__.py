@@ -1,0 +1,1 @@
+"""The batch protocol and the process around it."""

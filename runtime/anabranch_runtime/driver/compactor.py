@@ -1,0 +1,170 @@
+"""Compaction beside the stream: batches go on while segments become fewer.
+
+A probe asks every segment of a store, so segments are merged: ``fanout`` of one level, the oldest
+first, become one of the next, which is a tiered LSM tree. A merge may take as long as several
+batches. So it is no part of any: it runs in a thread of its own, over segments that never change,
+and what it has written replaces its parts in the manifest of whichever batch commits next. Until
+then, and after a kill at any moment, it is a file that nobody names.
+
+On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
+On a cluster it waits for a Spark job that does it (``pipeline``).
+
+The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
+level, the next batch waits until the merge that is under way has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_runtime.epochs.access import latest_since
+from anabranch_runtime.epochs.layout import Layout, layouts
+from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.durable import durable
+from anabranch_runtime.storage.segment import Merge
+from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.storage.segment import Segment
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+@dataclass(slots=True)
+class Compactor:
+    """What is being merged, and what has been and waits for a commit.
+
+    Attributes:
+        root: the state directory.
+        work: does one merge.
+        beside: in a thread; else at once, so that a run depends on nothing but its input.
+        leaving: set once nothing more is to be begun (:meth:`close`).
+    """
+
+    root: Path
+    work: Callable[[Compaction], Segment] = compact
+    beside: bool = False
+    leaving: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
+    #: How many of these :meth:`settle` has seen; the thread goes on adding to them.
+    _seen: int = 0
+
+    def settle(self, state: State) -> State:
+        """``state`` with merged segments in the place of their parts.
+
+        A merge of which a part has gone meanwhile (expired, or its store dropped) counts for
+        nothing. The caller commits the result and then says so (:meth:`settled`).
+
+        Raises:
+            StateError: a part that is still needed can't be read.
+        """
+        stores, (stored, merged) = dict(state.stores), state.written
+        self._seen = len(self._done)
+        for merge, outcome in self._done[: self._seen]:
+            store = stores.get(_store(merge))
+            if store is None or not set(merge.segments) <= set(store.segments):
+                continue
+            if isinstance(outcome, StateError):
+                raise outcome
+            found = replaced(store.segments, merge, outcome)
+            stores[outcome.store] = replace(store, segments=found)
+            merged += outcome.bytes
+        return replace(state, stores=stores, written=(stored, merged))
+
+    def settled(self, state: State) -> None:
+        """``state`` is committed: forget what :meth:`settle` has seen; files that it did not take
+        are deleted.
+        """
+        named = {s.path for store in state.stores.values() for s in store.segments}
+        written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
+        durable(self.root).discard(path for path in written if path not in named)
+        del self._done[: self._seen]
+        self._seen = 0
+
+    def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
+        """Merge what there is to merge of ``state`` into segments of at most ``most`` bytes (None:
+        any number), unless that is going on; returns at once, unless compaction is far behind.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            if backlog(state, ruleset, fanout, most) < STALL * fanout:
+                return
+            started = time.perf_counter()
+            self._thread.join()
+            waited = round(time.perf_counter() - started, 3)
+            _LOG.warning("a batch waited for compaction", seconds=waited)
+        if self._done:
+            return
+        found = merges(state, ruleset, fanout, most)
+        if not found:
+            return
+        layout, since = Layout(ruleset, layouts(state)), latest_since(state)
+        if not self.beside:
+            self._run(found, layout, since)
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(found, layout, since), name="compaction", daemon=True
+        )
+        self._thread.start()
+
+    def rewrite(self, state: State, ruleset: Ruleset) -> None:
+        """Merge the segments of each store partition into as few as may be, at once."""
+        parts: dict[tuple[str, int], list[list[Segment]]] = {}
+        for spec in ruleset.stores:
+            for segment in state.stores[spec.id].segments:
+                runs = parts.setdefault((spec.id, segment.partition), [[]])
+                if sum(s.rows for s in runs[-1]) + segment.rows > LARGEST:
+                    runs.append([])
+                runs[-1].append(segment)
+        found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
+        self._run(found, Layout(ruleset, layouts(state)), latest_since(state))
+
+    def close(self) -> None:
+        """Wait for the merge that is under way; what it writes is of no use any more."""
+        self.leaving.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, found: Sequence[Merge], layout: Layout, since: Mapping[str, int]) -> None:
+        if self.beside:
+            give_way()
+        for merge in found:
+            if self.leaving.is_set():
+                return
+            started = time.perf_counter()
+            try:
+                objects = durable(self.root).uri
+                work = Compaction(str(self.root), merged_pack(), merge, layout, since, objects)
+                segment = self.work(work)
+            except StateError as error:
+                self._done.append((merge, error))
+            except Exception as error:
+                if not self.beside:
+                    raise
+                # Spark's, say: nothing has been changed, and the next batch tries again.
+                _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
+            else:
+                self._done.append((merge, segment))
+                _LOG.info(
+                    "merged",
+                    store=segment.store,
+                    partition=segment.partition,
+                    level=segment.level,
+                    rows=segment.rows,
+                    ms=round(1e3 * (time.perf_counter() - started)),
+                )
+
+
+def _store(merge: Merge) -> str:
+    return merge.segments[0].store

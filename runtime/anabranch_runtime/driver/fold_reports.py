@@ -1,0 +1,174 @@
+"""After a batch: fold what its tasks report into the state that is committed next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
+from anabranch_runtime.epochs.idleness import clock_reading, pass_time
+from anabranch_runtime.epochs.join_samples import remember, step_samples
+from anabranch_runtime.epochs.statistics import (
+    distincts,
+    measured,
+    store_statistics,
+    stream_statistics,
+)
+from anabranch_runtime.state.manifest import UNPLANNED
+from anabranch_runtime.state.reads import sum_reads
+from anabranch_runtime.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.manifest import EdgeCounts, State, StoreState, StreamState
+    from anabranch_runtime.task.context import BatchContext
+
+
+def fold(
+    state: State,
+    context: BatchContext,
+    reports: Sequence[TaskReport],
+    seconds: float,
+    now: float | None = None,
+) -> State:
+    """The state after the batch of ``context``, which took ``seconds`` and ended ``now``
+    (seconds since 1970; None leaves out the rates by the wall clock).
+    """
+    streams = _streams(state, reports)
+    clock = clock_reading(streams, context.clock, state.clock)
+    fresh = [Segment.from_json(d) for r in reports for d in r.segments]
+    state = replace(
+        state,
+        next_batch=context.batch + 1,
+        streams=pass_time(state.streams, streams, clock),
+        clock=clock,
+        stores=_stores(state, fresh),
+        written=(state.written[0] + sum(s.bytes for s in fresh), state.written[1]),
+        queries={
+            name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
+            for name, q in state.queries.items()
+        },
+        arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
+        edges=_edges(state, reports),
+        reads=sum_reads(state.reads, *(r.reads for r in reports), stores=state.stores),
+        probes=_sum(
+            [
+                state.probes,
+                *({str(context.epoch): sum(e[0] for e in r.edges.values())} for r in reports),
+            ]
+        ),
+        processing_seconds=state.processing_seconds + seconds,
+    )
+    return measured(state, reports, seconds, now)
+
+
+def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
+    """The statistics of the epoch that ``state`` is in, as the planner reads them.
+
+    ``steps`` is what its edges and earlier ones tell about sub-joins (:func:`steps_seen`).
+    """
+    started = state.epoch_starts[-1][1] if state.epoch_starts else 0
+    return Snapshot(
+        epoch=state.epoch,
+        batches=state.next_batch - started,
+        total_batches=state.next_batch,
+        arrivals=state.arrivals,
+        distincts=distincts(state),
+        streams=stream_counts(state),
+        edges=_edge_statistics(state),
+        stores=store_statistics(state),
+        spans={
+            name: s.max_tau - s.min_tau
+            for name, s in state.streams.items()
+            if s.max_tau is not None and s.min_tau is not None
+        },
+        steps=steps,
+        measured=stream_statistics(state),
+    )
+
+
+def without_batches(found: Snapshot) -> Snapshot:
+    """The statistics of an epoch that has had no batch: what was counted is an earlier one's."""
+    stores = {name: replace(store, reads={}) for name, store in found.stores.items()}
+    return replace(found, batches=0, edges={}, measured={}, stores=stores)
+
+
+def steps_seen(state: State, ruleset: Ruleset) -> tuple[JoinSample, ...]:
+    """What has been seen of steps by the end of the epoch that ``state`` is in.
+
+    ``ruleset`` is the one that the epoch goes by; its edges count since the epoch began.
+    """
+    return remember(state.steps, step_samples(ruleset, _edge_statistics(state)))
+
+
+def _edge_statistics(state: State) -> dict[str, EdgeStatistics]:
+    return {edge: EdgeStatistics(*counts) for edge, counts in state.edges.items()}
+
+
+def stream_counts(state: State) -> dict[str, dict[str, int]]:
+    """Stream -> tuples read, late, invalid and ahead so far."""
+    return {
+        name: {"input": s.input, "late": s.late, "invalid": s.invalid, "ahead": s.ahead}
+        for name, s in state.streams.items()
+    }
+
+
+def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamState]:
+    streams = dict(state.streams)
+    for report in reports:
+        for name, meter in report.streams.items():
+            known = streams.get(name, UNPLANNED)
+            newest = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
+            oldest = [t for t in (known.min_tau, meter["min_tau"]) if t is not None]
+            streams[name] = replace(
+                known,
+                max_tau=max(newest, default=None),
+                min_tau=min(oldest, default=None),
+                input=known.input + meter["input"],
+                late=known.late + meter["late"],
+                invalid=known.invalid + meter["invalid"],
+                ahead=known.ahead + meter["ahead"],
+            )
+    return streams
+
+
+def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
+    added: dict[str, list[Segment]] = {}
+    for segment in fresh:
+        added.setdefault(segment.store, []).append(segment)
+    return {
+        name: replace(store, segments=(*store.segments, *added.get(name, ())))
+        for name, store in state.stores.items()
+    }
+
+
+def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeCounts]:
+    edges = dict(state.edges)
+    for report in reports:
+        for edge, (probes, matches, seconds, pairs, hits) in report.edges.items():
+            known = edges.get(edge, (0, 0, 0.0, 0, 0))
+            edges[edge] = (
+                known[0] + probes,
+                known[1] + matches,
+                known[2] + seconds,
+                known[3] + pairs,
+                known[4] + hits,
+            )
+    return edges
+
+
+def fullness(reports: Sequence[TaskReport]) -> float:
+    """The part of its share of memory that the fullest task took; 0 where there is no limit."""
+    return max((r.memory / r.memory_share for r in reports if r.memory_share), default=0.0)
+
+
+def _sum(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total

@@ -1,0 +1,472 @@
+"""The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
+
+Recorded streams share one source; Redis Streams, directories of files and what ingest queries have
+landed of Spark's own sources share another (``sources``, ``ingest``). Tasks read their shares of
+both themselves.
+
+Live, a stream whose source can't be opened is left out and reported; the others go on, and it is
+tried again from time to time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import structlog
+from py4j.protocol import Py4JError
+from redis.exceptions import RedisError
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.connectors.sources import RECORDED
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.driver.compactor import Compactor
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.exit_cause import redis_away
+from anabranch_runtime.driver.heartbeat import LONG, Heart
+from anabranch_runtime.driver.source_health import SourceWatch
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.sources import feeds, recorded
+from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.ingest.queries import Ingest
+from anabranch_runtime.sources.permitted import masked, permitted_source
+from anabranch_runtime.sources.recording import Recording, batches_of, convert
+from anabranch_runtime.spark.job import on_cluster, run_batch
+from anabranch_runtime.spark.session import one_each, starting, warm_up
+from anabranch_runtime.spark.watchdog import Watchdog
+from anabranch_runtime.state.checkpoint import source_offsets
+from anabranch_runtime.storage.disk_errors import diagnosed
+from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.storage.pipeline_lock import exclusive, identity
+from anabranch_runtime.task.compact import compact
+from anabranch_runtime.task.context import exchange_directory
+from anabranch_runtime.task.memory import check_limit
+from anabranch_runtime.views.upkeep import Views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from anabranch_runtime.control import Control, StreamRecord
+    from anabranch_runtime.driver.driver import Settings
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.sources.planned import PlannedReader
+    from anabranch_runtime.task.context import BatchContext
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: Seconds between two trials to open the sources of streams that were left out.
+TRIAL = 10.0
+#: How often the query is started again for a source's process before the pipeline fails.
+TRIES = 5
+#: What Spark says where the process that plans a source is gone, or where the machine was too busy
+#: to start it within Spark's ten seconds.
+_PLANNER_LOST = (
+    "Python worker failed to connect back",
+    "Broken pipe",
+    "Connection reset",
+    "java.io.EOFException",
+)
+#: Seconds between two looks at the query and the stop key.
+WATCH = 0.05
+#: Seconds that Spark's session may take to start, beside what is done meanwhile.
+SESSION = 180.0
+#: Seconds between two looks at the registry.
+LOOK = 0.5
+
+_NOT_WITH_OBJECTS = (
+    "the pipeline's state is in an object store, a view's would be on this machine only:"
+    " run the query in a pipeline without --object-store"
+)
+
+
+@dataclass(slots=True)
+class Opened:
+    """The sources that could be opened, and why others could not.
+
+    Attributes:
+        frames: a streaming frame without rows per source.
+        planned: what tasks have to read of each. ``feeds``: the ids of the feeds in them.
+        errors: stream -> why its source can't be read.
+        total_batches: how many batches there will be, if that is known.
+    """
+
+    frames: list[DataFrame] = field(default_factory=list)
+    planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
+    feeds: set[str] = field(default_factory=set)
+    errors: dict[str, str] = field(default_factory=dict)
+    total_batches: int | None = None
+
+    def union(self) -> DataFrame:
+        """One frame."""
+        return reduce(lambda one, other: one.union(other), self.frames)
+
+    def plan(
+        self,
+        session: SparkSession,
+        name: str,
+        source: type[DataSource],
+        reader: Callable[[dict[str, str]], PlannedReader],
+        options: dict[str, str],
+    ) -> None:
+        """Add a source of ours, called ``name`` in the Spark query."""
+        session.dataSource.register(source)
+        stream = session.readStream.format(source.name()).options(**options)
+        self.frames.append(stream.name(name).load())
+        self.planned[name] = partial(reader, options)
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One pipeline: all registered streams, one Spark query, one driver.
+
+    Attributes:
+        begun: Spark's session, where its start has begun before; else :meth:`run` begins it.
+        abandon: ends the process where it can't be left in order, for the reason that it is given.
+    """
+
+    settings: Settings
+    control: Control
+    master: str
+    begun: Future[SparkSession] | None = None
+    abandon: Callable[[StructuredError], None] | None = None
+    _tries: int = 0
+
+    def run(self) -> None:
+        """Run until asked to stop, or until the Spark query fails.
+
+        The Spark query is restarted from its checkpoint whenever the set of streams changes: named
+        sources keep their offsets, a new one starts from its own beginning.
+        """
+        # The state is looked at while the JVM starts.
+        begun = self.begun or starting(self.master)
+        try:
+            self.settings.state.mkdir(parents=True, exist_ok=True)
+            (self.settings.state / "recordings").mkdir(exist_ok=True)
+            kept = attach(self.settings.state, self.settings.object_store)
+            with (
+                exclusive(self.settings.state),
+                kept.held(),
+                Heart(self.control).beating() as heart,
+            ):
+                self._run(begun, heart)
+        except Exception as error:
+            found = self._told(error)
+            if found is error:
+                raise
+            raise found from error
+        finally:
+            _stop(begun)
+
+    def _told(self, error: Exception) -> Exception:
+        """What an error comes from, where that is known."""
+        found = diagnosed(error, (self.settings.state, self.settings.results))
+        if isinstance(found, (Py4JError, ConnectionError)):
+            return PipelineError(
+                "spark-lost",
+                f"Spark's JVM does not answer any more: {error}",
+                remedy="see the log above for why; start the runtime again, nothing is lost",
+            )
+        return redis_away(found, self.control) if isinstance(found, RedisError) else found
+
+    def _run(self, begun: Future[SparkSession], heart: Heart) -> None:
+        driver = Driver(self.settings, self.control)
+        driver.announce()
+        session = _session(begun)
+        local = self.master.startswith("local")
+        # How many tasks a host of a cluster gets is known to each task only.
+        tasks = session.sparkContext.defaultParallelism if local else 1
+        check_limit(self.settings.memory_limit, tasks)
+        # Workers start while sources are opened; the first batch waits for what is not done then.
+        threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
+        self._add_writers(session, driver)
+        views = driver.views = self._views(session, driver)
+        driver.show_views()
+        work = compact if local else on_cluster(session.sparkContext)
+        driver.compactor = Compactor(self.settings.state, work, beside=True)
+        ingest = Ingest(session, self.settings.state, local, self.settings.access)
+        records = self.control.streams()
+        ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
+        watch = SourceWatch(self.control, ingest)
+        heart.working()
+        try:
+            while not self.control.stop_requested():
+                heart.well()
+                records = self.control.streams()
+                driver.belong()
+                watch.look(records)
+                if records:
+                    self._stream(session, driver, records, watch, heart)
+                else:
+                    driver.report("idle")
+                    time.sleep(WATCH)
+            heart.well(LONG)
+            driver.publisher.retry(now=True)
+            if self.settings.mode is Mode.STEP:
+                views.drain()
+            driver.finish()
+        except Exception as error:
+            with contextlib.suppress(RedisError):
+                driver.report("failed", masked(str(self._told(error))))
+            raise
+        finally:
+            driver.compactor.close()
+            watch.ingest.close()
+            with contextlib.suppress(Py4JError, ConnectionError):
+                views.close()
+        driver.report("stopped")
+
+    def _unless_stopped(self) -> None:
+        """Raise if asked to leave."""
+        if self.control.stop_requested():
+            raise PipelineError("stopped", "asked to stop before the first batch")
+
+    def _add_writers(self, session: SparkSession, driver: Driver) -> None:
+        """Let ``session`` write the sinks that only Spark can."""
+        from anabranch_runtime.sinks.spark import spark_writer
+
+        write = spark_writer(
+            session,
+            results=self.settings.results,
+            namespace=self.control.keys.namespace,
+            identity=lambda: identity(self.settings.state),
+            access=self.settings.access,
+        )
+        driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
+
+    def _views(self, session: SparkSession, driver: Driver) -> Views:
+        """What maintains views, at work."""
+        settings = self.settings
+        writers, tell = driver.publisher.writers, self.control.report_view
+        refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
+        views = Views(session, settings.results, settings.state / "views", writers, tell, refusal)
+        views.begin(driver.state.next_batch)
+        return views
+
+    def _stream(
+        self,
+        session: SparkSession,
+        driver: Driver,
+        records: list[StreamRecord],
+        watch: SourceWatch,
+        heart: Heart,
+    ) -> None:
+        """Run the Spark query over ``records`` until asked to stop or they change."""
+        heart.well(LONG)
+        watch.ingest.forget_others()
+        used = frozenset(source_offsets(driver.state.offsets))
+        opened = self._open(session, records, used)
+        watch.left_out = opened.errors
+        watch.opened = frozenset(r.registration for r in records)
+        driver.left_out = watch.unread()
+        tasks = session.sparkContext.defaultParallelism
+        driver.sources = Sources(
+            opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
+        )
+        if not opened.frames:
+            driver.report("idle")
+            time.sleep(LOOK)
+            return
+        driver.total_batches = opened.total_batches
+        busy, leaving = threading.Lock(), threading.Event()
+        slots = one_each(session, tasks)
+        watchdog = Watchdog(self.settings.stuck_after)
+
+        def apply(_: DataFrame, batch: int) -> None:
+            def job(context: BatchContext) -> list[TaskReport]:
+                with watchdog.over(batch, exchange_directory(context)):
+                    return run_batch(slots, context)
+
+            with busy:
+                if leaving.is_set():
+                    raise PipelineError("stopped", "asked to stop before the batch began")
+                try:
+                    driver.run(batch, job)
+                    watch.ingest.committed(driver.state, driver.choices)
+                    self._tries = 0
+                except StructuredError as error:
+                    # Spark would only hand on its text.
+                    driver.failure = error
+                    raise
+                except RedisError as error:
+                    driver.failure = redis_away(error, self.control)
+                    raise
+
+        driver.align()
+        query = (
+            opened.union()
+            .writeStream.foreachBatch(apply)
+            .option("checkpointLocation", str(self.settings.state / "checkpoint"))
+            .start()
+        )
+        driver.report("running")
+
+        def look() -> None:
+            """See to it that the batch that runs does not hang."""
+            cancel = partial(session.sparkContext.cancelJobGroup, str(query.runId))
+            try:
+                watchdog.look(cancel)
+            except PipelineError as error:
+                if self.abandon is None:
+                    raise
+                self.abandon(error)
+
+        try:
+            self._watch(session, query, driver, records, watch, busy, heart, look)
+        finally:
+            while not busy.acquire(timeout=LOOK):
+                look()
+                # Asked of the JVM: where that hangs, this is not a batch that takes its time.
+                if query.isActive:
+                    heart.well()
+            leaving.set()
+            busy.release()
+            heart.well(LONG)
+            # Not under the lock: Spark waits for a batch that waits for it, to be refused.
+            query.stop()
+
+    def _open(
+        self, session: SparkSession, records: list[StreamRecord], used: frozenset[str] = frozenset()
+    ) -> Opened:
+        """The sources of all streams; in step mode one that can't be opened ends the pipeline.
+
+        A source of ours that has been ``used`` stays though it has no streams at the moment: Spark
+        would forget its offsets.
+        """
+        opened = Opened()
+        tasks = session.sparkContext.defaultParallelism
+        url, namespace = self.control.url, self.control.keys.namespace
+        state, access = str(self.settings.state), self.settings.access
+        recordings: list[Recording] = []
+        fed: list[StreamRecord] = []
+        for record in records:
+            try:
+                permitted_source(record, access, namespace)
+                if record.source.format == RECORDED:
+                    recordings.append(convert(record, self.settings.state / "recordings"))
+                else:
+                    opened.feeds.add(
+                        feeds.make_feed(record, url, Keys(namespace), state, access).id
+                    )
+                    fed.append(record)
+            except StructuredError as error:
+                if self.settings.mode is Mode.STEP:
+                    raise
+                reason = masked(str(error))
+                _LOG.error("stream left out", stream=record.name, error=reason)
+                opened.errors[record.name] = reason
+        if recordings or "recorded" in used:
+            options = recorded.source_options(recordings, tasks, url, namespace)
+            opened.plan(
+                session, "recorded", recorded.RecordedSource, recorded.RecordedReader, options
+            )
+        if fed or "feeds" in used:
+            options = feeds.source_options(fed, tasks, url, namespace, state, access)
+            opened.plan(session, "feeds", feeds.FeedsSource, feeds.FeedsReader, options)
+        if recordings and not fed:
+            opened.total_batches = batches_of(recordings)
+        return opened
+
+    def _watch(
+        self,
+        session: SparkSession,
+        query: StreamingQuery,
+        driver: Driver,
+        records: list[StreamRecord],
+        watch: SourceWatch,
+        busy: threading.Lock,
+        heart: Heart,
+        look: Callable[[], None],
+    ) -> None:
+        """Wait for a stop request, a change of the streams, or a failure of the query."""
+        idle, looked = False, time.monotonic()
+        tried = looked
+        while not self.control.stop_requested():
+            if not query.isActive:
+                if driver.rewound:
+                    return
+                if driver.failure is not None:
+                    raise driver.failure
+                cause = str(query.exception()).split("\n=== Streaming Query ===")[0]
+                if any(sign in cause for sign in _PLANNER_LOST) and self._tries < TRIES:
+                    self._tries += 1
+                    _LOG.warning("a source's process has ended", tries=self._tries, error=cause)
+                    return
+                raise PipelineError("query-failed", masked(f"the Spark query has ended: {cause}"))
+            heart.well()
+            if driver.exhausted and not idle:
+                driver.report("idle")
+                idle = True
+            if time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                look()
+                registered = records
+                if self.settings.mode is Mode.LIVE:
+                    registered = self.control.streams()
+                else:
+                    watch.ingest.check()
+                watch.held = driver.held
+                watch.look(registered)
+                if registered != records:
+                    return
+                if watch.left_out and time.monotonic() - tried > TRIAL:
+                    heart.well(LONG)
+                    if self._open(session, records).errors.keys() != watch.left_out.keys():
+                        return
+                    tried = time.monotonic()
+                driver.left_out = watch.unread()
+                if busy.acquire(blocking=False):
+                    try:
+                        # Delivers what has waited for a sink.
+                        heart.well(LONG)
+                        driver.tick()
+                        driver.watch_sources()
+                    finally:
+                        busy.release()
+            time.sleep(WATCH)
+
+
+def _session(begun: Future[SparkSession]) -> SparkSession:
+    """The session that has begun to start; no state is read meanwhile.
+
+    Raises:
+        PipelineError: ``spark-not-started``: it takes too long.
+    """
+    try:
+        return begun.result(SESSION)
+    except TimeoutError as error:
+        # A session that failed by a timeout of its own raises the same.
+        if begun.done():
+            raise
+        raise PipelineError(
+            "spark-not-started",
+            f"Spark's JVM has not started within {SESSION:.0f} s",
+            remedy="see the log above for why; start the runtime again, nothing is lost",
+        ) from error
+
+
+def _stop(begun: Future[SparkSession]) -> None:
+    """Stop a session. A JVM that has gone can't be stopped, and what it took along is the error to
+    tell; one that is still starting ends with this process.
+    """
+    if begun.done() and begun.exception() is None:
+        with contextlib.suppress(Py4JError, ConnectionError):
+            begun.result().stop()
+
+
+def _warm_up(session: SparkSession) -> None:
+    try:
+        warm_up(session)
+    except (Py4JError, ConnectionError) as error:
+        # The first batch says what is really wrong with the workers.
+        _LOG.warning("workers not warmed up", error=str(error)[:500])

@@ -1,0 +1,201 @@
+"""Backfilling MIR stores: begun, continued and ended by pure functions of the state.
+
+A combination belongs to a gap if its last-arriving member does (``semantics.md``, coverage rule).
+All members of such a combination arrived in batches up to the last gap's end, before the backfill
+began, so it is found by going through what is stored of one member and probing the others for
+those batches, whatever the order in which they arrived. Each combination has one tuple of the
+start member, and each of the start member's rows is in one slice: so it is found once.
+
+Until the last slice has committed, probes answer the gaps as they did before: by the parts. What
+has been computed is kept apart from the store's segments, so that nothing reads or merges it. Then
+it becomes the store's, all at once. If the store closes meanwhile, or no rule wants the backfill
+any more, what has been computed is dropped. If the parts lose rows to expiry meanwhile, those are
+of no use to any active query, nor visible to a later one (``lifecycle._activate``); of combinations
+the same is remembered as of any store (``expired_below``).
+
+Everything that a slice depends on is in the manifest, so a batch that is repeated does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import backfill_from_json, backfill_to_json
+from anabranch_contract.queries.joins import RelationId
+from anabranch_runtime.epochs.access import (
+    containers,
+    first_batch,
+    known_attributes,
+    relation_tiles,
+)
+from anabranch_runtime.epochs.merging import merge_groups
+from anabranch_runtime.state.coverage import tile
+from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cut
+from anabranch_runtime.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import BackfillRule, Ruleset
+    from anabranch_contract.queries.joins import Relation
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.coverage import Interval
+    from anabranch_runtime.state.manifest import State, StoreState
+
+
+def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
+    """``state`` with the backfill that the next batch goes on with, if any store needs one.
+
+    One store at a time: the smallest MIR first, because larger ones are introduced with it.
+    """
+    rules = {rule.store: rule for rule in ruleset.backfill_rules}
+    stores = {
+        name: replace(store, backfill=None)
+        if store.backfill is not None and (name not in rules or store.open_since is None)
+        else store
+        for name, store in state.stores.items()
+    }
+    state = replace(state, stores=stores)
+    if _running(state) is not None:
+        return state
+    relations = {r.id: r for r in ruleset.relations}
+    for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
+        if stores[rule.store].backfill is not None:
+            continue
+        begun = _begun(state, rule, relations, throttle)
+        if begun is None:
+            continue
+        state = replace(state, stores={**state.stores, rule.store: begun})
+        if begun.backfill is not None:
+            break
+    return state
+
+
+def gaps(state: State, store: str, relations: dict[RelationId, Relation]) -> tuple[Interval, ...]:
+    """Batches of which something is stored of every member, and no container has the MIR."""
+    spec = state.stores[store].spec
+    now = state.next_batch
+    first = max(first_batch(state, relations[RelationId(r)]) for r in spec["relations"])
+    covers = [(name, one.covers(now)) for name, one in containers(state, store)]
+    _, left = tile([(first, now)] if first <= now else [], covers)
+    return tuple(sorted(left))
+
+
+def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
+    """What the next batch does of the backfill that has begun."""
+    running = _running(state)
+    if running is None:
+        return None
+    name, found = running
+    relations = {r.id: r for r in ruleset.relations}
+    rule = backfill_from_json(found.rule)
+    reach = (0, found.gaps[-1][1])
+    return Slice(
+        store=name,
+        rule=rule,
+        gaps=found.gaps,
+        sources=cut(found.sources, found.rows)[0],
+        fill=tuple(
+            relation_tiles(
+                state, relations[step.relation], reach, step.store, known_attributes(step.key)
+            )
+            for step in rule.steps
+        ),
+        merges=merge_groups(found.segments),
+    )
+
+
+def advance(
+    state: State,
+    done: Slice | None,
+    reports: Sequence[TaskReport],
+    seconds: float,
+    throttle: Throttle,
+) -> State:
+    """The state after a batch that took ``seconds`` and did ``done`` beside its normal work."""
+    if done is None:
+        return state
+    store = state.stores[done.store]
+    before = store.backfill
+    if before is None:
+        raise ValueError(f"store {done.store} has no backfill to advance")
+    failed = next((r.backfill_failed for r in reports if r.backfill_failed), "")
+    if failed:
+        given_up = replace(before, sources=(), segments=(), failed=failed)
+        return replace(
+            state, stores={**state.stores, done.store: replace(store, backfill=given_up)}
+        )
+    gone = {s for r in reports for n in r.backfill_merged for s in done.merges[n].segments}
+    fresh = [Segment.from_json(doc) for r in reports for doc in r.backfilled]
+    taken = max((r.phases.get("backfill", 0.0) for r in reports), default=0.0)
+    after = replace(
+        before,
+        sources=cut(before.sources, done.rows)[1],
+        rows=throttle.rows(before.rows, taken, max(seconds - taken, 0.0)),
+        segments=(*(s for s in before.segments if s not in gone), *fresh),
+    )
+    ended = replace(store, backfill=after) if after.sources else _ended(store, after)
+    return replace(state, stores={**state.stores, done.store: ended})
+
+
+def progress(state: State) -> dict[str, float]:
+    """Store whose past is being computed -> the part that is done."""
+    running = _running(state)
+    return {} if running is None else {running[0]: running[1].done}
+
+
+def _running(state: State) -> tuple[str, Backfill] | None:
+    """The store whose backfill goes on, and how far it has come."""
+    return next(
+        (
+            (name, store.backfill)
+            for name, store in state.stores.items()
+            if store.backfill is not None and not store.backfill.failed
+        ),
+        None,
+    )
+
+
+def _begun(
+    state: State,
+    rule: BackfillRule,
+    relations: dict[RelationId, Relation],
+    throttle: Throttle,
+) -> StoreState | None:
+    """The store with its backfill, or already filled where no row is stored; None: no gap."""
+    store = state.stores[rule.store]
+    found = gaps(state, rule.store, relations)
+    if not found:
+        return None
+    at = store.spec["members"].index(rule.start)
+    start = relations[RelationId(store.spec["relations"][at])]
+    sources = tuple(
+        Source(tile.store, segment, tile.interval, 0, segment.rows)
+        for tile in relation_tiles(state, start, (0, found[-1][1]))
+        for segment in state.stores[tile.store].segments
+        if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]
+    )
+    rows = sum(s.rows for s in sources)
+    backfill = Backfill(backfill_to_json(rule), found, sources, rows, throttle.first)
+    return replace(store, backfill=backfill) if sources else _ended(store, backfill)
+
+
+def _ended(store: StoreState, backfill: Backfill) -> StoreState:
+    """The store with what its backfill has computed; intervals that touch become one."""
+    intervals: list[Interval] = []
+    for low, high in sorted((*store.intervals, *backfill.gaps)):
+        if intervals and intervals[-1][1] + 1 == low:
+            intervals[-1] = (intervals[-1][0], high)
+        else:
+            intervals.append((low, high))
+    since = store.open_since
+    if intervals and since is not None and intervals[-1][1] + 1 == since:
+        since = intervals.pop()[0]
+    return replace(
+        store,
+        intervals=tuple(intervals),
+        open_since=since,
+        segments=(*store.segments, *backfill.segments),
+        backfill=None,
+    )

@@ -1,0 +1,142 @@
+"""What is worth merging: a tiered LSM tree per store partition. Pure functions over the state.
+
+``fanout`` segments of one level become one of the next, so a row is written once per level and a
+probe asks fewer than ``fanout`` segments per level. A merged segment is dropped as a whole when the
+last of its rows is of no use any more. Where rows expire, therefore, nothing is merged that would
+be kept for much longer than its first part: at most a ``SPANS``-th of the time for which rows are
+needed. So what is of no use takes at most that share of a store, segments that live for a few
+batches only are never merged, and a probe asks at most ``SPANS * fanout`` of the largest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.epochs.retention import needed_from
+from anabranch_runtime.storage.segment import Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.epochs.retention import Limits
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.storage.segment import Segment
+
+#: Segments of one level that become one of the next.
+FANOUT = 6
+#: So many times the fanout's segments of one level make the next commit wait for merges.
+STALL = 4
+#: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
+#: row), and one more segment of that size costs a probe little.
+LARGEST = 1 << 24
+#: Into so many spans at least the time is divided for which the rows of a store are needed.
+SPANS = 4
+
+
+def merges(
+    state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None
+) -> tuple[Merge, ...]:
+    """What to merge of the stores of ``ruleset``, smallest levels first; into segments of about
+    ``most`` bytes at most.
+    """
+    found = [merge for _, merge in _groups(state, ruleset, fanout, most)]
+    return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
+
+
+def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None) -> int:
+    """Of the levels of store partitions that have something to merge, the most segments of one."""
+    return max((len(group) for group, _ in _groups(state, ruleset, fanout, most)), default=0)
+
+
+def merge_groups(
+    segments: Iterable[Segment],
+    fanout: int = FANOUT,
+    durations: Limits = (),
+    largest: int = LARGEST,
+) -> tuple[Merge, ...]:
+    """What to merge of ``segments``, which are one store's.
+
+    Args:
+        segments: of any levels and partitions, each level's oldest first.
+        fanout: how many of a level become one of the next.
+        durations: per member, for how long before the newest a row is needed (microseconds; None:
+            for ever); empty where nothing expires.
+        largest: rows of the largest segment that may be made.
+    """
+    found = (_merge(group, durations, fanout, largest) for group in _levels(segments))
+    return tuple(merge for merge in found if merge is not None)
+
+
+def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
+    """``segments`` with ``by`` in the place of the first of its parts."""
+    parts = set(merge.segments)
+    at = min(i for i, s in enumerate(segments) if s in parts)
+    return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
+
+
+def _groups(
+    state: State, ruleset: Ruleset, fanout: int, most: int | None
+) -> Iterator[tuple[list[Segment], Merge]]:
+    """Each level of a store partition that has something to merge, and what."""
+    needed = needed_from(state, ruleset)
+    for spec in ruleset.stores:
+        store = state.stores[spec.id]
+        durations = () if needed is None else _durations(store.segments, needed(store))
+        for group in _levels(store.segments):
+            merge = _merge(group, durations, fanout, most=most)
+            if merge is not None:
+                yield group, merge
+
+
+def _levels(segments: Iterable[Segment]) -> list[list[Segment]]:
+    groups: dict[tuple[int, int], list[Segment]] = {}
+    for segment in segments:
+        groups.setdefault((segment.level, segment.partition), []).append(segment)
+    return [group for _, group in sorted(groups.items())]
+
+
+def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
+    """Per member, for how long before the newest a row is needed (microseconds); None: for ever."""
+    found: list[int | None] = []
+    for at, least in enumerate(needed):
+        times = [t for s in segments if (t := s.tau_max[at]) is not None]
+        found.append(None if least is None or not times else max(times) - least)
+    return tuple(found)
+
+
+def _merge(
+    group: Sequence[Segment],
+    durations: Limits,
+    fanout: int,
+    largest: int = LARGEST,
+    most: int | None = None,
+) -> Merge | None:
+    """The oldest ``fanout`` neighbours of ``group`` that may be merged: into a segment of at most
+    ``largest`` rows and about ``most`` bytes (None: any number).
+    """
+    usable = [
+        s
+        for s in group
+        if s.rows * fanout <= largest and (most is None or s.bytes * fanout <= most)
+    ]
+    for first in range(len(usable) - fanout + 1):
+        parts = tuple(usable[first : first + fanout])
+        if go_together(parts, durations):
+            return Merge(parts)
+    return None
+
+
+def go_together(parts: Sequence[Segment], durations: Limits) -> bool:
+    """Whether some member by which ``parts`` expire lets them expire at nearly one time, or none
+    lets them expire at all.
+    """
+    expire = False
+    for at, duration in enumerate(durations):
+        ends = [t for s in parts if (t := s.tau_max[at]) is not None]
+        if duration is None or len(ends) < len(parts):
+            continue
+        if SPANS * (max(ends) - min(ends)) <= duration:
+            return True
+        expire = True
+    return not expire

@@ -1,0 +1,304 @@
+"""What the stores hold, as documents (:mod:`anabranch_contract.protocol.state_report`)."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import Edge
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import (
+    EdgeReport,
+    IndexReport,
+    LevelReport,
+    SegmentReport,
+    StateReport,
+    StoreParts,
+    StoreReport,
+)
+from anabranch_runtime.epochs.access import accesses
+from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.state.reads import sum_reads
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.storage.segment import Segment
+
+    #: Store -> edge -> the queries that it serves, and whether the store only fills gaps.
+    Readers = Mapping[str, Mapping[str, EdgeReport]]
+
+#: Segments of a store that are reported, and edges, and queries of an edge.
+MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What a segment takes: bytes, those of them that are its rows, and per index its key, entries,
+    bytes and bytes of its filter.
+    """
+
+    bytes: int
+    data: int
+    indexes: tuple[tuple[str, int, int, int], ...]
+
+    @staticmethod
+    def of(segment: Segment) -> Weight:
+        """By its descriptor."""
+        indexes, total = [], segment.data[1]
+        for key, _, blobs in segment.indexes:
+            lengths = [length for _, length, _ in blobs]
+            size = sum(lengths)
+            indexes.append((key, lengths[0] // 8, size, sum(lengths[3:])))
+            total += size
+        return Weight(total, segment.data[1], tuple(indexes))
+
+
+@dataclass(slots=True)
+class Weights:
+    """The weights of stores' segments, remembered from one report to the next: most stay."""
+
+    _known: dict[str, tuple[tuple[Segment, ...], dict[int, Weight]]] = field(default_factory=dict)
+
+    def of(self, store: str, segments: tuple[Segment, ...]) -> list[Weight]:
+        """The weight of each segment of ``store``."""
+        known, weights = self._known.get(store, ((), {}))
+        if segments is not known:
+            # They are known by identity: those of ``known`` are alive, so nothing else has theirs.
+            found = {id(s): weights.get(id(s)) or Weight.of(s) for s in segments}
+            self._known[store] = segments, found
+            weights = found
+        return [weights[id(s)] for s in segments]
+
+    def forget(self, stores: Collection[str]) -> None:
+        """Drop what is known of others than ``stores``."""
+        for store in self._known.keys() - stores:
+            del self._known[store]
+
+
+@dataclass(frozen=True, slots=True)
+class Packs:
+    """The files of a state.
+
+    Attributes:
+        disk: pack -> bytes of its file.
+        live: pack -> bytes of the segments in it that are needed.
+    """
+
+    disk: Mapping[str, int]
+    live: Mapping[str, int]
+
+    @staticmethod
+    def of(root: Path, state: State, weights: Weights) -> Packs:
+        """Those of ``state``, which is kept in ``root``."""
+        live: dict[str, int] = defaultdict(int)
+        for name, store in state.stores.items():
+            for segment, weight in zip(
+                store.segments, weights.of(name, store.segments), strict=True
+            ):
+                live[segment.path] += weight.bytes
+        for segment in _backfilling(state):
+            live[segment.path] += segment.bytes
+        # Of a pack that only an object store has, as much as is known.
+        return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
+
+    def share(self, segments: Sequence[Segment], weights: Sequence[Weight]) -> int:
+        """The part of the files that falls to ``segments``."""
+        parts = (
+            w.bytes * self.disk[s.path] / self.live[s.path]
+            for s, w in zip(segments, weights, strict=True)
+        )
+        return round(sum(parts))
+
+
+def _backfilling(state: State) -> Iterator[Segment]:
+    """Segments that only a backfill needs: what it has computed, and sources that are no longer
+    any store's.
+    """
+    works = [store for store in state.stores.values() if store.backfill is not None]
+    if works:
+        known = {(s.path, s.data) for store in state.stores.values() for s in store.segments}
+        for segment in itertools.chain(*(store.kept for store in works)):
+            if (segment.path, segment.data) not in known:
+                known.add((segment.path, segment.data))
+                yield segment
+
+
+def state_report(
+    root: Path,
+    state: State,
+    ruleset: Ruleset | None,
+    users: Readers | None = None,
+    weights: Weights | None = None,
+) -> StateReport:
+    """All stores of ``state``, which is kept in ``root``; without its ruleset nobody knows who uses
+    them. ``users``: :func:`readers`, where they are known; ``weights`` are remembered there.
+    """
+    inserted, merged = state.written
+    weights = Weights() if weights is None else weights
+    weights.forget(state.stores.keys())
+    packs = Packs.of(root, state, weights)
+    users = readers(state, ruleset) if users is None else users
+    stores = tuple(
+        store_report(name, store, state, ruleset, users, packs, weights)
+        for name, store in sorted(state.stores.items())
+    )
+    works = (s.backfill.segments for s in state.stores.values() if s.backfill is not None)
+    total = sum(s.bytes for s in stores) + sum(s.bytes for segments in works for s in segments)
+    disk = sum(packs.disk.values())
+    return StateReport(
+        next_batch=state.next_batch,
+        epoch=state.epoch,
+        ruleset_epoch=state.ruleset_epoch,
+        bytes=total,
+        packs=len(packs.disk),
+        disk_bytes=disk,
+        space_amplification=disk / total if total else None,
+        inserted_bytes=inserted,
+        merged_bytes=merged,
+        write_amplification=(inserted + merged) / inserted if inserted else None,
+        stores=stores,
+    )
+
+
+def pack_bytes(pack: Path) -> int:
+    """The size of a file; 0 where it has just been deleted."""
+    try:
+        return pack.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def readers(state: State, ruleset: Ruleset | None) -> Readers:
+    """Who reads each store: earlier layouts too, of which a probe by the running rules needs what
+    only they have.
+    """
+    found: dict[str, dict[str, EdgeReport]] = defaultdict(dict)
+    if ruleset is not None:
+        owners = ownership(ruleset)
+        for edge, access in accesses(state, ruleset).items():
+            queries = tuple(sorted(owners.of_edge(Edge(edge))))
+            for tile in itertools.chain(*access.fill):
+                found[tile.store][edge] = EdgeReport(edge, queries, fill=True)
+            for tile in access.tiles:
+                found[tile.store][edge] = EdgeReport(edge, queries, fill=False)
+    return found
+
+
+def store_report(
+    name: str,
+    store: StoreState,
+    state: State,
+    ruleset: Ruleset | None,
+    users: Readers,
+    packs: Packs,
+    weights: Weights,
+) -> StoreReport:
+    """One store of ``state``, which ``users`` (:func:`readers`) read."""
+    spec = store.spec
+    current: Collection[str] = [s.id for s in ruleset.stores] if ruleset is not None else ()
+    segments = store.segments
+    heavy = weights.of(name, segments)
+    total = sum(w.bytes for w in heavy)
+    return StoreReport(
+        store=name,
+        kind="stream" if store.is_base else "intermediate result",
+        mir=spec["mir"],
+        members=() if store.is_base else tuple(spec["members"]),
+        streams=tuple(store.streams),
+        filter=tuple(store.filter),
+        partition=_attribute(spec["partition"]),
+        partitions=spec["partitions"],
+        batches=store.covers(state.next_batch - 1),
+        growing=name in current and store.open_since is not None,
+        queries=tuple(sorted({q for e in users.get(name, {}).values() for q in e.queries})),
+        rows=sum(s.rows for s in segments),
+        bytes=total,
+        index_bytes=total - sum(w.data for w in heavy),
+        segments=len(segments),
+        levels=tuple(_levels(segments, heavy)),
+        expired_below=tuple(store.expired_below),
+        backfill=store.backfill is not None,
+        ttl=tuple(_ttl(state, stream) for stream in store.streams),
+        disk_bytes=packs.share(segments, heavy),
+        indexes=tuple(_indexes(name, heavy, state)),
+    )
+
+
+def store_parts(name: str, state: State, users: Readers) -> StoreParts:
+    """The segments and the readers of one store of ``state``."""
+    segments = state.stores[name].segments
+    shown: Collection[int] = range(len(segments))
+    if len(segments) > MOST_SEGMENTS:
+        by_size = sorted(shown, key=lambda i: segments[i].bytes, reverse=True)
+        shown = sorted(by_size[:MOST_SEGMENTS])
+    edges = [edge for _, edge in sorted(users.get(name, {}).items())]
+    return StoreParts(
+        store=name,
+        next_batch=state.next_batch,
+        segments=tuple(_segment(segments[i]) for i in shown),
+        omitted=len(segments) - len(shown),
+        edges=tuple(
+            EdgeReport(e.edge, e.queries[:MOST_QUERIES], e.fill) for e in edges[:MOST_EDGES]
+        ),
+        edges_omitted=max(len(edges) - MOST_EDGES, 0),
+    )
+
+
+def _segment(segment: Segment) -> SegmentReport:
+    least = [t for t in segment.tau_min if t is not None]
+    greatest = [t for t in segment.tau_max if t is not None]
+    return SegmentReport(
+        partition=segment.partition,
+        level=segment.level,
+        rows=segment.rows,
+        bytes=segment.bytes,
+        batches=(segment.first_batch, segment.last_batch),
+        event_time=(min(least), max(greatest)) if least and greatest else None,
+    )
+
+
+def _ttl(state: State, stream: str) -> int | None:
+    """A stream's ttl; None too where the running rules have no such stream any more."""
+    known = state.streams.get(stream)
+    ttl: int | None = None if known is None else known.spec.get("ttl")
+    return ttl
+
+
+def _attribute(partition: list[list[str]] | None) -> str | None:
+    if partition is None:
+        return None
+    (label, attribute), _ = partition
+    return f"{label}.{attribute}"
+
+
+def _levels(segments: Iterable[Segment], weights: Iterable[Weight]) -> Iterator[LevelReport]:
+    levels: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for segment, weight in zip(segments, weights, strict=True):
+        levels[segment.level].append((segment.rows, weight.bytes))
+    for level, found in sorted(levels.items()):
+        yield LevelReport(
+            level=level,
+            segments=len(found),
+            rows=sum(rows for rows, _ in found),
+            bytes=sum(size for _, size in found),
+        )
+
+
+def _indexes(name: str, weights: Iterable[Weight], state: State) -> Iterator[IndexReport]:
+    """Every index that segments have, or that has been asked for (and made for the moment)."""
+    known = (
+        {name: found[name]} if name in found else {} for found in (state.reads_before, state.reads)
+    )
+    reads = sum_reads(*known, stores=(name,)).get(name, {})
+    sizes: dict[str, tuple[int, int, int]] = dict.fromkeys(reads, (0, 0, 0))
+    for key, *more in itertools.chain.from_iterable(w.indexes for w in weights):
+        entries, size, screen = sizes.get(key, (0, 0, 0))
+        sizes[key] = (entries + more[0], size + more[1], screen + more[2])
+    for key, (entries, size, screen) in sorted(sizes.items()):
+        yield IndexReport(key, entries, size, screen, Reads(*reads.get(key, ())))

@@ -1,0 +1,265 @@
+"""Statistics on the driver's side: what tasks measured, merged into the state and read from it.
+
+``docs/statistics.md`` says what each figure means and how far it may be off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch_contract.protocol.measurements import StoreStatistics, StreamStatistics
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.queries.types import TypeKind
+from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.errors import ArrowTypeError
+from anabranch_runtime.index.hash_index import estimate_distinct
+from anabranch_runtime.state.measures import (
+    RANK,
+    SIZE,
+    STORE,
+    Bounds,
+    StreamMeter,
+    add_counts,
+    key_bound,
+    least,
+    merge_packed,
+    unpack,
+    unpack_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.manifest import State
+
+#: A sample is published again once this share of its tuples has changed.
+CHANGED = 0.1
+
+
+def bounds(state: State, samples: Samples) -> Bounds:
+    """What the tasks of the next batch need to know of what has been measured."""
+    return Bounds(
+        keys={
+            owner: {key: key_bound(sketch) for key, sketch in keys.items()}
+            for owner, keys in state.sketches.items()
+        },
+        ranks=samples.bounds(),
+        newest={name: s.max_tau for name, s in state.streams.items() if s.max_tau is not None},
+    )
+
+
+def measured(
+    state: State, reports: Sequence[TaskReport], seconds: float, now: float | None
+) -> State:
+    """``state``, the batch's streams and stores already folded in, with what tasks measured.
+
+    ``now`` is seconds since 1970 (None: no clock), and the batch took ``seconds``.
+    """
+    ran = state.ran
+    if now is not None:
+        ran = (now - seconds if ran is None else ran[0], now)
+    return replace(
+        state,
+        meters=_meters(state, reports),
+        ran=ran,
+        sketches=_sketches(state, reports),
+    )
+
+
+def _meters(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamMeter]:
+    meters = dict(state.meters)
+    for report in reports:
+        for name, one in report.streams.items():
+            known = meters.get(name, StreamMeter())
+            delays = known.delays
+            if one["max_tau"] is not None:
+                behind = report.delays.get(name, ())
+                told = one["input"] - one["invalid"] - one["ahead"]
+                in_order = max(told - sum(behind), 0)
+                delays = add_counts(add_counts(delays, behind), (in_order,))
+            meters[name] = replace(
+                known,
+                input=known.input + one["input"],
+                late=known.late + one["late"],
+                invalid=known.invalid + one["invalid"],
+                ahead=known.ahead + one["ahead"],
+                min_tau=min(_known(known.min_tau, one["min_tau"]), default=None),
+                max_tau=max(_known(known.max_tau, one["max_tau"]), default=None),
+                delays=delays,
+            )
+    return meters
+
+
+def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, str]]:
+    merged = {
+        owner: dict(keys)
+        for owner, keys in state.sketches.items()
+        if not owner.startswith(STORE) or owner.removeprefix(STORE) in state.stores
+    }
+    for report in reports:
+        for owner, keys in report.sketches.items():
+            known = merged.setdefault(owner, {})
+            for key, sketch in keys.items():
+                if key not in known:
+                    known[key] = sketch
+                elif sketch:
+                    known[key] = merge_packed((known[key], sketch))
+    return merged
+
+
+# --- what is published -------------------------------------------------------------------------
+
+
+def stream_statistics(state: State) -> dict[str, StreamStatistics]:
+    """Stream -> what it did in the current epoch."""
+    seconds = 0.0 if state.ran is None else state.ran[1] - state.ran[0]
+    found = {}
+    for name, meter in state.meters.items():
+        known = state.streams.get(name)
+        since = meter.min_tau if meter.since is None else meter.since
+        newest = meter.max_tau
+        event_seconds = None
+        if known is not None and newest is not None and since is not None:
+            event_seconds = max(newest - since, 0) / 1e6
+        found[name] = StreamStatistics(
+            meter.input,
+            meter.late,
+            meter.invalid,
+            seconds,
+            event_seconds,
+            meter.delays,
+            meter.ahead,
+        )
+    return found
+
+
+def store_statistics(state: State) -> dict[str, StoreStatistics]:
+    """Store -> what it holds."""
+    found = {}
+    for name, store in state.stores.items():
+        rows = sum(s.rows for s in store.segments)
+        owner = str(store.spec["relations"][0]) if store.is_base else STORE + name
+        keys = {
+            key: min(estimate_distinct(unpack(sketch)), float(rows))
+            for key, sketch in state.sketches.get(owner, {}).items()
+        }
+        total = sum(s.bytes for s in store.segments)
+        reads = {index: Reads(*counts) for index, counts in state.reads.get(name, {}).items()}
+        found[name] = StoreStatistics(rows, total, len(store.segments), keys, reads)
+    return found
+
+
+def distincts(state: State) -> dict[str, dict[str, float]]:
+    """Relation -> key -> distinct values so far."""
+    return {
+        owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
+        for owner, keys in state.sketches.items()
+        if not owner.startswith(STORE)
+    }
+
+
+def _values(column: pa.Array) -> list[object]:
+    """Values as expressions' literals have them, and as JSON can."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.date32()).cast(pa.int32())
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.string())
+    elif pa.types.is_floating(kind):
+        return [None if v is None else repr(v) for v in column.to_pylist()]
+    elif spark_type(kind).kind is TypeKind.BINARY:
+        return [None if v is None else v.hex() for v in column.to_pylist()]
+    values: list[object] = column.to_pylist()
+    return values
+
+
+@dataclass(slots=True)
+class _Reservoir:
+    """A stream's sample: ``rows`` by rank, and what has come since and is not yet merged in."""
+
+    seen: int
+    rows: pa.RecordBatch
+    fresh: list[pa.RecordBatch] = field(default_factory=list)
+    #: Ranks of the rows that have been published.
+    published: frozenset[int] = frozenset()
+
+    def merge(self) -> None:
+        if self.fresh:
+            self.rows, self.fresh = least([self.rows, *self.fresh]), []
+
+
+class Samples:
+    """The samples of all streams, in the driver's memory.
+
+    They are not part of the committed state: nothing but estimates hangs on them. A driver that
+    starts samples anew, and what has been published stays until it has reported.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _Reservoir] = {}
+
+    def add(self, reports: Sequence[TaskReport]) -> None:
+        """Take what the tasks of a committed batch have picked."""
+        for report in reports:
+            for stream, (seen, text) in report.samples.items():
+                self._add(stream, seen, unpack_table(text) if text else None)
+
+    def _add(self, stream: str, seen: int, rows: pa.RecordBatch | None) -> None:
+        known = self._streams.get(stream)
+        if known is not None:
+            known.seen += seen
+        if rows is None:
+            return
+        if known is None:
+            self._streams[stream] = _Reservoir(seen, least([rows]))
+        elif rows.schema != known.rows.schema:
+            # Read with other columns than before. Where the bound of the old sample has kept
+            # tuples back, the new one begins with the next batch.
+            del self._streams[stream]
+        else:
+            known.fresh.append(rows)
+            if len(known.rows) < SIZE or sum(r.num_rows for r in known.fresh) > SIZE:
+                known.merge()
+
+    def bounds(self) -> dict[str, int]:
+        """Stream -> the rank at or above which a tuple can't enter its sample."""
+        return {
+            stream: known.rows.column(RANK)[SIZE - 1].as_py()
+            for stream, known in self._streams.items()
+            if known.rows.num_rows == SIZE
+        }
+
+    def changed(self) -> dict[str, StreamSample]:
+        """Samples of which enough tuples are others than when they were last asked for."""
+        found = {}
+        for stream, known in self._streams.items():
+            known.merge()
+            ranks = frozenset(known.rows.column(RANK).to_pylist())
+            if len(ranks - known.published) > CHANGED * len(ranks):
+                known.published = ranks
+                found[stream] = _published(known)
+        return found
+
+
+def _published(known: _Reservoir) -> StreamSample:
+    columns = {}
+    for name, column in zip(known.rows.schema.names, known.rows.columns, strict=True):
+        if name == RANK:
+            continue
+        try:
+            columns[name] = (str(spark_type(column.type)), _values(column))
+        except ArrowTypeError:
+            # A column that no query can read, then: nobody asks for its values.
+            continue
+    return StreamSample(known.seen, known.rows.num_rows, columns)
+
+
+def _known(*times: int | None) -> list[int]:
+    return [t for t in times if t is not None]

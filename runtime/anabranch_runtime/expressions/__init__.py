@@ -1,0 +1,1 @@
+"""Expressions over columns, evaluated as Spark does (ANSI mode, UTC)."""

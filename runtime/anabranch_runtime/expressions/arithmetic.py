@@ -1,0 +1,185 @@
+"""Arithmetic as Spark does it in ANSI mode: nothing wraps around, nothing divides by zero.
+
+Integers overflow with an error; ``/`` of integers is in double; floats follow IEEE 754, except
+that dividing by zero fails for them too; ``%`` has the sign of the dividend. A decimal result is
+computed exactly and then rounded half up to the scale of the call's type (a quotient is first
+rounded to 39 places, as Spark rounds it). Timestamps and intervals are microseconds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_runtime.columns.arrays import (
+    both,
+    decimals,
+    fixed,
+    overflow,
+    present,
+    unscaled,
+    with_nulls,
+)
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
+
+_CHECKED = {
+    "add": pc.add_checked,
+    "sub": pc.subtract_checked,
+    "mul": pc.multiply_checked,
+    "neg": pc.negate_checked,
+    "abs": pc.abs_checked,
+}
+_QUOTIENT_SCALE = 39
+_TIMES = TIMESTAMPS | {TypeKind.INTERVAL}
+
+
+def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
+    """``left op right`` of type ``kind``, for ``add, sub, mul, div, mod``.
+
+    Raises:
+        ExpressionError: overflow, or a divisor of zero.
+    """
+    if op in ("div", "mod"):
+        _refuse_zero(left, right)
+    if kind.kind is TypeKind.DECIMAL:
+        return _decimal(op, left, right, kind)
+    if kind.kind in _TIMES:
+        if op not in ("add", "sub"):
+            raise ExpressionError("unsupported", f"{op} is not defined for {kind}")
+        moved = _checked(op, [left.view(pa.int64()), right.view(pa.int64())], kind)
+        return moved.view(arrow_type(kind))
+    target = arrow_type(kind)
+    a, b = left.cast(target), right.cast(target)
+    if kind.kind in FLOATING:
+        return _floating(op, a, b, target)
+    if kind.kind not in INTEGRAL or op == "div":
+        raise ExpressionError("unsupported", f"{op} is not defined for {kind}")
+    if op == "mod":
+        return _integer_mod(a, b, target)
+    return _checked(op, [a, b], kind)
+
+
+def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
+    """``neg`` or ``abs``.
+
+    Raises:
+        ExpressionError: the least integer has no counterpart.
+    """
+    if kind.kind in _TIMES:
+        return _checked(op, [value.view(pa.int64())], kind).view(arrow_type(kind))
+    return _checked(op, [value], kind).cast(arrow_type(kind))
+
+
+def rounded(column: pa.Array, kind: DataType) -> pa.Array:
+    """A decimal column in the decimal type ``kind``, rounded half up.
+
+    Raises:
+        ExpressionError: a value has too many digits before the point.
+    """
+    target = arrow_type(kind)
+    if column.type == target:
+        return column
+    try:
+        if column.type.scale <= kind.scale and (
+            kind.precision - kind.scale >= column.type.precision - column.type.scale
+        ):
+            return column.cast(target)
+        wide = column.cast(pa.decimal256(76, column.type.scale))
+        if column.type.scale > kind.scale:
+            wide = pc.round(wide, ndigits=kind.scale, round_mode="half_towards_infinity")
+        return wide.cast(pa.decimal256(76, kind.scale)).cast(target)
+    except pa.ArrowInvalid as error:
+        raise overflow(kind) from error
+
+
+def _checked(op: str, args: list[pa.Array], kind: DataType) -> pa.Array:
+    try:
+        return _CHECKED[op](*args)
+    except pa.ArrowInvalid as error:
+        raise overflow(kind) from error
+
+
+def _refuse_zero(left: pa.Array, right: pa.Array) -> None:
+    if pa.types.is_decimal(right.type):
+        zero = pa.scalar(0, pa.int64()).cast(pa.decimal128(19, 0)).cast(right.type)
+    else:
+        zero = pa.scalar(0).cast(right.type)
+    bad = pc.and_(pc.equal(right, zero), left.is_valid())
+    if pc.any(bad).as_py():
+        raise ExpressionError(
+            "divide-by-zero",
+            "a divisor is zero",
+            remedy="guard it, e.g. CASE WHEN d <> 0 THEN n / d END",
+        )
+
+
+def _floating(op: str, left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Array:
+    if op == "mod":
+        dtype = np.float32 if pa.types.is_float32(target) else np.float64
+        with np.errstate(all="ignore"):
+            values = np.fmod(fixed(left, dtype), fixed(right, dtype))
+        return with_nulls(values, target, both(present(left), present(right)))
+    plain = {"add": pc.add, "sub": pc.subtract, "mul": pc.multiply, "div": pc.divide}
+    return plain[op](left, right)
+
+
+def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Array:
+    valid = both(present(left), present(right))
+    dtype = target.to_pandas_dtype()
+    divisor = fixed(right, dtype)
+    # NULL slots may hold 0, and the least integer overflows on division by -1; x % 1 is 0 as well.
+    divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
+    return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
+
+
+def _decimal(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
+    a, b = left.type, right.type
+    if op in ("add", "sub"):
+        whole = max(a.precision - a.scale, b.precision - b.scale)
+        digits = whole + max(a.scale, b.scale) + 1
+    else:
+        digits = a.precision + b.precision + 1
+    if op in ("div", "mod") or digits > 76:
+        return _exact(op, left, right, kind)
+    if digits > 38:
+        left = left.cast(pa.decimal256(a.precision, a.scale))
+        right = right.cast(pa.decimal256(b.precision, b.scale))
+    return rounded(_checked(op, [left, right], kind), kind)
+
+
+def _exact(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
+    """Decimal arithmetic in Python's integers: for quotients and for more than 76 digits."""
+    s, t = left.type.scale, right.type.scale
+    common = max(s, t)
+    results: list[int | None] = []
+    for a, b in zip(unscaled(left), unscaled(right), strict=True):
+        if a is None or b is None:
+            results.append(None)
+            continue
+        x, y = a * 10 ** (common - s), b * 10 ** (common - t)
+        if op == "div":
+            quotient = _half_up(x * 10**_QUOTIENT_SCALE, y)
+            results.append(_rescaled(quotient, _QUOTIENT_SCALE, kind.scale))
+        elif op == "mod":
+            rest = abs(x) % abs(y)
+            results.append(_rescaled(-rest if x < 0 else rest, common, kind.scale))
+        elif op == "mul":
+            results.append(_rescaled(a * b, s + t, kind.scale))
+        else:
+            results.append(_rescaled(x + y if op == "add" else x - y, common, kind.scale))
+    return decimals(results, kind)
+
+
+def _half_up(numerator: int, denominator: int) -> int:
+    sign = -1 if (numerator < 0) != (denominator < 0) else 1
+    quotient, rest = divmod(abs(numerator), abs(denominator))
+    return sign * (quotient + (2 * rest >= abs(denominator)))
+
+
+def _rescaled(value: int, scale: int, target: int) -> int:
+    if target >= scale:
+        return value * int(10 ** (target - scale))
+    return _half_up(value, int(10 ** (scale - target)))

@@ -1,0 +1,441 @@
+"""Expressions over columns, as Spark evaluates them (ANSI mode, UTC), by Arrow kernels.
+
+``evaluate`` gives a column of the Arrow type of ``expr.type``; ``filter_mask`` the rows where all
+conjuncts are true. The planner has written implicit casts out, so operands arrive in the type in
+which they meet; the numeric ones and the two timestamps also meet here.
+
+**What fails.** Overflow, division by zero and a cast that can't be done raise
+:class:`ExpressionError`, on rows where Spark would evaluate the operation: the right side of
+``AND`` where the left is not false, of ``OR`` where it is not true, a branch of ``CASE`` on the
+rows that reach it, a later argument where the earlier are not NULL. So ``CASE WHEN d <> 0 THEN
+n / d END`` is safe. Conjuncts of a filter have no order in SQL: those that can't fail go first,
+and the others see only the rows that are left.
+
+**Where Arrow differs.** NaN equals NaN and is greater than any number; ``-0.0 = 0.0``; decimals
+follow the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts are Spark's
+(:mod:`anabranch_runtime.expressions.casts`, which names the few that are refused).
+
+>>> from anabranch_contract.queries.types import parse_type
+>>> price = Column("", "price", parse_type("int"))
+>>> cheap = Call("lt", (price, Literal(5, parse_type("int"))), BOOLEAN)
+>>> filter_mask([cheap], lambda c: pa.array([3, None, 7], pa.int32()), 3).tolist()
+[True, False, False]
+
+**Refused rather than answered wrongly**: LIKE with a pattern that is no literal; comparison of
+values that have no common exact type; and what :mod:`anabranch_runtime.expressions.casts` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.coercion import common_type
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, columns
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_runtime.columns.arrays import (
+    Bools,
+    Ints,
+    assemble,
+    both,
+    conform,
+    fixed,
+    present,
+    scatter,
+    truths,
+    with_nulls,
+)
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions import arithmetic, text
+from anabranch_runtime.expressions import unix_times as epochs
+from anabranch_runtime.expressions.casts import cast
+
+Fetch = Callable[[Column], pa.Array]
+
+_COMPARE = {
+    "eq": pc.equal,
+    "ne": pc.not_equal,
+    "lt": pc.less,
+    "le": pc.less_equal,
+    "gt": pc.greater,
+    "ge": pc.greater_equal,
+}
+_BINARY = frozenset({"add", "sub", "mul", "div", "mod"})
+_UNARY = frozenset({"neg", "abs"})
+_PARTS = {
+    "year": pc.year,
+    "month": pc.month,
+    "day": pc.day,
+    "hour": pc.hour,
+    "minute": pc.minute,
+    "second": pc.second,
+}
+_WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
+
+
+class _Frame:
+    """The rows an expression is evaluated over; columns are fetched once."""
+
+    __slots__ = ("_columns", "_fetch", "length")
+
+    def __init__(self, fetch: Fetch, length: int) -> None:
+        self._fetch = fetch
+        self.length = length
+        self._columns: dict[Column, pa.Array] = {}
+
+    def column(self, column: Column) -> pa.Array:
+        found = self._columns.get(column)
+        if found is None:
+            found = self._columns[column] = conform(self._fetch(column), column.type)
+        return found
+
+    def subset(self, rows: Ints) -> _Frame:
+        if len(rows) == self.length:
+            return self
+        picked = pa.array(rows)
+        return _Frame(lambda c: self.column(c).take(picked), len(rows))
+
+
+def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
+    """The column that ``expr`` makes of ``length`` rows, whose columns ``fetch`` gives.
+
+    Raises:
+        ExpressionError: a row on which Spark would fail too, or a case that is refused.
+    """
+    return _evaluate(expr, _Frame(fetch, length))
+
+
+def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
+    """True on the rows where every conjunct is true (not false, not NULL); None if on all.
+
+    Raises:
+        ExpressionError: as :func:`evaluate`, on rows that no other conjunct rules out.
+    """
+    frame = _Frame(fetch, length)
+    rows: Ints | None = None
+    for conjunct in sorted(conjuncts, key=_fallible):
+        part = frame if rows is None else frame.subset(rows)
+        held = truths(_evaluate(conjunct, part))
+        if not held.all():
+            kept = np.flatnonzero(held)
+            rows = kept if rows is None else rows[kept]
+    if rows is None:
+        return None
+    mask = np.zeros(length, dtype=np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _evaluate(expr: Expr, frame: _Frame) -> pa.Array:
+    target = arrow_type(expr.type)
+    if frame.length == 0:
+        return pa.nulls(0, target)
+    if isinstance(expr, Column):
+        return frame.column(expr)
+    if isinstance(expr, Literal):
+        return pa.repeat(_scalar(expr), frame.length)
+    if frame.length > 1 and not any(columns(expr)):
+        once = _call(expr, _Frame(frame.column, 1))
+        return pa.repeat(once[0], frame.length)
+    return _call(expr, frame)
+
+
+def _call(expr: Call, frame: _Frame) -> pa.Array:
+    try:
+        lazy = _LAZY.get(expr.op)
+        if lazy is not None:
+            return lazy(expr, frame)
+        return _strict(expr, _arguments(expr, frame))
+    except ExpressionError as error:
+        if error.field:
+            raise
+        raise ExpressionError(
+            error.code, error.message, field=str(expr), remedy=error.remedy
+        ) from error
+
+
+def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
+    op, target = expr.op, arrow_type(expr.type)
+    kinds = [a.type for a in expr.args]
+    if op in _COMPARE:
+        return _compare(op, *_met(args, kinds))
+    if op in _BINARY:
+        return _arithmetic(expr, args, kinds)
+    if op in _UNARY:
+        return arithmetic.unary(op, args[0], expr.type)
+    if op == "cast":
+        return cast(args[0], kinds[0], expr.type)
+    if op == "not":
+        return pc.invert(args[0])
+    if op in _PARTS:
+        return _calendar(op, args[0], kinds[0])
+    if op in epochs.MADE or op in epochs.COUNTED:
+        return epochs.convert(op, args[0], expr.type)
+    if op == "like":
+        return _like(expr, args[0])
+    if op == "substring":
+        size = args[2] if len(args) > 2 else pa.repeat(2**31 - 1, len(args[0]))
+        return text.substring(args[0], args[1], size)
+    if op == "concat":
+        return text.concat(args, target)
+    simple = {"lower": text.lower, "upper": text.upper, "trim": text.trim, "length": text.length}
+    if op not in simple:
+        raise ExpressionError("unknown-operation", f"operation {op!r} is not supported")
+    return pa.nulls(len(args[0]), target) if kinds[0].kind is TypeKind.NULL else simple[op](args[0])
+
+
+# --- who is evaluated where ---------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _fallible(expr: Expr) -> bool:
+    """Whether evaluating ``expr`` can fail on some row."""
+    if not isinstance(expr, Call):
+        return False
+    if expr.op in _BINARY | _UNARY:
+        return not (expr.type.kind in FLOATING and expr.op not in ("div", "mod")) or any(
+            map(_fallible, expr.args)
+        )
+    if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
+        return True
+    if expr.op in epochs.MADE:
+        return True
+    return any(map(_fallible, expr.args))
+
+
+def _widens(source: DataType, target: DataType) -> bool:
+    a, b = source.kind, target.kind
+    if a in INTEGRAL and b in INTEGRAL:
+        return _WIDTHS.index(a) <= _WIDTHS.index(b)
+    if a in INTEGRAL and b is TypeKind.DECIMAL:
+        return target.precision - target.scale >= 19
+    if a is TypeKind.DECIMAL and b is TypeKind.DECIMAL:
+        room = target.precision - target.scale
+        return room >= source.precision - source.scale and target.scale >= source.scale
+    if b is TypeKind.STRING:
+        return a in INTEGRAL or a in FLOATING or a in (TypeKind.BOOLEAN, TypeKind.DECIMAL)
+    return b is TypeKind.DOUBLE and a is not TypeKind.STRING
+
+
+def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
+    """The arguments of a strict operation; one that can fail, only where it matters.
+
+    Spark looks at a divisor before the dividend.
+    """
+    order = list(range(len(expr.args)))
+    if expr.op in ("div", "mod"):
+        order.reverse()
+    found: dict[int, pa.Array] = {}
+    valid: Bools | None = None
+    for i in order:
+        arg = expr.args[i]
+        if valid is not None and not valid.all() and _fallible(arg):
+            rows = np.flatnonzero(valid)
+            found[i] = scatter(_evaluate(arg, frame.subset(rows)), rows, frame.length)
+        else:
+            found[i] = _evaluate(arg, frame)
+        valid = both(valid, present(found[i]))
+    return [found[i] for i in range(len(expr.args))]
+
+
+def _connective(expr: Call, frame: _Frame) -> pa.Array:
+    kernel, settles = (pc.and_kleene, False) if expr.op == "and" else (pc.or_kleene, True)
+    result = _boolean(expr.args[0], frame)
+    for arg in expr.args[1:]:
+        open_rows = np.flatnonzero(truths(pc.fill_null(pc.not_equal(result, settles), True)))
+        if _fallible(arg) and len(open_rows) < frame.length:
+            part = scatter(_boolean(arg, frame.subset(open_rows)), open_rows, frame.length)
+        else:
+            part = _boolean(arg, frame)
+        result = kernel(result, part)
+    return result
+
+
+def _boolean(expr: Expr, frame: _Frame) -> pa.Array:
+    return cast(_evaluate(expr, frame), expr.type, BOOLEAN)
+
+
+def _case(expr: Call, frame: _Frame) -> pa.Array:
+    branches, default = divmod(len(expr.args), 2)
+    left = np.arange(frame.length)
+    pieces: list[tuple[Ints, pa.Array]] = []
+    for i in range(branches):
+        if len(left) == 0:
+            break
+        held = truths(_boolean(expr.args[2 * i], frame.subset(left)))
+        pieces.append((left[held], _as(expr.args[2 * i + 1], expr.type, frame.subset(left[held]))))
+        left = left[~held]
+    if default and len(left):
+        pieces.append((left, _as(expr.args[-1], expr.type, frame.subset(left))))
+    return assemble(pieces, frame.length, arrow_type(expr.type))
+
+
+def _coalesce(expr: Call, frame: _Frame) -> pa.Array:
+    left = np.arange(frame.length)
+    pieces: list[tuple[Ints, pa.Array]] = []
+    for arg in expr.args:
+        if len(left) == 0:
+            break
+        values = _as(arg, expr.type, frame.subset(left))
+        valid = present(values)
+        if valid is None:
+            pieces.append((left, values))
+            break
+        pieces.append((left[valid], values.filter(pa.array(valid))))
+        left = left[~valid]
+    return assemble(pieces, frame.length, arrow_type(expr.type))
+
+
+def _as(expr: Expr, kind: DataType, frame: _Frame) -> pa.Array:
+    return cast(_evaluate(expr, frame), expr.type, kind)
+
+
+def _null_test(expr: Call, frame: _Frame) -> pa.Array:
+    values = _evaluate(expr.args[0], frame)
+    return values.is_null() if expr.op == "is_null" else values.is_valid()
+
+
+def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
+    args = [_evaluate(a, frame) for a in expr.args]
+    a, b, _ = _met(args, [a.type for a in expr.args])
+    same = pc.fill_null(_compare("eq", *_met(args, [x.type for x in expr.args])), False)
+    return pc.or_(same, pc.and_(a.is_null(), b.is_null()))
+
+
+def _in(expr: Call, frame: _Frame) -> pa.Array:
+    """``x IN (...)``: NULL where ``x`` is, or where nothing matches and the list has a NULL."""
+    tested, items = expr.args[0], expr.args[1:]
+    literals = [i for i in items if isinstance(i, Literal)]
+    if len(literals) < len(items) or any(i.type != tested.type for i in items if not _is_null(i)):
+        return _in_sequence(expr, frame)
+    values = _canonical(_evaluate(tested, frame))
+    known = [_scalar(i) for i in literals if not _is_null(i)]
+    result = pa.repeat(pa.scalar(False), frame.length)
+    if known:
+        wanted = _canonical(pa.concat_arrays([pa.repeat(s, 1) for s in known]))
+        result = pc.is_in(values, value_set=wanted)
+    if len(known) < len(literals):
+        result = pc.if_else(result, result, pa.scalar(None, pa.bool_()))
+    return pc.if_else(values.is_valid(), result, pa.scalar(None, pa.bool_()))
+
+
+def _in_sequence(expr: Call, frame: _Frame) -> pa.Array:
+    tested, *items = expr.args
+    chain: Expr = Call("eq", (tested, items[0]), BOOLEAN)
+    for item in items[1:]:
+        chain = Call("or", (chain, Call("eq", (tested, item), BOOLEAN)), BOOLEAN)
+    return _evaluate(chain, frame)
+
+
+_LAZY: dict[str, Callable[[Call, _Frame], pa.Array]] = {
+    "and": _connective,
+    "or": _connective,
+    "case": _case,
+    "coalesce": _coalesce,
+    "is_null": _null_test,
+    "is_not_null": _null_test,
+    "eq_null_safe": _null_safe,
+    "in": _in,
+}
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def _is_null(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value is None
+
+
+def _scalar(literal: Literal) -> pa.Scalar:
+    value, kind = literal.value, literal.type.kind
+    if value is not None and kind is TypeKind.BINARY:
+        return pa.scalar(bytes.fromhex(str(value)), pa.binary())
+    return pa.scalar(value, arrow_type(literal.type))
+
+
+def _canonical(values: pa.Array) -> pa.Array:
+    """Floats with one NaN and one zero, so that equality by bits is Spark's equality."""
+    if not pa.types.is_floating(values.type):
+        return values
+    floats = fixed(values, values.type.to_pandas_dtype()) + values.type.to_pandas_dtype()(0.0)
+    floats[np.isnan(floats)] = np.nan
+    return with_nulls(floats, values.type, present(values))
+
+
+def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
+    """Two operands in the type in which Spark compares them."""
+    kind = common_type(kinds[0], kinds[1])
+    if kind is None:
+        raise ExpressionError(
+            "type-mismatch",
+            f"{kinds[0]} and {kinds[1]} have no common type",
+            remedy="cast one side in the query",
+        )
+    return cast(args[0], kinds[0], kind), cast(args[1], kinds[1], kind), kind
+
+
+def _compare(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
+    if kind.kind is TypeKind.NULL:
+        return pa.nulls(len(left), pa.bool_())
+    if kind.kind is TypeKind.BOOLEAN:
+        left, right = left.cast(pa.int8()), right.cast(pa.int8())
+    result = _COMPARE[op](left, right)
+    if kind.kind not in FLOATING:
+        return result
+    dtype = left.type.to_pandas_dtype()
+    a, b = np.isnan(fixed(left, dtype)), np.isnan(fixed(right, dtype))
+    if not (a.any() or b.any()):
+        return result
+    ordered = {
+        "eq": a & b, "ne": a ^ b, "lt": ~a & b, "le": b, "gt": a & ~b, "ge": a,
+    }  # fmt: skip
+    return pc.if_else(pa.array(a | b), _masked(ordered[op], result), result)
+
+
+def _masked(values: Bools, like: pa.Array) -> pa.Array:
+    valid = present(like)
+    return pa.array(values, mask=None if valid is None else ~valid)
+
+
+def _arithmetic(expr: Call, args: list[pa.Array], kinds: list[DataType]) -> pa.Array:
+    if TypeKind.NULL in (kinds[0].kind, kinds[1].kind):
+        return pa.nulls(len(args[0]), arrow_type(expr.type))
+    left, right = args
+    if expr.type.kind is TypeKind.DECIMAL:
+        # An integer of any width has at most 19 digits.
+        exact = DataType(TypeKind.DECIMAL, 19, 0)
+        left = left if kinds[0].kind is TypeKind.DECIMAL else cast(left, kinds[0], exact)
+        right = right if kinds[1].kind is TypeKind.DECIMAL else cast(right, kinds[1], exact)
+    elif expr.type.kind in FLOATING:
+        left, right = cast(left, kinds[0], expr.type), cast(right, kinds[1], expr.type)
+    elif expr.type.kind in TIMESTAMPS and kinds[0].kind is TypeKind.DATE:
+        left = cast(left, kinds[0], expr.type)
+    return arithmetic.binary(expr.op, left, right, expr.type)
+
+
+def _calendar(part: str, values: pa.Array, kind: DataType) -> pa.Array:
+    if kind.kind is TypeKind.NULL:
+        return pa.nulls(len(values), pa.int32())
+    if kind.kind in TIMESTAMPS:
+        # Without a zone the kernel needs no zone database; the values are in UTC already.
+        values = values.view(pa.timestamp("us"))
+    elif kind.kind is not TypeKind.DATE:
+        raise ExpressionError("type-mismatch", f"{part}() takes a date or a timestamp")
+    elif part in ("hour", "minute", "second"):
+        values = cast(values, kind, DataType(TypeKind.TIMESTAMP_NTZ))
+    return _PARTS[part](values).cast(pa.int32())
+
+
+def _like(expr: Call, values: pa.Array) -> pa.Array:
+    pattern, *escape = expr.args[1:]
+    if any(map(_is_null, expr.args)):
+        return pa.nulls(len(values), pa.bool_())
+    if not all(isinstance(a, Literal) for a in (pattern, *escape)):
+        raise ExpressionError("unsupported", "the pattern of LIKE is no literal")
+    spelled = [str(a.value) for a in (pattern, *escape) if isinstance(a, Literal)]
+    return text.like(values, *spelled)

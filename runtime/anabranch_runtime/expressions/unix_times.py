@@ -1,0 +1,43 @@
+"""Timestamps as numbers of seconds, milliseconds or microseconds since 1970, and back.
+
+As in Spark, a number that is too great for a timestamp is an error, and times before 1970 are
+rounded down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_runtime.columns.arrays import fixed, overflow, present, with_nulls
+from anabranch_runtime.columns.arrow_types import arrow_type
+
+if TYPE_CHECKING:
+    from anabranch_contract.queries.types import DataType
+
+#: Operation -> microseconds in what its argument counts.
+MADE = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
+#: Operation -> microseconds in what it counts.
+COUNTED = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
+
+
+def convert(op: str, values: pa.Array, kind: DataType) -> pa.Array:
+    """The timestamps that numbers stand for (``MADE``), or the reverse (``COUNTED``).
+
+    Raises:
+        ExpressionError: a timestamp has not that many microseconds.
+    """
+    target = arrow_type(kind)
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), target)
+    if op in MADE:
+        try:
+            micros = pc.multiply_checked(values.cast(pa.int64()), pa.scalar(MADE[op], pa.int64()))
+        except pa.ArrowInvalid as error:
+            raise overflow(kind) from error
+        return micros.view(target)
+    micros = fixed(values.view(pa.int64()), np.int64)
+    return with_nulls(micros // COUNTED[op], target, present(values))

@@ -1,0 +1,1 @@
+"""Hash indexes over key vectors, and the compiled kernels that match and gather."""

@@ -1,0 +1,91 @@
+"""Filters: whether a hash may be in an index, told without looking into the index.
+
+A blocked Bloom filter whose blocks are words of 64 bits (Putze, Sanders, Singler: "Cache-, Hash-
+and Space-Efficient Bloom Filters", JEA 2009): a hash sets four bits of one word. A probe reads one
+word, and is wrong about one in fifty hashes that are not there.
+
+The word is chosen by the high bits of the hash, as the index's buckets are. So probes in the order
+of their hashes walk through a filter from front to back too; it is a tenth as long as the index.
+"""
+# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    U64 = npt.NDArray[np.uint64]
+
+#: Bits per entry.
+BITS = 10
+#: Entries below which an index has no filter: it fits the cache itself.
+LEAST = 1 << 10
+
+
+@njit(cache=True, nogil=True)
+def word_of(wanted: int, words: int) -> int:
+    """The word, of so many (below ``2**32``), that has the bits of the hash ``wanted``."""
+    return np.int64(((wanted >> np.uint64(32)) * np.uint64(words)) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def bits_of(wanted: int) -> int:
+    """The bits of the hash ``wanted`` in its word. All of the hash is mixed into them: hashes of
+    one word share their high bits, those of one partition perhaps the low ones.
+    """
+    mixed = (wanted * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(40)
+    one, low = np.uint64(1), np.uint64(63)
+    found = one << (mixed & low)
+    found |= one << ((mixed >> np.uint64(6)) & low)
+    found |= one << ((mixed >> np.uint64(12)) & low)
+    return found | (one << ((mixed >> np.uint64(18)) & low))
+
+
+def build_filter(hashes: U64) -> U64:
+    """The filter over ``hashes``; empty where there are too few to need one.
+
+    >>> from anabranch_runtime.index.keys import mix
+    >>> there = mix(np.arange(5000, dtype=np.uint64))
+    >>> found = build_filter(there)
+    >>> bool(may_have(found, there).all()), len(found)
+    (True, 782)
+    """
+    if len(hashes) < LEAST:
+        return np.empty(0, np.uint64)
+    found = np.zeros(-(-len(hashes) * BITS // 64), np.uint64)
+    _fill(hashes, found)
+    return found
+
+
+def may_have(found: U64, hashes: U64) -> npt.NDArray[np.bool_]:
+    """Per hash whether the filter can't exclude it."""
+    out = np.ones(len(hashes), np.bool_)
+    if len(found):
+        _ask(found, hashes, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _fill(hashes: U64, out: U64) -> None:
+    for i in range(len(hashes)):
+        out[word_of(hashes[i], len(out))] |= bits_of(hashes[i])
+
+
+@njit(cache=True, nogil=True)
+def _ask(found: U64, hashes: U64, out: npt.NDArray[np.bool_]) -> None:
+    for i in range(len(hashes)):
+        bits = bits_of(hashes[i])
+        out[i] = found[word_of(hashes[i], len(found))] & bits == bits
+
+
+def warm() -> None:
+    """Compile, or load from the cache."""
+    one = np.zeros(1, np.uint64)
+    _fill(one, one)
+    _ask(one, one, np.empty(1, np.bool_))

@@ -1,0 +1,182 @@
+"""Gathering a column from many tables at once, in whatever order the rows are wanted.
+
+A column that lies in several segments is described by where its buffers are (:class:`Places`), so
+one pass of a kernel picks all rows, without sorting them by table and back.
+
+>>> tables = places([place_of(pa.array(["a", None])), place_of(pa.array(["b", "cd"]))])
+>>> which, rows = np.array([1, 0, 1, 0], np.int16), np.array([1, 1, 0, 0], np.int32)
+>>> gather(tables, which, rows).to_pylist()
+['cd', None, 'b', 'a']
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.index import kernels
+from anabranch_runtime.index import prefetch as ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    I32 = NDArray[np.int32]
+    #: Which table each row is from; None stands for the first.
+    Which = NDArray[np.integer[Any]] | None
+
+_NOWHERE = np.zeros(1, np.int16)
+_VARYING, _OTHER = -1, 0
+_FIXED: dict[int, tuple[Any, Any, int]] = {
+    64: (kernels.gather64, np.int64, 1),
+    128: (kernels.gather128, np.int64, 2),
+    32: (kernels.gather32, np.int32, 1),
+    16: (kernels.gather16, np.int16, 1),
+    8: (kernels.gather8, np.int8, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a column is in memory; ``column`` keeps it there.
+
+    Attributes:
+        first: address of the value (or bits, or offset) of row 0 where values have whole bytes.
+        data: address of the bytes of values of varying length.
+        valid: address of the validity bits, 0 where nothing is NULL.
+        offset: the bit of row 0 in ``valid``, and in a column of booleans.
+    """
+
+    column: pa.Array
+    first: int
+    data: int
+    valid: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A column's places in several tables, one entry of each array per table."""
+
+    columns: tuple[pa.Array, ...]
+    first: NDArray[np.int64]
+    data: NDArray[np.int64]
+    valid: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    nullable: bool
+    #: The column's type, which is the same in all tables, and the bits of a value: ``_VARYING`` for
+    #: values of varying length, ``_OTHER`` for what has no kernel.
+    kind: pa.DataType
+    width: int
+
+
+def places(found: Sequence[Place]) -> Places:
+    """Several places of one column as one value."""
+    return Places(
+        tuple(p.column for p in found),
+        np.array([p.first for p in found], np.int64),
+        np.array([p.data for p in found], np.int64),
+        np.array([p.valid for p in found], np.int64),
+        np.array([p.offset for p in found], np.int64),
+        any(p.valid for p in found),
+        found[0].column.type,
+        _width(found[0].column.type),
+    )
+
+
+def place_of(column: pa.Array) -> Place:
+    """The place of ``column``, which is no chunked array."""
+    buffers, kind = column.buffers(), column.type
+    valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
+    width = _width(kind)
+    if width == _OTHER or buffers[1] is None:
+        return Place(column, 0, 0, valid, column.offset)
+    data = buffers[2].address if width == _VARYING and buffers[2] is not None else 0
+    width = 4 if width == _VARYING else width // 8
+    return Place(column, buffers[1].address + column.offset * width, data, valid, column.offset)
+
+
+def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
+    """``result[i]`` is row ``rows[i]`` of the column in table ``which[i]``."""
+    if ahead.asking():
+        ahead.for_rows(tables.columns, which, len(rows))
+    chosen = _NOWHERE if which is None else which
+    if tables.width in _FIXED:
+        kernel, word, words = _FIXED[tables.width]
+        values = np.empty(len(rows) * words, word)
+        kernel(tables.first, chosen, rows, values)
+    elif tables.width == 1:
+        values = np.zeros((len(rows) + 7) // 8, np.uint8)
+        kernels.gather_bits(tables.first, tables.offset, chosen, rows, values)
+    elif tables.width == _VARYING:
+        return _varying(tables, which, rows)
+    else:
+        return _anything(tables, which, rows)
+    valid, nulls = _validity(tables, chosen, rows)
+    return pa.Array.from_buffers(tables.kind, len(rows), [valid, pa.py_buffer(values)], nulls)
+
+
+def gather_words(tables: Places, which: Which, rows: I32) -> NDArray[np.int64]:
+    """The same for columns of 64-bit integers without NULLs, as numpy."""
+    if ahead.asking():
+        ahead.for_rows(tables.columns, which, len(rows))
+    values = np.empty(len(rows), np.int64)
+    kernels.gather64(tables.first, _NOWHERE if which is None else which, rows, values)
+    return values
+
+
+def pick(values: NDArray[Any], positions: I32) -> NDArray[Any]:
+    """``values[positions]`` for a contiguous array of 16-, 32- or 64-bit integers."""
+    out = np.empty(len(positions), values.dtype)
+    kernels.pick(values, positions, out)
+    return out
+
+
+def address(values: NDArray[Any]) -> int:
+    """Where an array begins."""
+    return int(values.__array_interface__["data"][0])
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _VARYING
+    if pa.types.is_primitive(kind) or pa.types.is_decimal128(kind):
+        return int(kind.bit_width)
+    return _OTHER
+
+
+def _validity(
+    tables: Places, which: NDArray[np.integer[Any]], rows: I32
+) -> tuple[pa.Buffer | None, int]:
+    if not tables.nullable:
+        return None, 0
+    bits = np.zeros((len(rows) + 7) // 8, np.uint8)
+    nulls = kernels.gather_bits(tables.valid, tables.offset, which, rows, bits)
+    return (pa.py_buffer(bits), int(nulls)) if nulls else (None, 0)
+
+
+def _varying(tables: Places, which: Which, rows: I32) -> pa.Array:
+    chosen = _NOWHERE if which is None else which
+    offsets = np.empty(len(rows) + 1, np.int32)
+    total = kernels.gather_lengths(tables.first, chosen, rows, offsets)
+    if total < 0:
+        return _anything(tables, which, rows)
+    data = np.empty(total, np.uint8)
+    kernels.gather_bytes(tables.first, tables.data, chosen, rows, offsets, data)
+    valid, nulls = _validity(tables, chosen, rows)
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(tables.kind, len(rows), buffers, nulls)
+
+
+def _anything(tables: Places, which: Which, rows: I32) -> pa.Array:
+    """Any type, by Arrow's own means."""
+    bases = np.cumsum([0, *(len(c) for c in tables.columns)], dtype=np.int64)
+    wanted = rows.astype(np.int64)
+    if which is not None:
+        wanted += bases[which]
+    found = pa.chunked_array(tables.columns, tables.kind).take(pa.array(wanted))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found

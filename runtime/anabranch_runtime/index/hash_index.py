@@ -1,0 +1,153 @@
+"""An immutable hash index over key vectors, and sketches of how many distinct keys there are.
+
+The index is the sorted array of hashes with their row numbers, and a directory: bucket ``b``
+holds the hashes whose top ``k`` bits are ``b``, and ``starts[b]`` is where it begins. With about
+as many buckets as entries a probe finds its lower bound after half a step on average. A filter
+beside it (:mod:`filters`) holds up most probes that would find nothing. All arrays are plain and
+position independent, so a segment maps them from its file; ``matching`` probes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from anabranch_runtime.index.filters import build_filter, may_have
+from anabranch_runtime.index.gather import address
+from anabranch_runtime.index.keys import KeyVector
+from anabranch_runtime.index.sorting import sort_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_runtime.columns.arrays import U64
+
+U32 = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class HashIndex:
+    """Rows by hash.
+
+    Attributes:
+        hashes: sorted, one per row whose key has no NULL part.
+        rows: the row of each hash; ascending among equal hashes.
+        starts: ``2**k + 1`` positions: where each bucket (top ``k`` bits) begins, and the end.
+        unique: no hash occurs twice.
+        filter: of the hashes; empty where there is none.
+    """
+
+    hashes: U64
+    rows: U32
+    starts: U32
+    unique: bool
+    filter: U64
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @cached_property
+    def words(self) -> tuple[int, ...]:
+        """The index as a row of the kernel's table of segments; no longer valid than the index."""
+        shift = 65 - (len(self.starts) - 1).bit_length()
+        hashes, rows, starts = (address(a) for a in (self.hashes, self.rows, self.starts))
+        screen = address(self.filter) if len(self.filter) else 0
+        return hashes, rows, starts, shift, len(self), screen, len(self.filter)
+
+    def validate(self) -> None:
+        """Check the invariants that probes rely on."""
+        n = len(self.hashes)
+        k = (len(self.starts) - 1).bit_length() - 1
+        assert len(self.rows) == n
+        assert len(self.starts) == 2**k + 1
+        assert k >= 1
+        ups = self.hashes[1:] >= self.hashes[:-1]
+        assert bool(ups.all())
+        assert self.unique == (not bool((self.hashes[1:] == self.hashes[:-1]).any()))
+        assert int(self.starts[0]) == 0
+        assert int(self.starts[-1]) == n
+        buckets = self.hashes >> np.uint64(64 - k)
+        assert np.array_equal(np.searchsorted(buckets, np.arange(2**k)), self.starts[:-1])
+        assert bool(may_have(self.filter, self.hashes).all())
+
+
+def build_index(keys: KeyVector) -> HashIndex:
+    """The index of the rows of ``keys`` that have no NULL part."""
+    if keys.valid is None:
+        return _indexed(keys.hashes, np.arange(len(keys.hashes), dtype=np.uint32))
+    present = np.flatnonzero(keys.valid)
+    return _indexed(keys.hashes[present], present.astype(np.uint32))
+
+
+def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
+    """The index over the rows of all ``parts``, one after the other: (index, rows) of each."""
+    bases = np.cumsum([0, *(rows for _, rows in parts)])
+    return _indexed(
+        np.concatenate([index.hashes for index, _ in parts]),
+        np.concatenate(
+            [index.rows + np.uint32(base) for (index, _), base in zip(parts, bases, strict=False)]
+        ),
+    )
+
+
+def _indexed(hashes: U64, rows: U32) -> HashIndex:
+    """The index of entries; ``rows`` must ascend among equal hashes."""
+    bits = max(1, (len(hashes) - 1).bit_length()) if len(hashes) else 1
+    starts = np.zeros(2**bits + 1, np.uint32)
+    ordered, numbers, unique, done = sort_entries(hashes, rows, bits, starts)
+    if not done:
+        order = np.argsort(hashes, kind="stable")
+        ordered, numbers = hashes[order], rows[order]
+        unique = not bool((ordered[1:] == ordered[:-1]).any())
+    return HashIndex(ordered, numbers, starts, unique, build_filter(ordered))
+
+
+def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
+    """The ``k`` smallest distinct hashes, ascending (all of them where there are fewer).
+
+    The k-minimum-values sketch (Bar-Yossef et al., RANDOM 2002; Beyer et al., SIGMOD 2007):
+    independent of order and repetition, so sketches of parts merge into that of the whole.
+
+    >>> distinct_sketch(np.array([9, 3, 9, 4], dtype=np.uint64), k=2).tolist()
+    [3, 4]
+    """
+    hashes = keys.hashes if isinstance(keys, KeyVector) else keys
+    if isinstance(keys, KeyVector) and keys.valid is not None:
+        hashes = hashes[keys.valid]
+    candidates = 8 * k
+    while candidates < len(hashes):
+        bound = np.partition(hashes, candidates)[candidates]
+        least = distinct(hashes[hashes <= bound])
+        if len(least) >= k:
+            return least[:k]
+        candidates *= 16
+    return distinct(hashes)[:k]
+
+
+def distinct(hashes: U64) -> U64:
+    """The different hashes, ascending. (``np.unique`` builds a table first, and sorts then.)"""
+    ordered = np.sort(hashes)
+    if len(ordered) < 2:
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
+    """The sketch of the union of what ``sketches`` (made with at least this ``k``) describe."""
+    parts = [np.empty(0, dtype=np.uint64), *sketches]
+    return distinct(np.concatenate(parts))[:k]
+
+
+def estimate_distinct(sketch: U64, k: int = 256) -> float:
+    """How many distinct hashes ``sketch`` stands for: exact below ``k``, else unbiased.
+
+    With ``k`` hashes uniform on the unit interval below ``u``, the estimate is ``(k - 1) / u``;
+    its relative error is about ``1 / sqrt(k - 2)``.
+    """
+    if len(sketch) < k:
+        return float(len(sketch))
+    return (k - 1) / ((float(sketch[k - 1]) + 1.0) / 2.0**64)

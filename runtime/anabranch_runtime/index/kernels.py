@@ -1,0 +1,398 @@
+"""The two inner loops that numpy can only do in many passes: matching and gathering.
+
+Both work on many segments in one call. A segment's arrays lie in mapped files, so a kernel is
+given their *addresses*: the caller keeps the owners alive and vouches for the bounds (a row number
+comes out of an index that was checked against its segment when it was opened).
+
+:func:`match` walks probes in the order of their hashes. The entries of an index lie in the same
+order, so every segment is read front to back, and what a probe needs is in the cache or the next
+line to come, however large the segment is.
+
+Compiled by Numba at first use and kept in its cache on disk; :func:`warm` does it before the first
+fork of a worker.
+"""
+# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+from anabranch_runtime.index import counting, filters, sorting
+from anabranch_runtime.index import hash_chains as chains
+from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index.filters import bits_of, word_of
+from anabranch_runtime.index.words import load8, load16, load32, load64, store8, store32
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+    U64 = NDArray[np.uint64]
+
+#: Columns of the table of segments that :func:`match` reads.
+HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)
+#: Steps along a bucket before a probe goes on by bisection.
+_STEPS = 8
+#: Probes of which a segment's filter is asked first: it is of no use where most of them pass.
+_TRIED = 128
+
+
+@njit(cache=True, nogil=True)
+def _passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
+    """Write down the probes that a filter lets pass, in order; how many. Where too few of those
+    tried are held up, -1: all shall go on.
+    """
+    step = np.int64(probes // _TRIED) + 1
+    tried = np.int64(0)
+    passed = np.int64(0)
+    for k in range(0, probes, step):
+        wanted = load64(hashes_at, np.int64(k))
+        bits = bits_of(wanted)
+        tried += 1
+        passed += np.int64(load64(table, word_of(wanted, words)) & bits == bits)
+    if 4 * passed > 3 * tried:
+        return np.int64(-1)
+    left = np.int64(0)
+    for k in range(probes):
+        wanted = load64(hashes_at, np.int64(k))
+        bits = bits_of(wanted)
+        store32(out_at, left, np.uint32(k))
+        left += np.int64(load64(table, word_of(wanted, words)) & bits == bits)
+    return left
+
+
+@njit(cache=True, nogil=True)
+def _wider(values: I32, used: int, room: int) -> I32:
+    """A copy with room for more."""
+    wider = np.empty(room, np.int32)
+    wider[:used] = values[:used]
+    return wider
+
+
+@njit(cache=True, nogil=True)
+def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
+    """Note the positions of pairs, where there is room for it."""
+    if marks_at != 0:
+        for k in range(first, end):
+            store8(marks_at, np.int64(load32(positions_at, k)), np.uint8(1))
+
+
+@njit(cache=True, nogil=True)
+def match(
+    hashes: U64,
+    order: I32,
+    segments: Ints,
+    columns: Ints,
+    lows: Ints,
+    highs: Ints,
+    arrival: int,
+    most: int,
+    marks: NDArray[np.uint8],
+) -> tuple[I32, I32, Ints, Ints, int, bool]:
+    """Every pair (probe, stored row) of equal hashes that satisfies all constraints.
+
+    Args:
+        hashes: of the probes, ascending (nearly: it only costs time where they are not).
+        order: the position of each in the partial result.
+        segments: per segment the addresses of its index (``HASHES``, ``ROWS``, ``STARTS``), the
+            number of bits by which a hash is shifted to give its bucket, its entries, and address
+            and length of its filter, 0 where it has none.
+        columns: (constraints, segments): the address of an int64 column, 0 where the constraint
+            does not apply.
+        lows, highs: (constraints, positions): the least and greatest value that a partner of the
+            position may have.
+        arrival: how many constraints, from the first on, decide whether a pair is counted.
+        most: where there would be more pairs at any moment, and more than there are probes, the
+            call comes to nothing.
+        marks: becomes 1 at each position that has a pair that satisfies the first ``arrival``
+            constraints; of length 0 where nobody asks.
+
+    Returns:
+        position and row of each pair, in the order of the segments; pairs per segment; per
+        segment the pairs that satisfy the first ``arrival`` constraints; how often a segment was
+        not looked into for a probe, because its filter said no or it has no entries; and whether
+        it came to nothing.
+    """
+    probes, constraints = len(hashes), columns.shape[0]
+    room = max(probes, 64)
+    positions = np.empty(room, np.int32)
+    rows = np.empty(room, np.int32)
+    found = np.zeros(len(segments), np.int64)
+    counted = np.zeros(len(segments), np.int64)
+    walker = np.empty(probes + 1, np.int32)
+    place = np.empty(probes + 1, np.uint32)
+    hit = np.empty(probes + 1, np.int32)
+    hit_place = np.empty(probes + 1, np.uint32)
+    # By address: an index that may be negative costs a test each time.
+    wanted_at, order_at = np.int64(hashes.ctypes.data), np.int64(order.ctypes.data)
+    walker_at, place_at = np.int64(walker.ctypes.data), np.int64(place.ctypes.data)
+    hit_at, hit_place_at = np.int64(hit.ctypes.data), np.int64(hit_place.ctypes.data)
+    marks_at = np.int64(marks.ctypes.data) if len(marks) > 0 else np.int64(0)
+    used = np.int64(0)
+    held = np.int64(0)
+    for s in range(len(segments)):
+        stored = segments[s, HASHES]
+        numbers = segments[s, ROWS]
+        starts = segments[s, STARTS]
+        shift = np.uint64(segments[s, SHIFT])
+        last = segments[s, ENTRIES] - 1
+        if last < 0:
+            held += probes
+            continue
+        # Round by round a step along the bucket for all probes that have not come far enough,
+        # sorted into hits and the next round without a branch that could be mispredicted.
+        hits = np.int64(0)
+        passing = np.int64(-1)
+        if segments[s, FILTER] != 0:
+            passing = _passing(
+                wanted_at, probes, segments[s, FILTER], segments[s, WORDS], walker_at
+            )
+        walking = np.int64(probes) if passing < 0 else passing
+        held += probes - walking
+        for step in range(_STEPS):
+            left = np.int64(0)
+            for k in range(walking):
+                if step == 0:
+                    i = np.int64(k) if passing < 0 else np.int64(load32(walker_at, k))
+                    wanted = load64(wanted_at, i)
+                    at = np.int64(load32(starts, np.int64(wanted >> shift)))
+                else:
+                    i = np.int64(load32(walker_at, k))
+                    wanted = load64(wanted_at, i)
+                    at = np.int64(load32(place_at, k))
+                value = load64(stored, min(at, last))
+                store32(hit_at, hits, np.uint32(i))
+                store32(hit_place_at, hits, np.uint32(at))
+                hits += np.int64(value == wanted)
+                store32(walker_at, left, np.uint32(i))
+                store32(place_at, left, np.uint32(at + 1))
+                left += np.int64(value < wanted) & np.int64(at < last)
+            walking = left
+        for k in range(walking):
+            i = np.int64(walker[k])
+            wanted = hashes[i]
+            at = np.int64(place[k])
+            high = np.int64(load32(starts, np.int64(wanted >> shift) + 1))
+            end = high
+            while at < high:
+                middle = (at + high) >> 1
+                if load64(stored, middle) < wanted:
+                    at = middle + 1
+                else:
+                    high = middle
+            if at < end and load64(stored, at) == wanted:
+                hit[hits] = i
+                hit_place[hits] = np.uint32(at)
+                hits += 1
+
+        # Each hit's run of equal hashes.
+        first = used
+        if used + hits > room:
+            if used + hits > most:
+                return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
+            room = 2 * (used + hits)
+            positions, rows = _wider(positions, used, room), _wider(rows, used, room)
+        positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
+        for k in range(hits):
+            i = np.int64(load32(hit_at, k))
+            at = np.int64(load32(hit_place_at, k))
+            position = load32(order_at, i)
+            wanted = load64(wanted_at, i)
+            store32(positions_at, used, position)
+            store32(rows_at, used, load32(numbers, at))
+            used += 1
+            at += 1
+            while at <= last and load64(stored, at) == wanted:
+                if used + hits - k > room:
+                    if used + hits - k > most:
+                        return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
+                    room = 2 * (used + hits)
+                    positions, rows = _wider(positions, used, room), _wider(rows, used, room)
+                    positions_at = np.int64(positions.ctypes.data)
+                    rows_at = np.int64(rows.ctypes.data)
+                store32(positions_at, used, position)
+                store32(rows_at, used, load32(numbers, at))
+                used += 1
+                at += 1
+
+        # One constraint after the other, again without branches.
+        counted[s] = used - first
+        if arrival == 0:
+            _mark(marks_at, positions_at, first, used)
+        for c in range(constraints):
+            column = columns[c, s]
+            if column != 0:
+                low_at = np.int64(lows[c].ctypes.data)
+                high_at = np.int64(highs[c].ctypes.data)
+                kept = first
+                for k in range(first, used):
+                    position, row = load32(positions_at, k), load32(rows_at, k)
+                    value = np.int64(load64(column, np.int64(row)))
+                    low = np.int64(load64(low_at, np.int64(position)))
+                    high = np.int64(load64(high_at, np.int64(position)))
+                    store32(positions_at, kept, position)
+                    store32(rows_at, kept, row)
+                    kept += np.int64(low <= value) & np.int64(value <= high)
+                used = kept
+            if c < arrival:
+                counted[s] = used - first
+                if c + 1 == arrival:
+                    _mark(marks_at, positions_at, first, used)
+        found[s] = used - first
+    return positions[:used].copy(), rows[:used].copy(), found, counted, held, False
+
+
+@njit(cache=True, nogil=True)
+def pick(values: Any, positions: I32, out: Any) -> None:
+    """``out[i] = values[positions[i]]``."""
+    for i in range(len(positions)):
+        out[i] = values[positions[i]]
+
+
+@njit(cache=True, nogil=True)
+def mix(words: U64, out: U64) -> None:
+    """The bijection that ``keys.mix`` documents."""
+    for i in range(len(words)):
+        h = words[i] + np.uint64(0x9E3779B97F4A7C15)
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out[i] = h ^ (h >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
+    """``out[i] =`` the 64-bit word ``rows[i]`` of the array at address ``tables[which[i]]``."""
+    if len(tables) == 1:
+        table = tables[0]
+        for i in range(len(rows)):
+            out[i] = load64(table, np.int64(rows[i]))
+    else:
+        for i in range(len(rows)):
+            out[i] = load64(tables[which[i]], np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
+    """The same for words of 128 bits: ``out`` has two entries per row."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        row = 2 * np.int64(rows[i])
+        out[2 * i] = load64(table, row)
+        out[2 * i + 1] = load64(table, row + 1)
+
+
+@njit(cache=True, nogil=True)
+def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
+    """The same for words of 32 bits."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        out[i] = load32(table, np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> None:
+    """The same for words of 16 bits."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        out[i] = load16(table, np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
+    """The same for bytes."""
+    for i in range(len(rows)):
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        out[i] = load8(table, np.int64(rows[i]))
+
+
+@njit(cache=True, nogil=True)
+def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray[np.uint8]) -> int:
+    """Gather bits, least significant first; an address of 0 stands for an array of ones.
+
+    Args:
+        offsets: per table the bit of its row 0.
+        out: ``ceil(len(rows) / 8)`` zeros, which the result replaces.
+
+    Returns:
+        How many of the bits are 0.
+    """
+    zeros = 0
+    for i in range(len(rows)):
+        t = np.int64(which[i]) if len(tables) > 1 else 0
+        table = tables[t]
+        if table != 0:
+            bit = offsets[t] + np.int64(rows[i])
+            if (load8(table, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1) == 0:
+                zeros += 1
+                continue
+        out[i >> 3] |= np.uint8(1 << (i & 7))
+    return zeros
+
+
+@njit(cache=True, nogil=True)
+def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
+    """Offsets of gathered values of varying length: ``out`` has one entry more than there are
+    rows. ``tables`` are addresses of 32-bit offsets. Returns the bytes needed, -1 if they are
+    more than 32-bit offsets can tell.
+    """
+    total = np.int64(0)
+    for i in range(len(rows)):
+        out[i] = total
+        table = tables[which[i]] if len(tables) > 1 else tables[0]
+        row = np.int64(rows[i])
+        total += np.int64(load32(table, row + 1)) - np.int64(load32(table, row))
+        if total > 0x7FFFFFFF:
+            return -1
+    out[len(rows)] = total
+    return total
+
+
+@njit(cache=True, nogil=True)
+def gather_bytes(
+    tables: Ints, values: Ints, which: Any, rows: I32, offsets: I32, out: NDArray[np.uint8]
+) -> None:
+    """The bytes of gathered values, to where :func:`gather_lengths` has placed them."""
+    for i in range(len(rows)):
+        t = np.int64(which[i]) if len(tables) > 1 else 0
+        first = np.int64(load32(tables[t], np.int64(rows[i])))
+        source = values[t] + first
+        at = np.int64(offsets[i])
+        for k in range(np.int64(offsets[i + 1]) - at):
+            out[at + k] = load8(source, k)
+
+
+def warm() -> None:
+    """Compile the kernels, or load them from the cache, for the types in use."""
+    sorting.warm()
+    words = np.zeros(2, np.uint64)
+    small = np.zeros(3, np.uint32)
+    one = words.ctypes.data
+    filters.warm()
+    chains.warm()
+    counting.warm()
+    ahead.warm()
+    segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
+    none = np.zeros((0, 1), np.int64)
+    order = np.zeros(1, np.int32)
+    match(words[:1], order, segments, none, none, none, 0, 1, np.zeros(1, np.uint8))
+    for kind in (np.int16, np.int32, np.int64, np.uint64):
+        pick(np.zeros(1, kind), order, np.empty(1, kind))
+    mix(words, np.empty(2, np.uint64))
+    tables, which = np.array([one], np.int64), np.zeros(1, np.int16)
+    gather64(tables, which, order, np.empty(1, np.int64))
+    gather128(tables, which, order, np.empty(2, np.int64))
+    gather32(tables, which, order, np.empty(1, np.int32))
+    gather16(tables, which, order, np.empty(1, np.int16))
+    gather8(tables, which, order, np.empty(1, np.int8))
+    gather_bits(tables, np.zeros(1, np.int64), which, order, np.zeros(1, np.uint8))
+    gather_lengths(tables, which, order, np.empty(2, np.int32))
+    gather_bytes(tables, tables, which, order, np.zeros(2, np.int32), np.zeros(1, np.uint8))
+
+
+if __name__ == "__main__":
+    warm()

@@ -1,0 +1,69 @@
+"""Which rows are not the latest of their key.
+
+>>> import numpy as np
+>>> import pyarrow as pa
+>>> keys = [pa.array(["a", "b", "a", None, None]), pa.array([1, 1, 1, 1, 1])]
+>>> superseded(keys, np.array([5, 6, 7, 8, 9])).tolist()
+[True, False, False, False, False]
+>>> superseded([pa.array(["a", "a", "a"])], np.array([5, 7, 6]), np.array([True, False, True]))
+array([ True, False, False])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.columns.arrays import fixed, present
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from anabranch_runtime.columns.arrays import Bools, Ints
+
+_NEVER = np.int64(-(1 << 63))
+
+
+def superseded(keys: Sequence[pa.Array], tau: Ints, by: Bools | None = None) -> Bools:
+    """The rows of whose key another has a greater ``tau``; a key with a NULL part is like no other.
+
+    Args:
+        keys: the key's columns, of types whose equality is that of their values.
+        tau: event times, microseconds.
+        by: the rows that may supersede others (None: all).
+    """
+    groups, known = _groups(keys)
+    times = tau
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    for those in (by, known):
+        times = times if those is None else np.where(those, times, _NEVER)
+    newest = np.maximum.reduceat(times[order], first)
+    found = np.empty(len(tau), np.bool_)
+    found[order] = tau[order] < np.repeat(newest, np.diff(first, append=len(tau)))
+    return found if known is None else found & known
+
+
+def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
+    """A number per distinct key, and which rows have no NULL in theirs (None: all); the number of
+    one that has is any.
+    """
+    groups = np.zeros(len(keys[0]), np.int64)
+    known: Bools | None = None
+    for column in keys:
+        valid = present(column)
+        if valid is not None:
+            known = valid if known is None else known & valid
+        encoded = column.dictionary_encode()
+        codes = fixed(encoded.indices, np.int32).astype(np.int64)
+        if valid is not None:
+            codes = np.where(valid, codes, 0)
+        # By pairs, each time numbered anew, so that no product grows beyond a word.
+        groups = np.unique(groups * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[
+            1
+        ].astype(np.int64)
+    return groups, known

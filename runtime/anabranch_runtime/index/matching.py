@@ -1,0 +1,148 @@
+"""Which stored rows have the keys of which probes: many probes against many indexes in one call.
+
+>>> from anabranch_runtime.index.hash_index import build_index
+>>> from anabranch_runtime.index.keys import key_vector
+>>> import pyarrow as pa
+>>> stored = build_index(key_vector([pa.array([5, 6, 5, None])], ["bigint"]))
+>>> probes = in_order(key_vector([pa.array([6, 7, 5])], ["bigint"]).hashes)
+>>> found = match(probes, described([stored]))
+>>> sorted(zip(found.positions.tolist(), found.rows.tolist()))
+[(0, 1), (2, 0), (2, 2)]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.index import kernels
+from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index.gather import pick
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_runtime.columns.arrays import U64
+    from anabranch_runtime.index.hash_index import HashIndex
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+    Marks = NDArray[np.uint8]
+
+#: As many pairs as there may ever be.
+ANY = (1 << 63) - 1
+_NO_COLUMNS = np.zeros((0, 1), np.int64)
+_NO_MARKS = np.zeros(0, np.uint8)
+
+
+class TooManyPairs(Exception):
+    """There are more pairs than the caller can do with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Probes in the order of their hashes, and the position of each in the partial result."""
+
+    hashes: U64
+    order: I32
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def where(self, mask: NDArray[np.bool_]) -> Probes:
+        """The probes for which ``mask`` (in this order) holds."""
+        return Probes(self.hashes[mask], self.order[mask])
+
+    def cut(self, first: int, end: int) -> Probes:
+        """The probes from ``first`` to before ``end`` (in this order)."""
+        return Probes(self.hashes[first:end], self.order[first:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a partner's value must lie between.
+
+    Attributes:
+        columns: per index the address of the int64 column, 0 where nothing is asked.
+        low, high: per position of the partial result, both included.
+    """
+
+    columns: Ints
+    low: Ints
+    high: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Pairs, index after index: position in the partial result and row.
+
+    Attributes:
+        found: pairs per index.
+        counted: pairs per index that satisfy the constraints that count.
+        held: how often an index was not looked into for a probe, because its filter said no or it
+            has no entries.
+    """
+
+    positions: I32
+    rows: I32
+    found: Ints
+    counted: Ints
+    held: int
+
+
+def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
+    """Sort probes; only those at ``positions`` if given.
+
+    The low bits of each hash give way to its position, so that words are sorted and not pairs:
+    probes that differ in those bits only may come in any order, which is good enough here.
+    """
+    chosen = hashes if positions is None else hashes[positions]
+    bits = np.uint64(max(1, len(chosen) - 1).bit_length())
+    packed = (chosen >> bits << bits) | np.arange(len(chosen), dtype=np.uint64)
+    packed.sort()
+    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int32)
+    ordered = pick(chosen, order)
+    return Probes(ordered, order if positions is None else positions[order].astype(np.int32))
+
+
+def described(indexes: Sequence[HashIndex]) -> Ints:
+    """The indexes as :func:`match` wants them; they must outlive what is returned."""
+    return np.array([index.words for index in indexes], np.int64).reshape(-1, kernels.WORDS + 1)
+
+
+def match(
+    probes: Probes,
+    indexes: Ints,
+    constraints: Sequence[Constraint] = (),
+    counting: int | None = None,
+    most: int = ANY,
+    marks: Marks = _NO_MARKS,
+) -> Matches:
+    """All pairs of equal hashes that satisfy ``constraints``; the first ``counting`` of these
+    (None: all) decide which pairs are counted. ``marks``, an entry per position of the partial
+    result or none, becomes 1 where a pair is counted.
+
+    Raises:
+        TooManyPairs: at some moment there were more than ``most``, and more than probes.
+    """
+    columns = lows = highs = _NO_COLUMNS
+    if len(constraints) == 1:
+        one = constraints[0]
+        columns, lows, highs = (x.reshape(1, -1) for x in (one.columns, one.low, one.high))
+    elif constraints:
+        columns = np.stack([c.columns for c in constraints])
+        lows = np.stack([c.low for c in constraints])
+        highs = np.stack([c.high for c in constraints])
+    arrival = len(constraints) if counting is None else counting
+    if ahead.asking():
+        ahead.for_probes(probes.hashes, indexes, columns)
+    positions, rows, found, counted, held, stopped = kernels.match(
+        probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most, marks
+    )
+    if stopped:
+        raise TooManyPairs
+    return Matches(positions, rows, found, counted, held)

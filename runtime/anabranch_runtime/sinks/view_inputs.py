@@ -1,0 +1,140 @@
+"""Joined rows between the batch that finds them and the view that reads them, as files.
+
+Below ``<results>/.views/<query>/``::
+
+    pending/<batch>/...              staged before the batch commits, or anew in a repetition
+    input/<last>@<floor>/<batch>/... released after its batches have committed, for Spark
+    released                         the last batch released, as text
+    clock                            the last clock that Spark has been told, as text
+
+A release appears as one folder, so Spark sees all of its files or none, with the *clock* among
+them: a file that says below which event time nothing will come any more. The *floor* of a release
+is the clock told before it. Files of left rows (``outer``) begin with ``left-``. A batch that is
+repeated after it was released (the state was rolled back) brings the same rows, and is not released
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.storage.documents import write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+HOME = ".views"
+#: The column of the file that has the clock; other files lack it.
+CLOCK = "anabranch_clock"
+_CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
+_CLOCK_FILE = "clock.parquet"
+#: What the names of files of left rows begin with.
+LEFT_PREFIX = "left-"
+
+
+def home_of(results: Path, query: str) -> Path:
+    """The folder of one view."""
+    return results / HOME / query
+
+
+def stage(home: Path, batch: int, files: Iterable[Path], left: Iterable[Path] = ()) -> None:
+    """Take a batch's joined rows, in place of what an earlier attempt has left of it."""
+    if batch <= released(home):
+        return
+    folder = home / "pending" / _name(batch)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for prefix, several in (("", files), (LEFT_PREFIX, left)):
+        for number, file in enumerate(several):
+            file.rename(folder / f"{prefix}{number:05d}.parquet")
+
+
+def forget_from(home: Path, next_batch: int) -> None:
+    """Remove what attempts at ``next_batch`` and later batches have left."""
+    for batch, folder in _batches(home / "pending"):
+        if batch >= next_batch:
+            shutil.rmtree(folder)
+
+
+def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = False) -> bool:
+    """Let the batches before ``next_batch`` be read, with ``clock`` (microseconds; None: nothing is
+    known) as of the last of them; whether there is anything to read.
+
+    Args:
+        tell: release the clock also where there is nothing else.
+    """
+    source, made = home / "input", home / "making"
+    source.mkdir(parents=True, exist_ok=True)
+    ready = [(b, folder) for b, folder in _batches(home / "pending") if b < next_batch]
+    floor = told(home)
+    news = tell and clock is not None and (floor is None or clock > floor)
+    if not ready and not news and not made.exists():
+        return any(source.iterdir())
+    made.mkdir(exist_ok=True)
+    if ready:
+        write_durably(home / "released", str(max(ready[-1][0], released(home))))
+        reach(Point.RELEASING)
+    for _, folder in ready:
+        folder.rename(made / folder.name)
+    if clock is not None:
+        moment = pa.array([clock], _CLOCK_SCHEMA.field(0).type)
+        pq.write_table(pa.table([moment], _CLOCK_SCHEMA), made / _CLOCK_FILE)
+    made.rename(source / f"{_name(next_batch - 1)}@{'' if floor is None else floor}")
+    reach(Point.RELEASED)
+    if clock is not None:
+        write_durably(home / "clock", str(clock if floor is None else max(clock, floor)))
+    return True
+
+
+def after_all(home: Path) -> int:
+    """The number after the last batch that waits."""
+    return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
+
+
+def told(home: Path) -> int | None:
+    """The last clock that Spark may know of; None: none."""
+    found = [
+        pq.read_table(file, schema=_CLOCK_SCHEMA)[CLOCK].cast(pa.int64())[0].as_py()
+        for file in (home / "input").glob(f"*/{_CLOCK_FILE}")
+    ]
+    with contextlib.suppress(FileNotFoundError):
+        found.append(int((home / "clock").read_text()))
+    return max(found, default=None)
+
+
+def waiting(home: Path, next_batch: int) -> bool:
+    """Whether there are batches before ``next_batch`` that the view may not have read."""
+    pending = any(batch < next_batch for batch, _ in _batches(home / "pending"))
+    source = home / "input"
+    return pending or (source.exists() and any(source.iterdir()))
+
+
+def read(home: Path) -> None:
+    """Everything released has been read, and is not needed any more."""
+    for folder in (home / "input").iterdir():
+        shutil.rmtree(folder)
+
+
+def released(home: Path) -> int:
+    """The last batch that was released; -1: none."""
+    try:
+        return int((home / "released").read_text())
+    except FileNotFoundError:
+        return -1
+
+
+def _batches(folder: Path) -> list[tuple[int, Path]]:
+    if not folder.exists():
+        return []
+    return sorted((int(p.name), p) for p in folder.iterdir() if p.name.isdecimal())
+
+
+def _name(batch: int) -> str:
+    return f"{batch:010d}"

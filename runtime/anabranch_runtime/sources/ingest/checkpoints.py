@@ -1,0 +1,85 @@
+"""Spark's checkpoint of an ingest query, made to agree with what has landed.
+
+The last landed batch is the truth: its document has the offsets it ends at, and what Spark's logs
+of the source had then. Where Spark's checkpoint has lost entries (a loss of power: Spark does not
+sync them), they are written again. Entries after the last landed batch may be removed: nothing of
+them has landed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from anabranch_runtime.errors import SourceError, StateError
+from anabranch_runtime.state.checkpoint import (
+    COMMIT,
+    Repair,
+    is_commit,
+    is_json,
+    look,
+    perform,
+)
+from anabranch_runtime.state.logs import check_logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_runtime.sources.ingest.landing import Landed
+
+_ANEW = (
+    "restore the state directory from a backup; or delete the stream and register it again, which"
+    " reads the source from its beginning"
+)
+
+
+def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
+    """Make the checkpoint in ``home`` agree with ``last``, the newest landed batch, before the
+    ingest query starts.
+
+    Args:
+        home: the source's folder.
+        last: the newest landed batch, if there is one.
+        reached: the number of the landed batch that the main query reads next.
+        number: the number of the next batch to land.
+
+    Raises:
+        SourceError: ``ingest-lost``: the main query has read what is not here. ``damaged-log``:
+            which files have been read is not known any more.
+    """
+    if reached > number:
+        raise SourceError(
+            "ingest-lost",
+            f"{home} has {number} landed batches, and {reached} have been read",
+            remedy=_ANEW,
+        )
+    if last is None:
+        return
+    try:
+        check_logs(home, last.logs)
+    except StateError as cause:
+        raise SourceError(cause.code, f"{home}: {cause.message}", remedy=_ANEW) from cause
+    checkpoint = home / "checkpoint"
+    seen = look(checkpoint)
+    oldest, newest = min(seen.offsets, default=0), max(seen.offsets, default=-1)
+    kept = seen.offsets.get(last.batch) == last.offsets or oldest > last.batch
+    whole = (
+        kept
+        and newest >= last.batch
+        and None not in seen.offsets.values()
+        and all(is_commit(text) for text in seen.commits.values())
+        and is_json(seen.metadata)
+    )
+    if whole:
+        return
+    write = {f"commits/{last.batch}": COMMIT} | offset_entries(last.batch, last.offsets)
+    if not is_json(seen.metadata):
+        write["metadata"] = json.dumps({"id": str(uuid4())})
+    remove = {f"offsets/{b}" for b in seen.offsets} | {f"commits/{b}" for b in seen.commits}
+    perform(checkpoint, Repair(write, tuple(sorted(remove - write.keys()))))
+
+
+def offset_entries(batch: int, text: str) -> dict[str, str]:
+    """Entries of an offset log that ends with ``batch``: Spark also asks for the one before."""
+    return {f"offsets/{b}": text for b in range(max(batch - 1, 0), batch + 1)}

@@ -1,0 +1,108 @@
+"""What Spark has read of a source becomes rows of its stream, in the task that writes them down.
+
+Expressions of a registration are evaluated here and not by Spark, which would fail the batch, and
+with it the stream, because of one row. A row on which an expression fails (ANSI mode: a division by
+zero, an overflow, a cast) is invalid, and so is one with text that is no UTF-8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.expressions import Column, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How rows of a stream are made; it travels to tasks.
+
+    Attributes:
+        inputs: the first columns that Spark gives. After them come whether a row is invalid,
+            and what arrived (``spark_source.SparkSource``).
+        names: the stream's columns.
+        columns: each as an expression over the inputs.
+    """
+
+    inputs: tuple[Column, ...]
+    names: tuple[str, ...]
+    columns: tuple[Expr, ...]
+
+    def rows(self, part: pa.RecordBatch) -> pa.RecordBatch:
+        """The stream's columns, what arrived of invalid rows (``invalid.ARRIVED``, NULL in others),
+        and further columns of ``part`` as they are.
+        """
+        count = len(self.inputs)
+        given = dict(zip(self.inputs, part.columns[:count], strict=True))
+        numbers = pa.array(np.arange(part.num_rows))
+        bad = pc.fill_null(part.column(count), False).to_numpy(zero_copy_only=False).copy()
+        arrays = []
+        for expr in self.columns:
+            convert = partial(_evaluated, expr, given, part.num_rows)
+            values, wrong = convert_values(numbers, arrow_type(expr.type), convert)
+            arrays.append(values)
+            if wrong is not None:
+                bad |= wrong
+        arrived = _arrived(part.column(count + 1), bad, given)
+        names = [*self.names, ARRIVED, *part.schema.names[count + 2 :]]
+        return pa.RecordBatch.from_arrays(
+            [*arrays, arrived, *part.columns[count + 2 :]], names=names
+        )
+
+
+def _evaluated(
+    expr: Expr, given: Mapping[Column, pa.Array], total: int, rows: pa.Array
+) -> pa.Array:
+    """``expr`` on the rows of some numbers, ascending; NULL where the number is.
+
+    Raises:
+        ExpressionError, ArrowException, ValueError: it fails on one of them.
+    """
+    if rows.null_count:
+        valid = rows.is_valid().to_numpy(zero_copy_only=False)
+        places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        return _evaluated(expr, given, total, rows.drop_null()).take(places)
+    count = len(rows)
+    first = rows[0].as_py() if count else 0
+    together = not count or rows[-1].as_py() - first == count - 1
+
+    def fetch(column: Column) -> pa.Array:
+        values = given[column]
+        if count < total:
+            values = values.slice(first, count) if together else values.take(rows)
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            # Bytes become text in Spark whatever they are.
+            values.validate(full=True)
+        return values
+
+    return evaluate(expr, fetch, count)
+
+
+def _arrived(told: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
+    """What arrived of ``bad`` rows: as Spark has ``told``, or a JSON object of the source's columns
+    (where Spark gives none, of what it gives).
+    """
+    told = pc.if_else(pa.array(bad), told.cast(pa.binary()), pa.scalar(None, pa.binary()))
+    rest = bad & told.is_null().to_numpy(zero_copy_only=False)
+    if not rest.any():
+        return told
+    shown = {c.name: values for c, values in given.items() if not c.alias} or {
+        c.name: values for c, values in given.items()
+    }
+    rows = pa.StructArray.from_arrays(list(shown.values()), names=list(shown))
+    text = raw_text(rows.filter(pa.array(rest))).cast(pa.binary())
+    return pc.replace_with_mask(told, pa.array(rest), text)

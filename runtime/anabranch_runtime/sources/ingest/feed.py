@@ -1,0 +1,173 @@
+"""Landed batches as a feed: the main query reads a source of Spark's as it reads files.
+
+The offset is the number of the landed batch that is read next and the rows of it that have been
+read. Batches never change and have no gaps in their numbers, so what lies between two offsets is
+fixed. Invalid rows count as rows here; tasks tell them apart when they read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_runtime.errors import SourceError, StateError
+from anabranch_runtime.sources.feed import Piece, Waiting
+from anabranch_runtime.sources.ingest.landing import Landed, folder_of, home_of, read_landed
+from anabranch_runtime.sources.ingest.spark_stream import source_name
+from anabranch_runtime.sources.invalid import split
+from anabranch_runtime.state.checkpoint import LANDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.invalid import Decoded
+
+
+@dataclass(slots=True)
+class LandedFeed:
+    """The landed batches of one source."""
+
+    record: StreamRecord
+    home: Path
+    id: str
+    #: Number -> batch, of those that have not been read to their end.
+    _known: dict[int, Landed] = field(default_factory=dict)
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """Nothing is left out: landed batches are the pipeline's own."""
+        return OnLoss.STOP
+
+    def look(self, offset: Any) -> None:
+        """It is never held: what can't be read ends the batch."""
+
+    def begin(self) -> Any:
+        """Always with the first landed batch."""
+        return
+
+    def waiting(self, offset: Any) -> Waiting:
+        """Rows that have landed and were not read yet."""
+        number, position = offset or (0, 0)
+        for old in [n for n in self._known if n < number]:
+            del self._known[old]
+        while (found := self._batch(number + len(self._known))) is not None:
+            self._known[number + len(self._known)] = found
+        if not self._known:
+            return Waiting(0)
+        rows = sum(batch.rows for batch in self._known.values()) - position
+        age = time.time() - folder_of(self.home, number).stat().st_mtime
+        return Waiting(rows, max(age, 0.0))
+
+    def advance(self, offset: Any, rows: int) -> Any:
+        """On by ``rows``, in the middle of a batch if need be."""
+        number, position = offset or (0, 0)
+        left = max(rows, 1)
+        while left > 0 and (batch := self._batch(number)) is not None:
+            step = min(batch.rows - position, left)
+            position, left = position + step, left - step
+            if position >= batch.rows:
+                number, position = number + 1, 0
+        return [number, position]
+
+    def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
+        """Ranges of rows of landed files."""
+        first, begin = start or (0, 0)
+        last, stop = end
+        spans: list[tuple[Path, int, int, int]] = []
+        for number in range(first, last + (stop > 0)):
+            batch = self._batch(number)
+            if batch is None:
+                raise SourceError(
+                    "landed-batch-lost",
+                    f"{folder_of(self.home, number)} is not there, and was not read to its end",
+                    field=f"streams.{self.record.name}.source",
+                    remedy="restore the state directory from a backup",
+                )
+            low = begin if number == first else 0
+            high = stop if number == last else batch.rows
+            passed = 0
+            for name, rows, size in batch.files:
+                a, b = max(low - passed, 0), min(high - passed, rows)
+                if a < b:
+                    spans.append((folder_of(self.home, number) / name, size, a, b))
+                passed += rows
+        size = max(sum(b - a for _, _, a, b in spans) // parts, 1)
+        found = []
+        for path, length, a, b in spans:
+            count = max(round((b - a) / size), 1)
+            cuts = [a + (b - a) * i // count for i in range(count + 1)]
+            found += [self._piece(path, length, low, high) for low, high in pairwise(cuts)]
+        return found
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """All of it: its pieces never fail alone."""
+        return end
+
+    def _piece(self, path: Path, size: int, first: int, last: int) -> Piece:
+        columns = tuple((c.name, c.type) for c in self.record.columns)
+        where = {"path": str(path), "size": size, "first": first, "last": last}
+        return Piece("landed", self.record.name, columns, last - first, where)
+
+    def _batch(self, number: int) -> Landed | None:
+        if number in self._known:
+            return self._known[number]
+        try:
+            return read_landed(self.home, number)
+        except StateError as cause:
+            raise SourceError(
+                cause.code,
+                cause.message,
+                field=f"streams.{self.record.name}.source",
+                remedy=cause.remedy or "restore the state directory from a backup",
+            ) from cause
+
+
+def landed_feed(record: StreamRecord, state: str) -> LandedFeed:
+    """The feed of a source of Spark's."""
+    source = source_name(record)
+    return LandedFeed(record, home_of(Path(state), source), LANDED + source)
+
+
+def read_rows(piece: Piece) -> Iterator[Decoded]:
+    """The rows of a part of a landed file, those that are invalid apart.
+
+    Raises:
+        SourceError: the file is not there, or not what was landed.
+    """
+    where = piece.where
+    path, first, last = Path(where["path"]), where["first"], where["last"]
+    try:
+        size = path.stat().st_size
+        if size != where["size"]:
+            raise OSError(f"has {size} bytes instead of {where['size']}")
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        begin = 0
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            low, high = max(first - begin, 0), min(last - begin, batch.num_rows)
+            begin += batch.num_rows
+            if low < high:
+                yield _decoded(batch.slice(low, high - low))
+    except (OSError, pa.ArrowException) as cause:
+        raise SourceError(
+            "unreadable-file",
+            f"landed file {path}: {cause}",
+            field=piece.stream,
+            remedy="restore the state directory from a backup",
+        ) from cause
+
+
+def _decoded(batch: pa.RecordBatch) -> Decoded:
+    """Landed rows; the last column has what arrived of invalid ones."""
+    arrived = batch.column(batch.num_columns - 1)
+    rows = batch.select(batch.schema.names[:-1])
+    if arrived.null_count == batch.num_rows:
+        return rows, None
+    return split(rows, arrived.is_valid().to_numpy(zero_copy_only=False), arrived.take)

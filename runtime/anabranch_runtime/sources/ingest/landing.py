@@ -1,0 +1,180 @@
+"""Landed batches: what an ingest query has read of one source, as files that never change.
+
+Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) holds::
+
+    checkpoint/          Spark's, of the ingest query
+    landed/<n>/          the n-th batch that had rows: Arrow files and ``batch.json``
+    landed/.<random>/    a batch that is being written
+
+A batch appears by one rename, after its files are durable. Numbers have no gaps, so a reader finds
+the next batch by its name. ``batch.json`` says which of Spark's batches it is and up to which
+offsets of the source it goes: a batch that Spark repeats is recognised and not landed twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.sources.decode import schema_of
+from anabranch_runtime.sources.ingest.links import closed
+from anabranch_runtime.sources.invalid import ARRIVED
+from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_runtime.sources.decode import Columns
+    from anabranch_runtime.sources.ingest.evaluate import Evaluation
+    from anabranch_runtime.state.logs import Prefixes
+
+KIND = Kind("landed-batch", "landed", 1)
+#: The folder of all sources below a state directory.
+INGEST = "ingest"
+#: Schema of what :func:`file_writer` says of its files.
+WRITTEN = "name string, rows bigint, bytes bigint"
+_DOCUMENT = "batch.json"
+
+
+@dataclass(frozen=True)
+class Landed:
+    """One landed batch.
+
+    Attributes:
+        batch: its number in the ingest query.
+        offsets: Spark's text of the offsets it ends at.
+        files: name, rows and bytes of each file.
+        logs: what Spark's logs of the source had then (``state.logs``).
+    """
+
+    batch: int
+    offsets: str
+    files: tuple[tuple[str, int, int], ...]
+    logs: Prefixes
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows in all files, invalid ones included."""
+        return sum(rows for _, rows, _ in self.files)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, _, size in self.files)
+
+
+def home_of(state: Path, source: str) -> Path:
+    """The folder of one source."""
+    return state / INGEST / source
+
+
+def folder_of(home: Path, number: int) -> Path:
+    """The folder of a landed batch."""
+    return home / "landed" / str(number)
+
+
+def numbers(home: Path) -> list[int]:
+    """The numbers of the landed batches that are there, ascending."""
+    folder = home / "landed"
+    if not folder.is_dir():
+        return []
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal())
+
+
+def read_landed(home: Path, number: int) -> Landed | None:
+    """A landed batch; None where there is none of that number.
+
+    Raises:
+        StateError: ``damaged-landed-batch``, ``unknown-version``.
+    """
+    path = folder_of(home, number) / _DOCUMENT
+    if not path.exists():
+        return None
+    body = read_document(path, KIND)
+    try:
+        files = tuple((str(name), int(rows), int(size)) for name, rows, size in body["files"])
+        logs = {name: (length, crc) for name, (length, crc) in body["logs"].items()}
+        return Landed(body["batch"], body["offsets"], files, logs)
+    except (KeyError, TypeError, ValueError) as cause:
+        raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
+
+
+def begin(home: Path) -> Path:
+    """An empty folder in which a batch can be written."""
+    folder = home / "landed" / f".{uuid4().hex}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def clear_unfinished(home: Path) -> None:
+    """Delete batches whose writing was interrupted."""
+    for folder in (home / "landed").glob(".*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
+    """Make the batch in ``folder`` the landed batch ``number``; returns once it is durable."""
+    known = {name for name, _, _ in landed.files}
+    for stray in folder.iterdir():
+        # A task that Spark ran twice has left two files.
+        if stray.name not in known:
+            stray.unlink()
+    write_document(folder / _DOCUMENT, KIND, asdict(landed))
+    reach(Point.LANDING)
+    folder.rename(folder_of(home, number))
+    sync_directory(home / "landed")
+    reach(Point.LANDED)
+
+
+def forget(home: Path, below: int) -> None:
+    """Delete the landed batches under ``below``, but never the newest: it says how far the source
+    has been read.
+    """
+    for number in numbers(home)[:-1]:
+        if number < below:
+            shutil.rmtree(folder_of(home, number), ignore_errors=True)
+
+
+def file_writer(
+    folder: str, columns: Columns, evaluation: Evaluation, access: AccessPolicy
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a Spark task does with rows of ``spark_stream.spark_rows``: it evaluates the stream's
+    columns, writes them to one Arrow file in ``folder``, makes that durable, and returns a row of
+    :data:`WRITTEN` for it.
+    """
+    declared = tuple(columns)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = landed_schema(declared)
+        path = Path(folder) / f"{uuid4().hex}.arrow"
+        written = 0
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+            for batch in batches:
+                batch = closed(evaluation.rows(batch), len(schema), access)
+                arrays = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
+                file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                written += batch.num_rows
+        if not written:
+            path.unlink()
+            return
+        with path.open("rb") as done:
+            os.fsync(done.fileno())
+        columns = [pa.array([x]) for x in (path.name, written, path.stat().st_size)]
+        yield pa.RecordBatch.from_arrays(columns, names=["name", "rows", "bytes"])
+
+    return write
+
+
+def landed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
+    """The schema of landed files: the stream's columns, and what arrived of invalid rows."""
+    return schema_of(columns).append(pa.field(ARRIVED, pa.binary()))

@@ -1,0 +1,47 @@
+"""Files of Spark's sources that links lead out to: their rows are none of the stream's.
+
+Spark lists directories itself and follows links in them, so every row carries its file as far as
+the task that writes it down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_runtime.sources.permitted import resolve
+
+if TYPE_CHECKING:
+    from anabranch_contract.connectors.policy import AccessPolicy
+
+#: The last column of a source of files: what file a row is of.
+FILE = "#file"
+
+
+def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
+    """The first ``columns`` columns, of which the last has what arrived of invalid rows. What is of
+    a file that may not be read becomes an invalid row with nothing in it.
+    """
+    names = part.schema.names[:columns]
+    if part.num_columns == columns:
+        return part
+    files = part.column(columns)
+    outside = [file for file in pc.unique(files).to_pylist() if not _may_read(file, access)]
+    if not outside:
+        return part.select(names)
+    hidden = pc.is_in(files, pa.array(outside, files.type))
+    *values, arrived = part.columns[:columns]
+    emptied = [pc.if_else(hidden, pa.scalar(None, v.type), v) for v in values]
+    marked = pc.if_else(hidden, pa.scalar(b"", arrived.type), arrived)
+    return pa.RecordBatch.from_arrays([*emptied, marked], names=names)
+
+
+def _may_read(file: str, access: AccessPolicy) -> bool:
+    """Whether a file, by the URI that Spark gives, is where files may be read; what is of another
+    system was checked by its host.
+    """
+    parts = urlsplit(file)
+    return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

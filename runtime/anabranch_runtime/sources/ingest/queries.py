@@ -1,0 +1,395 @@
+"""The ingest queries: each source of Spark's is read by a Spark query of its own.
+
+Design. Spark can't tell which source of a query has failed, and ends the query. So the main query
+has none of Spark's sources: each has an ingest query, kept running by a thread, that lands what it
+reads (``landing``); the main query reads landed batches as a feed. A source that fails ends its
+ingest query, is tried again after growing pauses from its own checkpoint, and concerns its stream
+only.
+
+In local mode all ingest jobs share one slot, which batches leave free: each is one task, and one
+runs at a time (``session.with_spare_slots``). On a cluster they take what slots there are.
+
+An ingest query waits before a batch while more than ``MOST_BYTES`` have landed and were not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_runtime.errors import PipelineError, SourceError
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.sources.ingest import landing
+from anabranch_runtime.sources.ingest.checkpoints import mend
+from anabranch_runtime.sources.ingest.spark_stream import reason, source_name, spark_rows
+from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
+from anabranch_runtime.state.checkpoint import LANDED, offsets_of, source_offsets
+from anabranch_runtime.state.logs import prefixes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.ingest.evaluate import Evaluation
+    from anabranch_runtime.state.journal import Choices
+    from anabranch_runtime.state.manifest import State
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: Bytes and batches of one source that may have landed and not been read.
+MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
+#: Seconds between two looks at a query.
+LOOK = 0.1
+#: Seconds between two attempts at a source that fails: at first, and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Milliseconds between two looks of an idle query at its source.
+    "spark.sql.streaming.pollingDelay": "20",
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """One source and the thread that keeps its query running.
+
+    Attributes:
+        slot: held while a job runs.
+        query: Spark's, while it runs.
+        local: whether jobs must be of one task.
+        access: what the source may ask for.
+        reached: the number of the landed batch that the main query reads next.
+        floor: landed batches below it are not needed any more.
+    """
+
+    record: StreamRecord
+    home: Path
+    session: SparkSession
+    slot: AbstractContextManager[Any]
+    local: bool
+    access: AccessPolicy
+    reached: int
+    floor: int = 0
+    status: SourceStatus = field(init=False)
+    error: StructuredError | None = None
+    query: StreamingQuery | None = None
+    _last: landing.Landed | None = None
+    _next: int = 0
+    #: Number -> bytes, of landed batches that may not have been read.
+    _bytes: dict[int, int] = field(default_factory=dict)
+    _forgotten: int = 0
+    _failures: int = 0
+    _raised: Exception | None = None
+    _leaving: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.status = self._status(SourceState.NOT_TRIED)
+        name = f"ingest {self.record.name}"
+        self._thread = threading.Thread(target=self._keep_up, name=name, daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Ask the thread to end."""
+        self._leaving.set()
+
+    def wait_for(self, batch: int, look: Callable[[], None]) -> int:
+        """Wait until batch ``batch`` of the ingest query is done; returns how many have landed that
+        are not after it.
+        """
+        commit = self.home / "checkpoint" / "commits" / str(batch)
+        while (self._last is None or self._last.batch < batch) and not commit.exists():
+            look()
+            time.sleep(LOOK)
+        found = (landing.read_landed(self.home, n) for n in landing.numbers(self.home))
+        return len([x for x in found if x is not None and x.batch <= batch])
+
+    def join(self) -> None:
+        """Wait until it has."""
+        self.leave()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _status(self, state: SourceState, error: str | None = None) -> SourceStatus:
+        return SourceStatus(self.record.registration, state, error, time.time())
+
+    def _keep_up(self) -> None:
+        while not self._leaving.is_set():
+            try:
+                self._read()
+            except StructuredError as error:
+                self._failed(error)
+            except (Py4JError, ConnectionError) as error:
+                if not isinstance(error, Py4JJavaError):
+                    # Spark's JVM has gone, which the pipeline notices itself.
+                    return
+                self._failed(self._source_error(error))
+            except Exception as error:  # noqa: BLE001 - whatever fails, it is this source
+                self._failed(self._source_error(error))
+            pause = min(FIRST_PAUSE * 2 ** max(self._failures - 1, 0), LONGEST_PAUSE)
+            self._leaving.wait(pause)
+
+    def _failed(self, error: StructuredError) -> None:
+        self._failures += 1
+        self.error = error
+        _LOG.error("source failed", stream=self.record.name, error=str(error), times=self._failures)
+        if self.status.state is not SourceState.FAILED or self.status.error != str(error):
+            self.status = self._status(SourceState.FAILED, str(error))
+
+    def _source_error(self, error: BaseException) -> SourceError:
+        return SourceError(
+            "source-failed",
+            f"format {self.record.source.format!r}: {reason(error)}",
+            field=f"streams.{self.record.name}.source",
+            remedy="correct what the message names; the source is tried again by itself",
+        )
+
+    def _read(self) -> None:
+        """Run the ingest query until asked to leave.
+
+        Raises:
+            Exception: it has failed.
+        """
+        self._take_stock()
+        frame, evaluation = spark_rows(self.session, self.record, self.access)
+        self._raised = None
+        self.query = query = (
+            frame.writeStream.foreachBatch(partial(self._land, evaluation))
+            .option("checkpointLocation", str(self.home / "checkpoint"))
+            .start()
+        )
+        try:
+            while not self._leaving.wait(LOOK):
+                self._tidy()
+                if not query.isActive:
+                    raise self._cause(query)
+                if self.status.state is not SourceState.READING and _looked(query):
+                    self._reads()
+        finally:
+            with contextlib.suppress(Py4JError, ConnectionError):
+                query.stop()
+            self.query = None
+
+    def _cause(self, query: StreamingQuery) -> Exception:
+        """Why the query has ended."""
+        return self._raised or RuntimeError(str(query.exception()))
+
+    def _take_stock(self) -> None:
+        """See what has landed, and make Spark's checkpoint agree with it."""
+        landing.clear_unfinished(self.home)
+        there = landing.numbers(self.home)
+        self._next = there[-1] + 1 if there else 0
+        self._last = landing.read_landed(self.home, there[-1]) if there else None
+        self._bytes = {
+            n: found.bytes
+            for n in there
+            if n >= self.reached and (found := landing.read_landed(self.home, n)) is not None
+        }
+        mend(self.home, self._last, self.reached, self._next)
+
+    def _reads(self) -> None:
+        self._failures, self.error = 0, None
+        self.status = self._status(SourceState.READING)
+
+    def _land(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
+        try:
+            if self._last is None or batch > self._last.batch:
+                self._hold()
+                self._write(evaluation, frame, batch)
+            if self.status.state is not SourceState.READING:
+                self._reads()
+        except Exception as error:
+            # Spark would only hand on its text.
+            self._raised = error
+            raise
+
+    def _hold(self) -> None:
+        """Wait while too much has landed that was not read.
+
+        Raises:
+            PipelineError: asked to leave meanwhile.
+        """
+        while not self._leaving.is_set():
+            waiting = {n: size for n, size in self._bytes.items() if n >= self.reached}
+            self._bytes = waiting
+            if sum(waiting.values()) <= MOST_BYTES and len(waiting) <= MOST_BATCHES:
+                return
+            time.sleep(LOOK)
+        raise PipelineError("stopped", "asked to stop before the batch began")
+
+    def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
+        folder = landing.begin(self.home)
+        try:
+            columns = [(c.name, c.type) for c in self.record.columns]
+            with self.slot:
+                frame = frame.coalesce(1) if self.local else frame
+                write = landing.file_writer(str(folder), columns, evaluation, self.access)
+                written = frame.mapInArrow(write, landing.WRITTEN).collect()
+            if not written:
+                return
+            offsets = offsets_of(self.home / "checkpoint", batch)
+            assert offsets is not None
+            files = tuple(sorted((r["name"], r["rows"], r["bytes"]) for r in written))
+            logs = prefixes(self.home, {} if self._last is None else self._last.logs)
+            landed = landing.Landed(batch, offsets, files, logs)
+            landing.finish(self.home, folder, self._next, landed)
+            self._bytes[self._next] = landed.bytes
+            self._last, self._next = landed, self._next + 1
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _tidy(self) -> None:
+        if self.floor > self._forgotten:
+            reach(Point.FORGETTING)
+            landing.forget(self.home, self.floor)
+            self._forgotten = self.floor
+
+
+@dataclass(slots=True)
+class Ingest:
+    """All ingest queries of one pipeline.
+
+    Attributes:
+        session: of the pipeline; ingest queries have one of their own.
+        home: the state directory.
+        local: whether Spark runs in this process's machine only, with few slots.
+        access: what sources may ask for.
+    """
+
+    session: SparkSession
+    home: Path
+    local: bool
+    access: AccessPolicy
+    _sources: dict[str, _Source] = field(default_factory=dict)
+    _slot: AbstractContextManager[Any] = field(init=False)
+    _last_batch: int = -1
+    _offsets: str | None = None
+    _begun: str | None = None
+
+    def __post_init__(self) -> None:
+        self._slot = threading.Lock() if self.local else contextlib.nullcontext()
+        self.session = self.session.newSession()
+        for key, value in SETTINGS.items():
+            self.session.conf.set(key, value)
+
+    def keep(self, records: Iterable[StreamRecord]) -> None:
+        """Read the sources of ``records``, and of no other stream."""
+        wanted = {source_name(record): record for record in records}
+        for name in self._sources.keys() - wanted.keys():
+            self._sources.pop(name).join()
+        for name in wanted.keys() - self._sources.keys():
+            home = landing.home_of(self.home, name)
+            main = self.home / "checkpoint"
+            take_over(main, home, name, self._last_batch, self._offsets, self._begun)
+            self._sources[name] = _Source(
+                wanted[name],
+                home,
+                self.session,
+                self._slot,
+                self.local,
+                self.access,
+                _numbers(self._offsets).get(LANDED + name, 0),
+            )
+
+    def forget_others(self) -> None:
+        """Delete what was landed of sources that are not read any more; while no batch runs."""
+        home = self.home / landing.INGEST
+        for folder in home.iterdir() if home.is_dir() else ():
+            if folder.name not in self._sources:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def committed(self, state: State, choices: Choices) -> None:
+        """``state`` is committed; ``choices`` is its journal, which says what batches may have to
+        be repeated.
+        """
+        self._last_batch, self._offsets, self._begun = state.next_batch - 1, state.offsets, None
+        if not self._sources:
+            return
+        reached = _numbers(state.offsets)
+        floors = _numbers(choices.offsets_before)
+        for name, source in list(self._sources.items()):
+            source.reached = reached.get(LANDED + name, 0)
+            source.floor = floors.get(LANDED + name, 0)
+
+    def upgrade(
+        self,
+        state: State,
+        choices: Choices,
+        records: list[StreamRecord],
+        look: Callable[[], None],
+    ) -> None:
+        """Take over the sources of a state of an earlier release; as :meth:`committed` otherwise.
+
+        Where it had begun a batch, this waits until the rows of that batch have landed, and says
+        so in the journal; a source that fails is tried again. ``look`` is called while it waits,
+        and may raise.
+        """
+        self.committed(state, choices)
+        next_batch, offsets = state.next_batch, state.offsets
+        choice = choices.get(next_batch)
+        pending = unfinished(offsets, None if choice is None else choice.offsets)
+        if choice is None or choice.offsets is None or not pending:
+            return
+        self._begun = choice.offsets
+        mine = [r for r in records if source_name(r) in pending]
+        _LOG.info("taking over a batch of an earlier release", batch=next_batch)
+        self.keep(mine)
+        counts = {}
+        for name in map(source_name, mine):
+            repeated = next_batch if name in source_offsets(offsets) else 0
+            counts[name] = self._sources[name].wait_for(repeated, look)
+        choices.record(next_batch, replace(choice, offsets=begun_anew(choice.offsets, counts)))
+        self._begun = None
+
+    def statuses(self) -> dict[str, SourceStatus]:
+        """Stream -> how its source stands."""
+        return {s.record.name: s.status for s in self._sources.values()}
+
+    def check(self) -> None:
+        """Raise what a source has failed with, if one has."""
+        for source in self._sources.values():
+            if source.error is not None:
+                raise source.error
+
+    def drain(self) -> None:
+        """Wait until all that has arrived at sources that can be read has landed."""
+        for source in self._sources.values():
+            while source.status.state is SourceState.NOT_TRIED:
+                time.sleep(LOOK)
+            if source.query is not None and source.status.state is SourceState.READING:
+                source.query.processAllAvailable()
+
+    def close(self) -> None:
+        """End all ingest queries."""
+        for source in self._sources.values():
+            source.leave()
+        for source in self._sources.values():
+            source.join()
+        self._sources.clear()
+
+
+def _looked(query: StreamingQuery) -> bool:
+    """Whether a query has looked at its source without failing."""
+    return query.lastProgress is not None or query.status["message"].startswith("Waiting for")
+
+
+def _numbers(offsets: str | None) -> dict[str, int]:
+    """Key of a feed of landed batches -> the number in its offset."""
+    feeds = source_offsets(offsets).get("feeds", {})
+    return {key: value[0] for key, value in feeds.items() if key.startswith(LANDED)}

@@ -1,0 +1,95 @@
+"""The driver's end of back-pressure: tells its sources how much the next batch may bring.
+
+The sources plan in a process of their own, so the limit and the news of how they stand go through
+the control plane's Redis.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_runtime.sources.back_pressure import Pressure, observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.state.unread import FeedState
+
+
+@dataclass(slots=True)
+class Valve:
+    """Holds batches to ``target`` seconds (None: any number), and to their share of memory where
+    there is a limit (``frugal``); without either it lets everything through.
+    """
+
+    control: Control
+    target: float | None
+    frugal: bool = False
+    #: What was reported last.
+    told: dict[str, StreamIntake] = field(default_factory=dict)
+    _pressure: Pressure = field(default_factory=Pressure)
+    #: Unix time at which the last batch was done; one that was planned before is not timed.
+    _done: float = field(default_factory=time.time)
+
+    def open(self) -> None:
+        """Before the first batch: go by the limit that an earlier run found, if there is one."""
+        if self._holds:
+            known = self.control.limit()
+            if known is not None:
+                self._pressure = Pressure(limit=known, full=known)
+        self.control.set_limit(self.limit)
+
+    @property
+    def limit(self) -> int | None:
+        """Rows that the next batch may bring; None: any number."""
+        return self._pressure.limit if self._holds else None
+
+    @property
+    def _holds(self) -> bool:
+        return self.target is not None or self.frugal
+
+    def done(self, rows: int, seconds: float, full: float) -> None:
+        """A batch of ``rows`` rows is committed, of which the driver's part took ``seconds``.
+
+        ``full``: the part of its share of memory that its fullest task took; 0: no limit.
+        """
+        now, planned = time.time(), self.control.intake().planned
+        if planned > self._done:
+            # From its planning: what Spark does around the driver's part takes time as well.
+            seconds = max(now - planned, seconds)
+        self._done = now
+        if not self._holds:
+            return
+        self._pressure = observe(self._pressure, rows, seconds, self.target, full)
+        self.control.set_limit(self.limit)
+
+    def tell(
+        self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
+    ) -> dict[str, StreamIntake]:
+        """:meth:`intake`, to be reported."""
+        self.told = self.intake(left_out, feeds)
+        return self.told
+
+    def intake(
+        self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
+    ) -> dict[str, StreamIntake]:
+        """Stream -> how its input stands.
+
+        Args:
+            left_out: streams whose source can't be opened.
+            feeds: what the state says of the feeds that are read.
+        """
+        found = dict(self.control.intake().streams)
+        for feed in feeds:
+            known = found.get(feed.stream, StreamIntake())
+            held = None if feed.held is None else feed.held.error
+            found[feed.stream] = replace(
+                known, lost=feed.unread.lost, unread=feed.unread, error=known.error or held
+            )
+        for stream, error in left_out.items():
+            found[stream] = replace(found.get(stream, StreamIntake()), error=error)
+        return found

@@ -1,0 +1,98 @@
+"""Spark's jobs: a batch, one barrier stage whose tasks exchange segments between levels; and on a
+cluster a merge, which is a job of one task beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.plain import plain
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.sources.batch_input import note
+from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.spark.watchdog import Signs
+from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.task.compact import compact
+from anabranch_runtime.task.context import exchange_directory
+from anabranch_runtime.task.rendezvous import Rendezvous
+from anabranch_runtime.task.worker import run_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark import RDD, SparkContext
+
+    from anabranch_runtime.sources.feed import Piece, Problem
+    from anabranch_runtime.storage.segment import Segment
+    from anabranch_runtime.task.compact import Compaction
+    from anabranch_runtime.task.context import BatchContext
+
+
+def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
+    """Run the batch of ``context``, task ``i`` on its share ``i``; one report per task.
+
+    The tasks of a barrier stage run at once, which is what the exchange of segments between levels
+    needs. A failed task fails the job; what its attempt wrote no manifest names.
+
+    Args:
+        slots: one partition per task. An RDD: a frame would be analysed and planned for each batch,
+            which takes Spark as long as running a nearly empty one.
+    """
+
+    def work(_: Iterable[int]) -> Iterable[str]:
+        yield _task(context)
+
+    return [_report(json.loads(text)) for text in slots.barrier().mapPartitions(work).collect()]
+
+
+def on_cluster(spark: SparkContext) -> Callable[[Compaction], Segment]:
+    """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
+    has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
+    """
+
+    def work(compaction: Compaction) -> Segment:
+        (found,) = spark.parallelize([compaction], 1).map(_compacted).collect()
+        if isinstance(found, StateError):
+            raise found
+        return found
+
+    return work
+
+
+def _compacted(work: Compaction) -> Segment | StateError:
+    try:
+        return compact(work)
+    except StateError as error:
+        return error
+
+
+def _task(context: BatchContext) -> str:
+    from pyspark import BarrierTaskContext
+
+    here = BarrierTaskContext.get()
+    hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
+    task, tasks = here.partitionId(), len(hosts)
+    unread: list[dict[str, Any]] = []
+
+    def failed(piece: Piece, why: Problem) -> None:
+        unread.append(note(piece, why))
+
+    messages = exchange_directory(context)
+    report = run_task(
+        context,
+        task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
+        read_pieces(context.shares[task] if context.shares else (), failed),
+        task=task,
+        tasks=tasks,
+        exchange=Rendezvous(messages, task, tasks),
+        sharing=hosts.count(hosts[task]),
+        advanced=Signs(messages, task).give,
+    )
+    report.unread = unread
+    return json.dumps(report, default=plain)
+
+
+def _report(document: dict[str, object]) -> TaskReport:
+    return TaskReport(**document)  # type: ignore[arg-type]

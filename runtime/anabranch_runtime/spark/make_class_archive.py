@@ -1,0 +1,107 @@
+"""``python -m anabranch_runtime.spark.make_class_archive``: make the archive of Spark's classes.
+
+It runs a small streaming query and lets the JVM dump what it has loaded. ``make setup`` and the
+image do so once; it takes some twenty seconds and 150 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkContext
+from pyspark.sql.datasource import DataSource
+
+from anabranch_runtime.sources.blocks import SCHEMA
+from anabranch_runtime.sources.planned import PlannedReader
+from anabranch_runtime.spark.class_archive import QUIET, archive_path
+from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, spark_session, warm_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_runtime.sources.feed import Piece
+
+#: Seconds that the query, and then the dump, may take.
+PATIENCE = 120.0
+
+
+def make_archive() -> Path:
+    """Make the archive, unless it is there, and return its path.
+
+    Raises:
+        RuntimeError: the JVM left no archive.
+    """
+    path = archive_path()
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        _load_classes(f" -XX:ArchiveClassesAtExit={draft} {QUIET}")
+    finally:
+        _end_jvm()
+    if not draft.is_file():
+        raise RuntimeError(f"the JVM left no archive of classes at {draft}")
+    draft.replace(path)
+    return path
+
+
+class _Counting(PlannedReader):
+    """A source that has something new in every batch, and no rows."""
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        return {"batches": start.get("batches", 0) + 1}
+
+    def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
+        return [[]]
+
+
+class _CountingSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "anabranch-counting"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> _Counting:
+        return _Counting(tasks=1)
+
+
+def _load_classes(options: str) -> None:
+    """Run in short what the runtime runs: a barrier stage, and a query over a Python source."""
+    SPARK_SETTINGS[JAVA_OPTIONS] += options
+    session = spark_session("local[1]")
+    warm_up(session)
+    session.dataSource.register(_CountingSource)
+    seen: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        query = (
+            session.readStream.format(_CountingSource.name())
+            .name("counting")
+            .load()
+            .writeStream.foreachBatch(lambda frame, batch: seen.append(frame.count()))
+            .option("checkpointLocation", folder)
+            .start()
+        )
+        deadline = time.monotonic() + PATIENCE
+        while len(seen) < 2 and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.05)
+        query.stop()
+    session.stop()
+
+
+def _end_jvm() -> None:
+    """End this process's JVM as its exit would, and wait: the JVM dumps its classes at its end."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.stdin.close()
+        gateway.proc.wait(PATIENCE)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{make_archive()}\n")

@@ -1,0 +1,129 @@
+"""Spark's session: its settings, its start, and the start of its workers.
+
+The start of the JVM is most of what a restart of the runtime takes, so it happens beside the
+imports and the look at the state (:func:`starting`), with an archive of the classes that it loads
+where there is one (``class_archive``). This module imports little for the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.spark.class_archive import archive_options
+from anabranch_runtime.spark.interpreter import worker_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+#: The setting that has the driver's JVM options.
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+#: Measured on small batches. A Unix socket to the workers spares delayed acknowledgements; the
+#: daemon spares a garbage collection per task; this checkpoint manager over the raw local file
+#: system spares a forked process per permission; the first compiler tier suffices for short jobs.
+SPARK_SETTINGS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "anabranch_runtime.spark.daemon",
+    "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    JAVA_OPTIONS: "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+    " -Djdk.lang.Process.launchMechanism=VFORK",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # A retried stage could read messages of its failed attempt: the driver retries the batch.
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+}
+
+
+def starting(master: str) -> Future[SparkSession]:
+    """Start :func:`spark_session` in a thread; the result is the session, or why there is none.
+
+    The thread does not keep the process alive: a JVM whose driver leaves ends by itself.
+    """
+    found: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            found.set_result(spark_session(master))
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result raises it
+            found.set_exception(error)
+
+    threading.Thread(target=start, name="spark-session", daemon=True).start()
+    return found
+
+
+def spark_session(master: str) -> SparkSession:
+    """A session configured for small, frequent batches.
+
+    Workers run under this process's interpreter, whatever ``python3`` the search path has.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    master, tasks = with_spare_slots(master)
+    builder = SparkSession.builder.master(master).appName("anabranch")
+    if tasks is not None:
+        builder = builder.config("spark.default.parallelism", str(tasks))
+    java = {JAVA_OPTIONS: SPARK_SETTINGS[JAVA_OPTIONS] + archive_options()}
+    for key, value in (SPARK_SETTINGS | java).items():
+        builder = builder.config(key, value)
+    if master.startswith("local"):
+        # The driver's is what looks up sources.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_interpreter()
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def with_spare_slots(master: str) -> tuple[str, int | None]:
+    """A local master with two slots more than batches use, and how many those use.
+
+    A batch's barrier stage needs all its slots at the same moment, which would have to wait for the
+    tasks of others, or for ever for one after the other. So views have a slot of their own, which
+    they use in turns, and so have ingest queries. On a cluster slots are the cluster's affair.
+
+    >>> with_spare_slots("local[2]"), with_spare_slots("spark://host:7077")
+    (('local[4]', 2), ('spark://host:7077', None))
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
+    if found is None:
+        return master, None
+    given = found[1] or "1"
+    slots = len(os.sched_getaffinity(0)) if given == "*" else int(given)
+    return f"local[{slots + 2}{found[2] or ''}]", slots
+
+
+def one_each(session: SparkSession, tasks: int) -> RDD[int]:
+    """A partition per task."""
+    return session.sparkContext.parallelize(range(tasks), tasks)
+
+
+def warm_up(session: SparkSession) -> None:
+    """Start the workers and load what they need, before the first batch has to wait for it."""
+    slots = one_each(session, session.sparkContext.defaultParallelism)
+    slots.barrier().mapPartitions(_nothing).collect()
+
+
+def _nothing(slots: Iterable[int]) -> Iterable[int]:
+    yield from ()

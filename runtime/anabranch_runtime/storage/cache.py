@@ -1,0 +1,95 @@
+"""The state directory as a cache in front of an object store: what is fetched, and what has to go.
+
+Packs never change, so a copy is as good as the object. One is fetched when somebody opens it: to a
+name of its own, compared with all its checksums, then renamed. So whatever lies under a pack's name
+is whole, whichever process fetched it, and what was damaged or cut in the store is noticed before
+anything is read of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.verify import REMEDY, Verify, verify_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from anabranch_runtime.storage.object_store import Remote
+    from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A pack in the cache: its bytes, and when it was last opened (nanoseconds)."""
+
+    name: str
+    bytes: int
+    opened: int
+
+
+def evictions(cached: Iterable[Cached], limit: int) -> list[str]:
+    """The packs that have to go so that at most ``limit`` bytes stay: those that were not opened
+    for longest.
+
+    >>> a, b, c = (Cached(name, 10, opened) for name, opened in (("a", 3), ("b", 1), ("c", 2)))
+    >>> evictions([a, b, c], 25)
+    ['b']
+    >>> evictions([a, b, c], 9)
+    ['b', 'c', 'a']
+    """
+    oldest = sorted(cached, key=lambda c: (c.opened, c.name))
+    surplus = sum(c.bytes for c in oldest) - limit
+    gone = []
+    for pack in oldest:
+        if surplus <= 0:
+            break
+        gone.append(pack.name)
+        surplus -= pack.bytes
+    return gone
+
+
+def fetch(
+    remote: Remote, root: Path, path: str, wanted: Iterable[Segment] = (), *, keep: bool = True
+) -> int:
+    """Bring the pack ``path`` to where it belongs below ``root``, if it is what was written.
+
+    Args:
+        remote: the store that has it.
+        root: the state directory.
+        path: the pack's.
+        wanted: segments that its footer must have.
+        keep: False only reads and compares it.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``; or the store does
+            not answer.
+    """
+    final = root / path
+    final.parent.mkdir(parents=True, exist_ok=True)
+    partial = final.with_name(f"{final.name}.{uuid.uuid4().hex}.partial")
+    try:
+        remote.download(path, partial)
+        told = f"{path} of {remote.where}"
+        verify_file(partial, told, list(wanted), Verify.FOOTERS)
+        verify_file(partial, told, [], Verify.FULL)
+        size = partial.stat().st_size
+        if keep:
+            partial.rename(final)
+    except FileNotFoundError as cause:
+        raise missing(remote, path) from cause
+    finally:
+        partial.unlink(missing_ok=True)
+    return size
+
+
+def missing(remote: Remote, path: str) -> StateError:
+    """A pack is neither here nor in the store."""
+    return StateError("missing-pack", f"{path} is not in {remote.where}", remedy=REMEDY)

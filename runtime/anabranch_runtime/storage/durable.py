@@ -1,0 +1,439 @@
+"""What keeps a state: the state directory alone, or an object store of which it is a cache.
+
+Everybody who writes or deletes something below a state directory does so through :func:`durable`.
+By itself that is the directory: a document is written beside its place and renamed. With an object
+store (:func:`attach`) a document is put there before it is renamed here, packs are uploaded before
+anybody commits what refers to them, and what is missing here is fetched. So the store is always as
+far as the directory is, or further, and a start makes the directory agree with it (``adopt``).
+
+State directories are known by their paths, to tasks and merges too; so is what keeps them, once per
+process (as ``opened`` does it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
+from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.object_store import Remote, open_remote
+from anabranch_runtime.storage.verify import (
+    Verify,
+    each_pack,
+    verify_file,
+    verify_footer,
+    verify_packs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from anabranch_runtime.storage.segment import Segment
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: The document that says of which store a directory is a cache.
+ORIGIN = Kind("origin", "store", 1)
+#: The one that has the pipeline's id (``claim``).
+IDENTITY = Kind("identity", "pipeline", 1)
+_MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
+_FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
+_FILES = ("choice.json", "pipeline.json")
+#: Where documents go that the store does not have.
+ASIDE = "aside"
+
+
+@dataclass(slots=True)
+class Durable:
+    """A state directory that is all there is.
+
+    Attributes:
+        fetches, fetched: packs that this process has fetched from elsewhere, and their bytes.
+    """
+
+    root: Path
+    fetches: int = field(default=0, init=False)
+    fetched: int = field(default=0, init=False)
+
+    @property
+    def uri(self) -> str | None:
+        """The object store behind it."""
+        return None
+
+    def held(self) -> AbstractContextManager[None]:
+        """Be the only one that runs the pipeline, beside the lock on the directory."""
+        return nullcontext()
+
+    def adopt(self) -> None:
+        """Before anything is read: make the directory's documents those that are durable.
+
+        Raises:
+            StateError: ``store-missing``: it is a cache, and its store was not named.
+        """
+        if (self.root / "store.json").exists():
+            where = read_document(self.root / "store.json", ORIGIN)
+            raise StateError(
+                "store-missing",
+                f"{self.root} is a cache of the object store {where}",
+                remedy="name that store with --object-store (ANABRANCH_OBJECT_STORE)",
+            )
+
+    def write(self, path: Path, kind: Kind, body: Any) -> None:
+        """Put a document in the place of ``path``; returns once it is durable."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_document(path, kind, body)
+
+    def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
+        """Make the sources' ``logs`` durable of which not the same is ``known``."""
+
+    def upload(self, pack: str) -> None:
+        """Make a pack that has been written durable."""
+
+    def fetch(self, wanted: Segment) -> bool:
+        """Bring the pack of a segment that is missing; False where nobody else has any."""
+        return False
+
+    def touch(self, path: str) -> None:
+        """Take down that a pack is used."""
+
+    def evicted(self, packs: Iterable[str]) -> frozenset[str]:
+        """Those of ``packs`` that have left the directory though they are live."""
+        return frozenset()
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Delete documents; returns once they are gone."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def discard(self, packs: Iterable[str]) -> None:
+        """Delete packs, at some time."""
+        for pack in packs:
+            (self.root / pack).unlink(missing_ok=True)
+
+    def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
+        """As :func:`verify_packs`."""
+        verify_packs(self.root, segments, depth, known)
+
+    def read(self, path: str, parts: list[Segment]) -> None:
+        """Compare every byte of a pack's ``parts`` with its checksum, and change nothing.
+
+        Raises:
+            StateError: it is missing or damaged.
+        """
+        verify_packs(self.root, parts, Verify.FULL)
+
+    def sweep(self, named: Collection[str]) -> None:
+        """Delete all packs but those ``named``."""
+        folder = self.root / "segments"
+        for file in folder.iterdir() if folder.exists() else ():
+            if f"{_PACKS}{file.name}" not in named:
+                file.unlink()
+
+    def trim(self, named: Collection[str]) -> None:
+        """After a commit: make the directory as small as it has to be; of packs, ``named`` ones
+        may go that are durable elsewhere.
+        """
+
+
+@dataclass(slots=True)
+class Mirrored(Durable):
+    """A state directory in front of an object store.
+
+    Attributes:
+        limit: bytes of packs that stay in the directory after a commit; None: any number.
+    """
+
+    remote: Remote
+    limit: int | None = None
+    _lease: Lease | None = None
+    #: Deletes packs and old documents, in the order of being told.
+    _deleter: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
+    )
+    _deleting: Future[None] | None = None
+    #: Objects of the store at the start, and their sizes.
+    _there: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str | None:
+        """The object store behind it."""
+        return self.remote.uri
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the store's lease.
+
+        Raises:
+            StateError: ``store-in-use``.
+        """
+        self._lease = Lease(self.remote, self.root)
+        try:
+            with self._lease.held():
+                yield
+        finally:
+            self._settle()
+            self._lease = None
+
+    def adopt(self) -> None:
+        """Make the directory's documents those of the store. A store that is empty takes on what a
+        directory has that was not a cache before.
+
+        Raises:
+            StateError: ``store-lost``, ``foreign-store``: the two do not belong together; nothing
+                has been changed.
+        """
+        self._there = self.remote.names()
+        used = any(n == "pipeline.json" or n.startswith(_MANIFESTS) for n in self._there)
+        cache = (self.root / "store.json").exists()
+        if used:
+            self._same_pipeline()
+            self._mirror()
+        elif cache and self._local():
+            raise StateError(
+                "store-lost",
+                f"{self.root} is a cache of an object store, {self.remote.where} is empty",
+                remedy="correct the object store's address, or restore it from a backup; to begin "
+                "again, use an empty state directory, empty results and another namespace",
+            )
+        else:
+            self._give()
+        if not cache:
+            self.root.mkdir(parents=True, exist_ok=True)
+            write_document(self.root / "store.json", ORIGIN, self.remote.where)
+
+    def write(self, path: Path, kind: Kind, body: Any) -> None:
+        """Put a document into the store, and then in the place of ``path``.
+
+        Raises:
+            StateError: the store can't be written to, or another process has taken it.
+        """
+        self._settle()
+        if self._lease is not None:
+            self._lease.check()
+        text = kind.spelled(kind.version, body)
+        self.remote.put(self._name(path), text.encode())
+        if path.parent.name == "manifest":
+            reach(Point.COMMITTING)
+        Durable.write(self, path, kind, body)
+
+    def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
+        """Put the logs into the store that have grown. Those below the checkpoint are Spark's: a
+        checkpoint that had them is not made anew (``checkpoint``).
+        """
+        for name in logs:
+            if name.startswith(_LOGS) and logs[name] != known.get(name):
+                self.remote.upload(name, self.root / name)
+
+    def upload(self, pack: str) -> None:
+        """Put a pack into the store."""
+        self.remote.upload(pack, self.root / pack)
+
+    def fetch(self, wanted: Segment) -> bool:
+        """Fetch a pack.
+
+        Raises:
+            StateError: it is not there, or damaged.
+        """
+        self.fetched += fetch(self.remote, self.root, wanted.path, (wanted,))
+        self.fetches += 1
+        return True
+
+    def touch(self, path: str) -> None:
+        """The time of modification is that of the last use: nothing else is told by it."""
+        with suppress(FileNotFoundError):
+            os.utime(self.root / path)
+
+    def evicted(self, packs: Iterable[str]) -> frozenset[str]:
+        """Those of ``packs`` that are not here any more."""
+        return frozenset(p for p in packs if not (self.root / p).exists())
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Delete documents from the store, and from here."""
+        for path in paths:
+            self.remote.delete(self._name(path))
+            path.unlink(missing_ok=True)
+
+    def discard(self, packs: Iterable[str]) -> None:
+        """Delete packs here, and beside what goes on in the store; what fails is garbage until the
+        next start.
+        """
+        names = sorted(packs)
+        Durable.discard(self, names)
+        if names:
+            self._deleting = self._deleter.submit(self._delete, names)
+
+    def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
+        """Check packs; one that is damaged here, or not here, is checked in the store. One that is
+        whole here and not there is put there again.
+        """
+
+        def check(path: str, parts: list[Segment]) -> None:
+            file = self.root / path
+            try:
+                verify_file(file, path, parts, depth)
+            except (FileNotFoundError, StateError) as error:
+                if isinstance(error, StateError) and error.code == "unknown-version":
+                    raise
+                file.unlink(missing_ok=True)
+                self._verify_there(path, parts, depth)
+            else:
+                if self._there.get(path) != file.stat().st_size:
+                    self.upload(path)
+
+        each_pack(segments, check, known)
+
+    def read(self, path: str, parts: list[Segment]) -> None:
+        """Compare a pack with its checksums, in the store if it is not here.
+
+        Raises:
+            StateError: it is missing or damaged.
+        """
+        try:
+            verify_file(self.root / path, path, parts, Verify.FULL)
+        except FileNotFoundError:
+            fetch(self.remote, self.root, path, parts, keep=False)
+
+    def sweep(self, named: Collection[str]) -> None:
+        """Delete all packs but those ``named``, here and in the store."""
+        Durable.sweep(self, named)
+        self.discard(n for n in self._there if n.startswith(_PACKS) and n not in named)
+        self._there = {}
+        self.trim(named)
+
+    def trim(self, named: Collection[str]) -> None:
+        """Keep the directory's packs within the limit."""
+        if self.limit is None:
+            return
+        cached = []
+        for name in named:
+            with suppress(FileNotFoundError):
+                found = (self.root / name).stat()
+                cached.append(Cached(name, found.st_size, found.st_mtime_ns))
+        for name in evictions(cached, self.limit):
+            (self.root / name).unlink(missing_ok=True)
+
+    def _verify_there(self, path: str, parts: list[Segment], depth: Verify) -> None:
+        size = self._there.get(path)
+        if size is None:
+            raise missing(self.remote, path)
+        if depth is Verify.FULL:
+            # Packs are checked side by side: a little more than the limit may be there until the
+            # first commit.
+            fetch(self.remote, self.root, path, parts, keep=self._has_room(size))
+            return
+        told = f"{path} of {self.remote.where}"
+        verify_footer(told, size, lambda at, count: self.remote.part(path, at, count), parts)
+
+    def _has_room(self, size: int) -> bool:
+        if self.limit is None:
+            return True
+        folder = self.root / "segments"
+        there = sum(p.stat().st_size for p in folder.glob("*.pack"))
+        return there + size <= self.limit
+
+    def _same_pipeline(self) -> None:
+        path = self.root / "pipeline.json"
+        try:
+            here = read_document(path, IDENTITY) if path.exists() else None
+            there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
+        except (StateError, ValueError, AttributeError):
+            # A damaged one here is replaced, and one there is told of when it is read.
+            return
+        if None not in (here, there) and here != there:
+            raise StateError(
+                "foreign-store",
+                f"{self.root} belongs to another pipeline than {self.remote.where}",
+                remedy="correct the state directory or the object store's address, or start with "
+                "an empty state directory, which then becomes a cache of this store",
+            )
+
+    def _mirror(self) -> None:
+        """Fetch documents that differ, set aside those that the store does not have."""
+        there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
+        for name in there:
+            content, path = self.remote.get(name), self.root / name
+            if content is not None and not (path.exists() and path.read_bytes() == content):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name(path.name + ".partial")
+                partial.write_bytes(content)
+                partial.rename(path)
+                sync_directory(path.parent)
+        for name in set(self._local()) - set(there):
+            aside = self.root / ASIDE / name
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).rename(aside)
+            _LOG.warning("set aside: the object store does not have it", document=name)
+
+    def _give(self) -> None:
+        """Upload all that the directory has; its identity last, which makes the store count."""
+        names = self._local()
+        packs = sorted((self.root / "segments").glob("*.pack"))
+        for name in [f"{_PACKS}{p.name}" for p in packs] + names:
+            self.remote.upload(name, self.root / name)
+        self._there = self.remote.names() if names or packs else {}
+
+    def _local(self) -> list[str]:
+        """The documents of the directory; manifests after what they depend on, identity last."""
+        found = [
+            f"{folder}{path.name}"
+            for folder in reversed(_FOLDERS)
+            for path in sorted((self.root / folder).glob("*.json*"))
+            if path.suffix in (".json", ".jsonl")
+        ]
+        return found + [name for name in _FILES if (self.root / name).exists()]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _delete(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                self.remote.delete(name)
+            except StateError as error:
+                _LOG.warning("not deleted from the object store", object=name, error=str(error))
+                return
+
+    def _settle(self) -> None:
+        """Wait for deletions: they come in the order of what else is written."""
+        if self._deleting is not None:
+            self._deleting.result()
+            self._deleting = None
+
+
+_KEPT: dict[str, Durable] = {}
+
+
+def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durable:
+    """Let the object store ``uri`` (None: none) be behind the state directory ``root`` in this
+    process from now on.
+
+    Raises:
+        PipelineError: ``bad-object-store``.
+    """
+    known = _KEPT.get(str(root))
+    if known is not None and known.uri == uri:
+        if isinstance(known, Mirrored) and limit is not None:
+            known.limit = limit
+        return known
+    path = Path(root)
+    found = Durable(path) if uri is None else Mirrored(path, open_remote(uri), limit)
+    _KEPT[str(root)] = found
+    return found
+
+
+def durable(root: Path | str) -> Durable:
+    """What keeps the state directory ``root``."""
+    found = _KEPT.get(str(root))
+    return attach(root, None) if found is None else found

@@ -1,0 +1,245 @@
+"""Partial results as vectors of row references: nothing is copied until somebody reads it.
+
+A partial result over labels ``{R, S, ...}`` is, per *row set*, which table a row comes from and
+its number there. Labels that were filled by one probe of an MIR share a row set. Columns are
+gathered on first use, so a column that only the projection reads is fetched only for the tuples
+that reach the projection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.index.gather import gather, gather_words, pick, places
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.expressions import Column
+    from anabranch_runtime.index.gather import Place, Places
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+
+
+class Table(Protocol):
+    """Something with named columns: a segment reader, or this batch's arrivals."""
+
+    def place(self, name: str) -> Place:
+        """Where a column is."""
+
+
+class Tables:
+    """Several tables as one: where their columns are is found out once."""
+
+    __slots__ = ("_joined", "_places", "members")
+
+    def __init__(self, members: Sequence[Table]) -> None:
+        self.members = tuple(members)
+        self._places: dict[str, Places] = {}
+        self._joined: dict[tuple[Tables, ...], Tables] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def places(self, name: str) -> Places:
+        """Where a column is."""
+        found = self._places.get(name)
+        if found is None:
+            found = self._places[name] = places([t.place(name) for t in self.members])
+        return found
+
+    def join(self, others: tuple[Tables, ...]) -> Tables:
+        """These tables and the others', in this order; the same value for the same others."""
+        found = self._joined.get(others)
+        if found is None:
+            members = [*self.members, *(t for other in others for t in other.members)]
+            found = self._joined[others] = Tables(members)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Rows of several tables: row ``rows[i]`` of table ``which[i]`` (None: there is one table)."""
+
+    tables: Tables
+    which: NDArray[np.integer[Any]] | None
+    rows: I32
+
+    def take(self, positions: I32) -> RowSet:
+        """The rows at ``positions``, in that order."""
+        which = None if self.which is None else pick(self.which, positions)
+        return RowSet(self.tables, which, pick(self.rows, positions))
+
+    def cut(self, first: int, last: int) -> RowSet:
+        """The rows from ``first`` up to ``last``, without a copy."""
+        which = None if self.which is None else self.which[first:last]
+        return RowSet(self.tables, which, self.rows[first:last])
+
+    def column(self, name: str) -> pa.Array:
+        """Gather a column."""
+        return gather(self.tables.places(name), self.which, self.rows)
+
+    def int64(self, name: str) -> Ints:
+        """Gather a ``#sigma`` or ``#tau`` column."""
+        return gather_words(self.tables.places(name), self.which, self.rows)
+
+
+def concat_rows(sets: Sequence[RowSet]) -> RowSet:
+    """Row sets one after the other."""
+    if len(sets) == 1:
+        return sets[0]
+    kind = narrow(sum(len(s.tables) for s in sets))
+    which, base = [], 0
+    for one in sets:
+        if one.which is None:
+            which.append(np.full(len(one.rows), base, kind))
+        else:
+            which.append((one.which + base).astype(kind))
+        base += len(one.tables)
+    tables = sets[0].tables.join(tuple(s.tables for s in sets[1:]))
+    return RowSet(tables, np.concatenate(which), np.concatenate([s.rows for s in sets]))
+
+
+def narrow(tables: int) -> type[np.int16] | type[np.int32]:
+    """The type of numbers of so many tables."""
+    return np.int16 if tables < 1 << 15 else np.int32
+
+
+@dataclass(slots=True)
+class Partial:
+    """A partial result: ``length`` tuples, each label's rows in one of the row sets.
+
+    Attributes:
+        sets: the row sets.
+        place: label -> (row set, member prefix in its tables: empty for base rows).
+        start: the label of the tuple whose arrival made this.
+    """
+
+    length: int
+    sets: tuple[RowSet, ...]
+    place: dict[Label, tuple[int, str]]
+    start: Label
+    #: What probes have found out about its keys.
+    lookups: dict[Hashable, Any] = field(default_factory=dict)
+    _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    def column(self, label: Label, name: str) -> pa.Array:
+        """A stream column of ``label``."""
+        key = (label, name)
+        found = self._cache.get(key)
+        if found is None:
+            at, member = self.place[label]
+            found = self.sets[at].column(f"{member}.{name}" if member else name)
+            self._cache[key] = found
+        return found
+
+    def sigma(self, label: Label) -> Ints:
+        """Arrival sequence of ``label``'s tuples."""
+        return self._int64(label, SIGMA)
+
+    def tau(self, label: Label) -> Ints:
+        """Event time of ``label``'s tuples, microseconds."""
+        return self._int64(label, TAU)
+
+    def batch(self, label: Label) -> Ints:
+        """The batch in which ``label``'s tuples arrived."""
+        return self.sigma(label) >> OFFSET_BITS
+
+    def _int64(self, label: Label, name: str) -> Ints:
+        key = (label, name)
+        found: Ints | None = self._cache.get(key)
+        if found is None:
+            at, member = self.place[label]
+            found = self.sets[at].int64(f"{name}:{member}" if member else name)
+            self._cache[key] = found
+        return found
+
+    def take(self, positions: I32) -> Partial:
+        """The tuples at ``positions``."""
+        return Partial(
+            len(positions), tuple(s.take(positions) for s in self.sets), self.place, self.start
+        )
+
+    def cut(self, first: int, last: int) -> Partial:
+        """The tuples from ``first`` up to ``last`` (or the end), without a copy; all of them with
+        what is known about them.
+        """
+        if first == 0 and last >= self.length:
+            return self
+        last = min(last, self.length)
+        return Partial(
+            last - first, tuple(s.cut(first, last) for s in self.sets), self.place, self.start
+        )
+
+    def where(self, mask: NDArray[np.bool_] | None) -> Partial:
+        """The tuples for which ``mask`` holds (all of them if it is None)."""
+        if mask is None or bool(mask.all()):
+            return self
+        return self.take(np.flatnonzero(mask).astype(np.int32))
+
+    def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
+        """Join: tuple ``positions[i]`` with ``rows[i]``, which fills the labels of ``place``
+        (label -> member prefix).
+        """
+        sets = (*(s.take(positions) for s in self.sets), rows)
+        at = len(self.sets)
+        return Partial(
+            len(positions),
+            sets,
+            {**self.place, **{label: (at, member) for label, member in place.items()}},
+            self.start,
+        )
+
+
+def concat_partials(parts: Sequence[Partial]) -> Partial:
+    """Partials over the same labels, one after the other.
+
+    Their row sets may be cut differently (an MIR's labels share one, its parts' don't), so every
+    label gets a row set of its own unless the cuts agree.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if all(p.place == first.place for p in parts):
+        sets = tuple(concat_rows(column) for column in zip(*(p.sets for p in parts), strict=True))
+        return Partial(sum(p.length for p in parts), sets, first.place, first.start)
+    labels = sorted(first.place)
+    sets = tuple(concat_rows([_own_rows(p, label) for p in parts]) for label in labels)
+    place = {label: (at, "") for at, label in enumerate(labels)}
+    return Partial(sum(p.length for p in parts), sets, place, first.start)
+
+
+def _own_rows(partial: Partial, label: Label) -> RowSet:
+    at, member = partial.place[label]
+    rows = partial.sets[at]
+    if not member:
+        return rows
+    renamed = Tables([_Renamed(t, member) for t in rows.tables.members])
+    return RowSet(renamed, rows.which, rows.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """An MIR's table seen as one of its members' base rows."""
+
+    table: Table
+    member: str
+
+    def place(self, name: str) -> Place:
+        if name in (SIGMA, TAU):
+            return self.table.place(f"{name}:{self.member}")
+        return self.table.place(f"{self.member}.{name}")
+
+
+def fetcher(partial: Partial) -> Callable[[Column], pa.Array]:
+    """How expressions over several labels read ``partial``."""
+    return lambda column: partial.column(Label(column.alias), column.name)

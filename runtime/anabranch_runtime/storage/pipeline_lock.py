@@ -1,0 +1,119 @@
+"""Whose a state directory is: one pipeline's, and one process's at a time.
+
+A pipeline is its state together with its Redis namespace. Both hold the same id, given when the
+pipeline first starts, so that a state that meets another Redis, or one that has lost its data, is
+told from one that belongs there. The process that runs the pipeline holds a lock on the directory
+for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.documents import read_document
+from anabranch_runtime.storage.durable import IDENTITY, durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_runtime.control import Control
+
+_ANEW = "start again with an empty state directory and another namespace"
+
+
+@contextmanager
+def exclusive(root: Path) -> Iterator[None]:
+    """Hold the directory; the lock ends with the process, however it ends.
+
+    Raises:
+        StateError: ``state-in-use``: another process holds it.
+    """
+    with (root / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            file.seek(0)
+            raise StateError(
+                "state-in-use",
+                f"{root} is in use by process {file.read().strip() or 'unknown'}",
+                remedy="stop that pipeline first, or give this one a state directory of its own",
+            ) from cause
+        file.truncate(0)
+        file.write(f"{os.getpid()} on {os.uname().nodename}\n")
+        file.flush()
+        yield
+
+
+def identity(root: Path) -> str:
+    """The pipeline's id as the state has it, given now if it has none. What remembers which batches
+    it has had of a pipeline (a sink) knows it by this.
+
+    Raises:
+        StateError: ``damaged-identity``.
+    """
+    path = root / "pipeline.json"
+    if not path.exists():
+        durable(root).write(path, IDENTITY, uuid.uuid4().hex)
+    return str(read_document(path, IDENTITY))
+
+
+def identify(root: Path, control: Control, *, fresh: bool) -> str:
+    """The pipeline's id, in the state and in Redis from now on.
+
+    Args:
+        root: the state directory.
+        control: the pipeline's Redis.
+        fresh: whether the state is empty.
+
+    Raises:
+        StateError: ``redis-lost``, ``state-lost`` or ``foreign-state``: state and Redis are not
+            those of one pipeline.
+    """
+    path = root / "pipeline.json"
+    there = control.pipeline()
+    here: str | None = None
+    if path.exists():
+        try:
+            here = str(read_document(path, IDENTITY))
+        except StateError as error:
+            # Its twin in Redis is as good.
+            if error.code == "unknown-version" or there is None:
+                raise
+    if there is None:
+        if not fresh and (here is not None or control.last_boundary() is None):
+            raise lost(control)
+    elif here is None and fresh and not path.exists():
+        raise StateError(
+            "state-lost",
+            f"{control.where} knows of a pipeline, {root} is empty",
+            remedy="restore the state directory; or, to begin again from the sources, empty the "
+            f"results and use another namespace or delete the key {control.keys.pipeline!r}",
+        )
+    if here is not None and there is not None and here != there:
+        raise StateError(
+            "foreign-state",
+            f"{root} belongs to another pipeline than {control.where}",
+            remedy=f"correct the state directory or the namespace, or {_ANEW}",
+        )
+    if here is None and there is not None:
+        durable(root).write(path, IDENTITY, there)
+    found = identity(root)
+    if there is None:
+        control.claim(found)
+    return found
+
+
+def lost(control: Control) -> StateError:
+    """Redis does not know the pipeline any more."""
+    return StateError(
+        "redis-lost",
+        f"{control.where} has lost what it knew of this pipeline (streams, queries, rulesets)",
+        remedy=f"restore Redis from its append-only file or a backup, or {_ANEW}; run it with "
+        "appendonly yes",
+    )

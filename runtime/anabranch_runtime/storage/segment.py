@@ -1,0 +1,400 @@
+"""Segments: immutable runs of a store's rows, in pack files that every worker memory-maps.
+
+On-disk format, version 2. A *pack* is what one task of one batch wrote at one level:
+
+    8 bytes   magic ``ANBPACK1``
+    blobs     each aligned to 64 bytes
+    footer    JSON: {"version": 2, "segments": [descriptor, ...]}
+    8 bytes   little-endian length of the footer
+    4 bytes   little-endian CRC-32 of the footer
+    8 bytes   magic ``ANBPACK1``
+
+A file without the closing magic was never finished and is garbage. A segment is a range of blobs:
+one Arrow IPC stream with a single uncompressed record batch (so columns are read in place), and
+per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32, ``filter`` uint64;
+version 1 has no ``filter``). Every blob's
+CRC-32 is in the descriptor and is checked at the pipeline's start (``state.verify``) and whenever
+the segment is merged; probes trust it, but for the file's length.
+
+Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
+time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.plain import plain
+from anabranch_runtime import faults
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.index.gather import Place, place_of
+from anabranch_runtime.index.hash_index import HashIndex, build_index
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.storage.documents import sync_directory
+from anabranch_runtime.storage.paging import Mapped, map_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+MAGIC = b"ANBPACK1"
+VERSION = 2
+ALIGNMENT = 64
+#: So few rows are copied once more: to write them column by column takes longer than that.
+_FEW = 1 << 14
+#: Bits of a sigma that hold the offset within its batch: the reading task, then a counter.
+OFFSET_BITS = 36
+#: Bits of the counter: tuples that one task may read in one batch (and so 1,024 tasks).
+COUNTER_BITS = 26
+
+SIGMA = "#sigma"
+TAU = "#tau"
+
+#: What to do about a pack that turns out damaged while the pipeline runs.
+AGAIN = "start the pipeline again: it goes back to the last whole batch, or says why it can not"
+#: (offset, length, crc32) of a blob in its pack.
+Blob = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment's descriptor: all that a manifest keeps of it.
+
+    Attributes:
+        store, partition: where it belongs.
+        path: the pack, relative to the state's root.
+        rows: rows in it.
+        first_batch, last_batch: range of the batch of each row's last-arriving member.
+        tau_min, tau_max: per member (microseconds); empty without event times.
+        level: how often its rows have been merged.
+        data: blob of the record batch.
+        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and, since
+            version 2, the filter).
+    """
+
+    store: str
+    partition: int
+    path: str
+    rows: int
+    first_batch: int
+    last_batch: int
+    tau_min: tuple[int | None, ...]
+    tau_max: tuple[int | None, ...]
+    level: int
+    data: Blob
+    indexes: tuple[tuple[str, bool, tuple[Blob, ...]], ...]
+
+    @property
+    def blobs(self) -> tuple[Blob, ...]:
+        """All of its blobs, in the order in which they lie in the pack."""
+        return (self.data, *(b for _, _, blobs in self.indexes for b in blobs))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk, indexes included."""
+        return sum(length for _, length, _ in self.blobs)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document; :meth:`from_json` is its inverse."""
+        return plain(self)
+
+    @staticmethod
+    def from_json(doc: dict[str, Any]) -> Segment:
+        """The descriptor that :meth:`to_json` wrote."""
+        return Segment(
+            **{
+                **doc,
+                "tau_min": tuple(doc["tau_min"]),
+                "tau_max": tuple(doc["tau_max"]),
+                "data": tuple(doc["data"]),
+                "indexes": tuple(
+                    (name, unique, tuple(tuple(b) for b in blobs))
+                    for name, unique, blobs in doc["indexes"]
+                ),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Segments of one store partition that become one."""
+
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKey:
+    """The columns of an index by their names in the segment, and their key types."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The index's name in descriptors."""
+        return ",".join(f"{c}:{t}" for c, t in zip(self.columns, self.types, strict=True))
+
+
+class PackWriter:
+    """Writes one pack; the file appears under its name only once it is complete.
+
+    Used as a context manager: on an error nothing is left behind.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        self._root = root
+        self._name = name
+        self._final = root / name
+        self._partial = self._final.with_name(self._final.name + ".partial")
+        self._final.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._partial.open("wb")
+        self._file.write(MAGIC)
+        self._at = len(MAGIC)
+        self.segments: list[Segment] = []
+
+    def __enter__(self) -> PackWriter:
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        try:
+            if kind is None and self.segments:
+                self._complete()
+        finally:
+            # On a full disk closing fails as writing did, on a read-only one there is nothing.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            with contextlib.suppress(OSError):
+                self._partial.unlink(missing_ok=True)
+
+    def _complete(self) -> None:
+        footer = json.dumps(
+            {"version": VERSION, "segments": [s.to_json() for s in self.segments]}
+        ).encode()
+        self._file.write(footer)
+        self._file.write(len(footer).to_bytes(8, "little"))
+        self._file.write(zlib.crc32(footer).to_bytes(4, "little"))
+        self._file.write(MAGIC)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        faults.reach(faults.Point.STORING)
+        self._partial.rename(self._final)
+        sync_directory(self._final.parent)
+
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        store: str,
+        partition: int,
+        members: Sequence[str],
+        indexes: Sequence[tuple[IndexKey, HashIndex]],
+        level: int = 0,
+    ) -> Segment:
+        """Append ``batch`` as a segment of ``store``; it must not be empty.
+
+        ``members`` are the store's members for an MIR and empty for a base store.
+        """
+        names = [f":{m}" for m in members] or [""]
+        sigmas = np.stack([_numpy(batch.column(SIGMA + n)) for n in names])
+        last = sigmas.max(axis=0) >> OFFSET_BITS
+        taus = [
+            _numpy(batch.column(TAU + n)) if TAU + n in batch.schema.names else None for n in names
+        ]
+        data = self._stream(batch)
+        segment = Segment(
+            store=store,
+            partition=partition,
+            path=self._name,
+            rows=batch.num_rows,
+            first_batch=int(last.min()),
+            last_batch=int(last.max()),
+            tau_min=tuple(None if t is None else int(t.min()) for t in taus),
+            tau_max=tuple(None if t is None else int(t.max()) for t in taus),
+            level=level,
+            data=data,
+            indexes=tuple(
+                (
+                    key.name,
+                    index.unique,
+                    (
+                        self._blob(index.hashes),
+                        self._blob(index.rows),
+                        self._blob(index.starts),
+                        self._blob(index.filter),
+                    ),
+                )
+                for key, index in indexes
+            ),
+        )
+        self.segments.append(segment)
+        return segment
+
+    def _stream(self, batch: pa.RecordBatch) -> Blob:
+        """The rows as a blob. Many go to the file column by column: no copy of all is made."""
+        if batch.num_rows < _FEW:
+            copy = pa.BufferOutputStream()
+            with pa.ipc.new_stream(copy, batch.schema) as writer:
+                writer.write_batch(batch)
+            return self._blob(copy.getvalue())
+        self._align()
+        start, sink = self._at, _Counted(self._file)
+        # Buffers of columns are not copied on their way through a file object of Python's.
+        with (
+            pa.PythonFile(sink, mode="w") as file,
+            pa.ipc.new_stream(file, batch.schema) as writer,
+        ):
+            writer.write_batch(batch)
+        self._at = start + sink.written
+        return (start, sink.written, sink.crc)
+
+    def _blob(self, data: pa.Buffer | NDArray[Any]) -> Blob:
+        plain = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data
+        view = memoryview(plain)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        self._align()
+        start = self._at
+        self._file.write(view)
+        self._at = start + view.nbytes
+        return (start, view.nbytes, zlib.crc32(view))
+
+    def _align(self) -> None:
+        pad = -self._at % ALIGNMENT
+        self._file.write(b"\0" * pad)
+        self._at += pad
+
+
+class _Counted(io.RawIOBase):
+    """A part of a file, as it is written: how long it is so far, and its checksum."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.written = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.written
+
+    def write(self, data: Any, /) -> int:
+        with memoryview(data) as view:
+            self._file.write(view)
+            self.crc = zlib.crc32(view, self.crc)
+            self.written += view.nbytes
+            return view.nbytes
+
+
+class SegmentReader:
+    """A segment opened for reading; columns and indexes are views of the mapped file."""
+
+    def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
+        self.segment = segment
+        self._buffer = buffer
+        self._batch: pa.RecordBatch | None = None
+        self._places: dict[str, Place] = {}
+        self._indexes: dict[IndexKey, HashIndex] = {}
+
+    @staticmethod
+    def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
+        """``segment`` in the pack of which ``buffer`` are the bytes.
+
+        Raises:
+            StateError: the pack is too short.
+        """
+        end = max(offset + length for offset, length, _ in segment.blobs)
+        if buffer.size < end:
+            raise StateError(
+                "damaged-pack",
+                f"{segment.path} has {buffer.size} bytes and should have more than {end}",
+                remedy=AGAIN,
+            )
+        return SegmentReader(segment, buffer)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The rows."""
+        if self._batch is None:
+            offset, length, _ = self.segment.data
+            with pa.ipc.open_stream(self._buffer.slice(offset, length)) as reader:
+                self._batch = reader.read_next_batch()
+        return self._batch
+
+    def column(self, name: str) -> pa.Array:
+        """A column by name."""
+        return self.batch.column(name)
+
+    def place(self, name: str) -> Place:
+        """Where a column is."""
+        found = self._places.get(name)
+        if found is None:
+            found = self._places[name] = place_of(self.column(name))
+        return found
+
+    def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
+        """The index over ``key``: from the file, or built now from ``columns()`` where an older
+        rule had no use for it. What is built is derived data and lives as long as this reader.
+        """
+        found = self._indexes.get(key)
+        if found is None:
+            name = key.name
+            stored = next((x for x in self.segment.indexes if x[0] == name), None)
+            if stored is None:
+                found = build_index(key_vector(columns(), key.types))
+            else:
+                _, unique, blobs = stored
+                hashes, rows, starts, *screen = (self._buffer.slice(o, n) for o, n, _ in blobs)
+                found = HashIndex(
+                    np.frombuffer(hashes, np.uint64),
+                    np.frombuffer(rows, np.uint32),
+                    np.frombuffer(starts, np.uint32),
+                    unique,
+                    np.frombuffer(screen[0] if screen else b"", np.uint64),
+                )
+            self._indexes[key] = found
+        return found
+
+    def verify(self) -> None:
+        """Compare every blob with its checksum.
+
+        Raises:
+            StateError: the file is damaged.
+        """
+        for offset, length, crc in self.segment.blobs:
+            if zlib.crc32(memoryview(self._buffer.slice(offset, length))) != crc:
+                raise StateError(
+                    "damaged-segment",
+                    f"{self.segment.path} at byte {offset} does not match its checksum",
+                    remedy="restore the state directory from a backup",
+                )
+
+
+def map_pack(root: str, path: str) -> Mapped:
+    """A pack's bytes.
+
+    Raises:
+        StateError: it can't be read.
+    """
+    try:
+        return map_file(Path(root) / path)
+    except OSError as cause:
+        raise StateError(
+            "missing-pack",
+            f"{path} can't be read: {cause}",
+            remedy=AGAIN,
+        ) from cause
+
+
+def _numpy(array: pa.Array) -> NDArray[np.int64]:
+    return array.to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]

@@ -1,0 +1,107 @@
+"""Segments that this process has opened: each pack is mapped once, and let go of when no batch can
+ask for it any more, or when it has left the directory as a cache of an object store. Until then a
+pack that has been deleted still takes its place on the disk. A pack that is missing is fetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.storage.durable import durable
+from anabranch_runtime.storage.paging import fits
+from anabranch_runtime.storage.segment import SegmentReader, map_pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch_runtime.storage.paging import Mapped
+    from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(slots=True)
+class _Opened:
+    """What is open of one state directory."""
+
+    packs: dict[str, Mapped] = field(default_factory=dict)
+    #: By pack and offset.
+    readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
+    #: Whether it is more than memory holds (``paging``).
+    scattered: bool = False
+
+
+#: How often a pack is fetched before it must be there.
+_TRIES = 3
+_ROOTS: dict[str, _Opened] = {}
+
+
+def open_segment(root: str, segment: Segment) -> SegmentReader:
+    """A reader for ``segment`` of the state directory ``root``; the same each time.
+
+    Raises:
+        StateError: its pack is missing, or too short.
+    """
+    opened = _ROOTS.setdefault(root, _Opened())
+    key = (segment.path, segment.data[0])
+    reader = opened.readers.get(key)
+    if reader is None:
+        pack = opened.packs.get(segment.path)
+        if pack is None:
+            pack = opened.packs[segment.path] = _map(root, segment)
+            pack.scatter(opened.scattered)
+        reader = opened.readers[key] = SegmentReader.of(segment, pack.buffer)
+    durable(root).touch(segment.path)
+    return reader
+
+
+def read_segment(root: str, segment: Segment) -> SegmentReader:
+    """A reader for ``segment``, for once.
+
+    Raises:
+        StateError: its pack is missing, or too short.
+    """
+    return SegmentReader.of(segment, _map(root, segment).buffer)
+
+
+def keep_open(root: str, live: Iterable[Segment]) -> None:
+    """Let go of all packs of ``root`` but those of ``live`` segments, and look whether these fit
+    into memory, opened already or not.
+
+    Memory is unmapped with the last array that shows it, so who still reads may go on.
+    """
+    known = list(live)
+    if not known and root not in _ROOTS:
+        return
+    opened = _ROOTS.setdefault(root, _Opened())
+    paths = {s.path for s in known} - durable(root).evicted(opened.packs)
+    if not opened.packs.keys() <= paths:
+        opened = _ROOTS[root] = _Opened(
+            {p: b for p, b in opened.packs.items() if p in paths},
+            {k: r for k, r in opened.readers.items() if k[0] in paths},
+            opened.scattered,
+        )
+    scattered = not fits(sum(segment.bytes for segment in known))
+    if scattered != opened.scattered:
+        opened.scattered = scattered
+        for pack in opened.packs.values():
+            pack.scatter(scattered)
+        ahead.ask(any(o.scattered for o in _ROOTS.values()))
+
+
+def _map(root: str, segment: Segment) -> Mapped:
+    for _ in range(_TRIES):
+        try:
+            return map_pack(root, segment.path)
+        except StateError:
+            # It may leave the directory again before it is mapped.
+            if not durable(root).fetch(segment):
+                raise
+    return map_pack(root, segment.path)
+
+
+def close_all() -> None:
+    """Let go of everything, as the end of the process would."""
+    _ROOTS.clear()
+    ahead.ask(False)

@@ -1,0 +1,166 @@
+"""Whether the packs that a state names are there and are what was written.
+
+Footers, lengths and descriptors are compared at every start: a few reads per pack. That every byte
+is what was written is told by the checksums of the blobs, which takes reading all of it (about a
+second for every two gigabytes and core).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+#: Bytes after the footer: its length, its checksum, the magic.
+TAIL = 8 + 4 + len(MAGIC)
+#: What can be done about packs that no manifest can do without.
+REMEDY = (
+    "restore state, checkpoint and results from one backup, or start again from the sources with "
+    "an empty state directory, empty results and another namespace"
+)
+
+
+class Verify(StrEnum):
+    """How much is read at a start: ``FULL`` every byte, ``FOOTERS`` only what tells lengths."""
+
+    FULL = "full"
+    FOOTERS = "footers"
+
+
+def verify_packs(
+    root: Path, segments: Iterable[Segment], depth: Verify, known: set[Segment] | None = None
+) -> None:
+    """Check the packs of ``segments``; those in ``known`` are passed over, the others join it.
+
+    Raises:
+        StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``, naming the file.
+    """
+    each_pack(segments, lambda path, parts: _verify(root, path, parts, depth), known)
+
+
+def each_pack(
+    segments: Iterable[Segment],
+    check: Callable[[str, list[Segment]], None],
+    known: set[Segment] | None = None,
+) -> None:
+    """Let ``check`` look at every pack of ``segments``, some at a time; those in ``known`` are
+    passed over, the others join it.
+    """
+    fresh = [s for s in segments if known is None or s not in known]
+    packs: dict[str, list[Segment]] = {}
+    for segment in fresh:
+        packs.setdefault(segment.path, []).append(segment)
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        list(pool.map(lambda path: check(path, packs[path]), sorted(packs)))
+    if known is not None:
+        known.update(fresh)
+
+
+def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -> None:
+    """Check the pack in ``file``, called ``path``: that it has ``segments``, and that they (all
+    that it has, where none are given) are whole.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        StateError: ``damaged-pack`` or ``unknown-version``.
+    """
+    try:
+        with (
+            file.open("rb") as opened,
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            memoryview(content) as view,
+        ):
+            _compare(path, view, segments, depth)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as cause:
+        raise _damaged(path, str(cause)) from cause
+
+
+def verify_footer(
+    path: str, size: int, read: Callable[[int, int], bytes], segments: Iterable[Segment]
+) -> None:
+    """Check what tells the lengths of a pack of ``size`` bytes of which ``read`` gives those from
+    an offset on, so many.
+
+    Raises:
+        StateError: ``damaged-pack`` or ``unknown-version``.
+    """
+    written, _ = _footer(path, size, read)
+    _has(path, written, segments)
+
+
+def _verify(root: Path, path: str, segments: list[Segment], depth: Verify) -> None:
+    try:
+        verify_file(root / path, path, segments, depth)
+    except FileNotFoundError as cause:
+        raise StateError("missing-pack", f"{path} is missing", remedy=REMEDY) from cause
+
+
+def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify) -> None:
+    written, end = _footer(path, len(view), lambda at, count: bytes(view[at : at + count]))
+    _has(path, written, segments)
+    if depth is not Verify.FULL:
+        return
+    _check_gaps(path, view, written, end)
+    for segment in segments or written:
+        for offset, count, crc in segment.blobs:
+            if zlib.crc32(view[offset : offset + count]) != crc:
+                raise _damaged(path, f"what begins at byte {offset} does not match its checksum")
+
+
+def _footer(
+    path: str, size: int, read: Callable[[int, int], bytes]
+) -> tuple[frozenset[Segment], int]:
+    """The segments that a pack's footer has, and where it begins."""
+    tail = read(size - TAIL, TAIL) if size >= len(MAGIC) + TAIL else b""
+    if tail[-len(MAGIC) :] != MAGIC or read(0, len(MAGIC)) != MAGIC:
+        raise _damaged(path, "it does not begin and end as a pack does")
+    length = int.from_bytes(tail[:8], "little")
+    if length > size - TAIL - len(MAGIC):
+        raise _damaged(path, "its footer is longer than the file")
+    start = size - TAIL - length
+    footer = read(start, length)
+    if zlib.crc32(footer) != int.from_bytes(tail[8:12], "little"):
+        raise _damaged(path, "its footer does not match its checksum")
+    document = json.loads(footer)
+    if document["version"] not in range(1, VERSION + 1):
+        raise StateError(
+            "unknown-version",
+            f"{path} has version {document['version']}; this release reads versions "
+            f"up to {VERSION}",
+            remedy="start the release that wrote the state, or a later one",
+        )
+    return frozenset(Segment.from_json(s) for s in document["segments"]), start
+
+
+def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) -> None:
+    if any(segment not in written for segment in segments):
+        raise _damaged(path, "the manifest tells something else of it than its footer")
+
+
+def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
+    """Nothing but zeros lies between blobs, and before the footer at ``end``: what is flipped there
+    does no harm, but says that the disk does.
+    """
+    at = len(MAGIC)
+    blobs = sorted(blob for segment in segments for blob in segment.blobs)
+    for offset, count, _ in (*blobs, (end, 0, 0)):
+        if bytes(view[at:offset]).strip(b"\0"):
+            raise _damaged(path, f"there is something in the gap before byte {offset}")
+        at = offset + count
+
+
+def _damaged(path: str, why: str) -> StateError:
+    return StateError("damaged-pack", f"{path} is damaged: {why}", remedy=REMEDY)

@@ -1,0 +1,77 @@
+"""What the driver tells the workers about one batch: frozen, small, shipped with the tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.state.measures import Bounds
+
+if TYPE_CHECKING:
+    from anabranch_runtime.epochs.layout import StoreLayout
+    from anabranch_runtime.sources.feed import Piece
+    from anabranch_runtime.state.coverage import Access, Tile
+    from anabranch_runtime.state.slices import Slice
+    from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """One batch as its tasks see it.
+
+    Attributes:
+        batch, epoch: their numbers. ``ruleset``: the epoch under which it was published.
+        attempt: distinguishes the files of repeated attempts at the same batch.
+        root: the state directory. ``staging``: where result files wait for the commit.
+        watermarks: stream -> microseconds, for streams where something can be late.
+        newest_allowed: stream -> microseconds, for streams where something can be ahead.
+        segments: store -> live segments of earlier batches.
+        access: edge -> how its probe is answered.
+        visible: query -> label -> (batch, event time or None), for labels whose visibility is
+            limited; others see everything.
+        activated: query -> activation batch.
+        stores: every live store's layout.
+        clock: microseconds that the pipeline had been running when the batch started; None:
+            event time is the clock (``state.idleness``).
+        failed: active queries of the ruleset that have failed in an earlier batch.
+        backfill: background work on an MIR's past, if there is any.
+        bounds: what has been measured so far, as far as tasks need to know it.
+        latest: stream -> the stores in which later tuples of a key are found, for streams that
+            keep the latest.
+        memory_limit: bytes of private memory that the workers of a host may take together.
+        objects: the object store behind the state directory, if there is one.
+        shares: per task, what it reads of the sources that the runtime reads itself.
+        redefined: streams that are registered with other columns than the ruleset means; what
+            arrives of them is counted and passed over.
+    """
+
+    batch: int
+    epoch: int
+    ruleset: int
+    attempt: str
+    root: str
+    staging: str
+    redis_url: str
+    namespace: str
+    watermarks: dict[str, int] = field(default_factory=dict)
+    newest_allowed: dict[str, int] = field(default_factory=dict)
+    segments: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
+    access: dict[str, Access] = field(default_factory=dict)
+    visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)
+    activated: dict[str, int] = field(default_factory=dict)
+    stores: dict[str, StoreLayout] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=Bounds)
+    clock: int | None = None
+    failed: frozenset[str] = frozenset()
+    backfill: Slice | None = None
+    latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
+    memory_limit: int | None = None
+    objects: str | None = None
+    shares: tuple[tuple[Piece, ...], ...] = ()
+    redefined: frozenset[str] = frozenset()
+
+
+def exchange_directory(context: BatchContext) -> Path:
+    """Where the tasks of this attempt leave messages for each other."""
+    return Path(context.root) / "exchange" / context.attempt

@@ -1,0 +1,306 @@
+"""Writing stores: partition rows, build their indexes, append segments; merging segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.columns.arrays import fixed
+from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.hash_index import build_index, merge_indexes
+from anabranch_runtime.index.keys import KeyVector, key_vector, partition_of
+from anabranch_runtime.index.latest import superseded
+from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.storage.segment import (
+    OFFSET_BITS,
+    SIGMA,
+    TAU,
+    IndexKey,
+    PackWriter,
+    SegmentReader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_runtime.epochs.layout import Layout, StoreLayout
+    from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.storage.partial import Partial
+
+    #: The columns of an index, as a segment has them.
+    ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
+    Bools = NDArray[np.bool_]
+    KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
+    #: Key vectors already computed for a table: (attributes, types) -> vector.
+    KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
+
+
+def insert(
+    writer: PackWriter,
+    layout: Layout,
+    spec: StoreSpec,
+    rows: pa.RecordBatch,
+    cache: KeyCache,
+    failed: Callable[[StoreId, IndexSpec, AnabranchRuntimeError], None] | None = None,
+) -> None:
+    """Append ``rows`` to ``spec``'s store: one segment per partition that gets any.
+
+    An index whose key can't be evaluated is left out and ``failed`` is told: a later probe by it
+    evaluates the key again, and fails for those who need it. A row whose partition can't be told
+    goes where one without the attribute goes, because others may need the row.
+
+    Raises:
+        ExpressionError, KeyTypeError: an index's key, where nobody is to be told.
+    """
+    store = layout.stores[spec.id]
+    table = BatchTable(rows)
+
+    def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
+        refs, types = tuple(r for r, _ in parts), tuple(t for _, t in parts)
+        if (refs, types) not in cache:
+            arrays = [layout.stored(store, table, rows.num_rows, r) for r in refs]
+            cache[refs, types] = key_vector(arrays, types)
+        return cache[refs, types]
+
+    def partition_keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
+        try:
+            return keys(parts)
+        except EVALUATION:
+            return _lenient_keys(layout, store, rows, parts[0])
+
+    usable = []
+    for index in spec.indexes:
+        try:
+            keys(index.parts)
+        except EVALUATION as error:
+            if failed is None:
+                raise
+            failed(spec.id, index, error)
+        else:
+            usable.append(index)
+    members = () if store.is_base else spec.members
+    for partition, chosen in _partitions(spec, rows.num_rows, partition_keys):
+        part = rows if chosen is None else rows.take(pa.array(chosen))
+        indexes = [
+            (index_key(store, index), build_index(_subset(keys(index.parts), chosen)))
+            for index in usable
+        ]
+        writer.add(part, store=spec.id, partition=partition, members=members, indexes=indexes)
+
+
+def merge(
+    writer: PackWriter,
+    layout: Layout,
+    spec: StoreSpec,
+    readers: Sequence[SegmentReader],
+    since: Mapping[str, int],
+) -> None:
+    """Write one segment that holds the rows of all ``readers`` (one store, one partition), less
+    those of which others say that they are not the latest of their key.
+
+    Args:
+        since: stream -> the first batch of the tuples that supersede others, for streams that
+            keep the latest.
+    """
+    store = layout.stores[spec.id]
+    gone = _superseded(layout, spec, readers, since)
+    if gone is not None and gone.any():
+        _write_rest(writer, layout, spec, readers, gone)
+        return
+
+    def columns_of(index: IndexSpec) -> ColumnsOf:
+        def columns(reader: SegmentReader) -> list[pa.Array]:
+            return [
+                layout.stored(store, reader, reader.segment.rows, ref) for ref, _ in index.parts
+            ]
+
+        return columns
+
+    indexes = [(index_key(store, index), columns_of(index)) for index in spec.indexes]
+    merge_segments(writer, readers, () if store.is_base else spec.members, indexes)
+
+
+def merge_segments(
+    writer: PackWriter,
+    readers: Sequence[SegmentReader],
+    members: Sequence[str],
+    indexes: Sequence[tuple[IndexKey, ColumnsOf]],
+) -> None:
+    """Write one segment that holds the rows of all ``readers``, one after the other.
+
+    An index is left out where a key of some row can't be evaluated (see :func:`insert`).
+
+    Args:
+        writer: of the pack that the segment is written to.
+        readers: of segments of one store partition.
+        members: the store's if it is an MIR's, none for a base store.
+        indexes: that the segment gets, and how the columns of each are read from a segment.
+    """
+    rows = pa.concat_batches([r.batch for r in readers])
+    merged = []
+    for key, columns in indexes:
+        parts = []
+        for reader in readers:
+            try:
+                index = reader.index(key, lambda: columns(reader))  # noqa: B023 - called at once
+            except EVALUATION:
+                break
+            parts.append((index, reader.segment.rows))
+        else:
+            merged.append((key, merge_indexes(parts)))
+    first = readers[0].segment
+    writer.add(
+        rows,
+        store=first.store,
+        partition=first.partition,
+        members=members,
+        indexes=merged,
+        level=1 + max(r.segment.level for r in readers),
+    )
+
+
+def _superseded(
+    layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
+) -> Bools | None:
+    """The rows with a tuple that is not the latest of its key among these rows; None: none are.
+
+    That rows elsewhere supersede more is found out when these are merged with them.
+    """
+    store = layout.stores[spec.id]
+    gone: Bools | None = None
+    for member, relation in zip(spec.members, spec.relations, strict=True):
+        stream = layout.streams[layout.relations[relation].stream]
+        first = since.get(stream.name)
+        if first is None:
+            continue
+
+        def column(name: str) -> pa.Array:
+            return pa.concat_arrays([r.column(name) for r in readers])
+
+        suffix = "" if store.is_base else f":{member}"
+        tau, sigma = (fixed(column(n + suffix), np.int64) for n in (TAU, SIGMA))
+        keys = [column(store.column(member, c)) for c in stream.latest]
+        found = superseded(keys, tau, by=sigma >> OFFSET_BITS >= first)
+        gone = found if gone is None else gone | found
+    return gone
+
+
+def _write_rest(
+    writer: PackWriter,
+    layout: Layout,
+    spec: StoreSpec,
+    readers: Sequence[SegmentReader],
+    gone: Bools,
+) -> None:
+    """Write one segment of the rows of ``readers`` that are not ``gone``; of one at least, as a
+    segment has rows.
+
+    What has become much less than its parts stays on their level: it is as large as one of them.
+    """
+    store = layout.stores[spec.id]
+    kept = np.flatnonzero(~gone)
+    kept = kept if len(kept) else np.zeros(1, np.int64)
+    rows = pa.concat_batches([r.batch for r in readers]).take(pa.array(kept))
+    table = BatchTable(rows)
+    indexes = []
+    for index in spec.indexes:
+        try:
+            columns = [layout.stored(store, table, rows.num_rows, ref) for ref, _ in index.parts]
+            keys = key_vector(columns, [kind for _, kind in index.parts])
+        except EVALUATION:
+            continue
+        indexes.append((index_key(store, index), build_index(keys)))
+    grown = 2 * len(kept) >= len(gone)
+    writer.add(
+        rows,
+        store=spec.id,
+        partition=readers[0].segment.partition,
+        members=() if store.is_base else spec.members,
+        indexes=indexes,
+        level=max(r.segment.level for r in readers) + grown,
+    )
+
+
+def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.RecordBatch:
+    """The rows that an MIR store keeps of a partial result over its members."""
+    names, arrays = [], []
+    for label, column in spec.columns:
+        names.append(f"{label}.{column}")
+        arrays.append(partial.column(label, column))
+    for label in spec.members:
+        names.append(f"{SIGMA}:{label}")
+        arrays.append(pa.array(partial.sigma(label)))
+        if layout.has_event_time(label):
+            names.append(f"{TAU}:{label}")
+            arrays.append(pa.array(partial.tau(label)))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
+    """The index as a segment of ``store`` names it."""
+    return IndexKey(
+        tuple(store.column(r.label, r.attribute) for r, _ in index.parts),
+        tuple(t for _, t in index.parts),
+    )
+
+
+def _partitions(
+    spec: StoreSpec, rows: int, keys: KeysOf
+) -> list[tuple[int, NDArray[np.int64] | None]]:
+    """(partition, its rows) for every partition that gets rows; None stands for all rows.
+
+    A row without the partition attribute (NULL) can match nothing on it but may be probed by
+    another attribute: it goes to partition 0, as good as any. Without an attribute rows are cut
+    into runs of equal length.
+    """
+    if spec.partitions == 1 or rows == 0:
+        return [(0, None)] if rows else []
+    if spec.partition is None:
+        number = np.arange(rows, dtype=np.int64) * spec.partitions // rows
+    else:
+        vector = keys([spec.partition])
+        number = partition_of(vector.hashes, spec.partitions)
+        if vector.valid is not None:
+            number = np.where(vector.valid, number, 0)
+    order = np.argsort(number, kind="stable")
+    cuts = np.searchsorted(number[order], np.arange(spec.partitions + 1))
+    return [
+        (p, order[cuts[p] : cuts[p + 1]]) for p in range(spec.partitions) if cuts[p] < cuts[p + 1]
+    ]
+
+
+def _lenient_keys(
+    layout: Layout, store: StoreLayout, rows: pa.RecordBatch, part: tuple[AttrRef, str]
+) -> KeyVector:
+    """The keys of ``rows``; one that can't be evaluated is NULL. By halves: failures are few."""
+    ref, kind = part
+    try:
+        found = key_vector([layout.stored(store, BatchTable(rows), rows.num_rows, ref)], [kind])
+    except EVALUATION:
+        if rows.num_rows == 1:
+            return KeyVector(np.zeros(1, np.uint64), np.zeros(1, np.bool_), exact=False)
+        middle = rows.num_rows // 2
+        halves = [
+            _lenient_keys(layout, store, half, part)
+            for half in (rows.slice(0, middle), rows.slice(middle))
+        ]
+        valid = [np.ones(len(h), np.bool_) if h.valid is None else h.valid for h in halves]
+        return KeyVector(
+            np.concatenate([h.hashes for h in halves]),
+            np.concatenate(valid),
+            exact=all(h.exact for h in halves),
+        )
+    return found
+
+
+def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:
+    if chosen is None:
+        return keys
+    valid = None if keys.valid is None else keys.valid[chosen]
+    return KeyVector(keys.hashes[chosen], valid, keys.exact)

@@ -1,1 +1,0 @@
-"""Columns: types, expressions, keys and their indexes, a whole vector at a time."""
