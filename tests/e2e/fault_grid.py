@@ -35,7 +35,7 @@ from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.replay.player import Watcher
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
-from anabranch_runtime.faults import OF_BAD_INPUT, OF_STORE, OF_VIEWS, Point
+from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
 from tests.support.processes import kill, spec_of, wait_until
 from tests.support.redis import StoppableRedis
 from tests.support.replay_check import check
@@ -49,7 +49,8 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
 #: Where processes are killed; those of an object store are ``tests/runtime/test_store_kills.py``'s,
 #: those of views ``tests/e2e/test_view_kills.py``'s.
-STEPS = tuple(p for p in Point if p not in OF_STORE | OF_VIEWS | OF_BAD_INPUT)
+_ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
+STEPS = tuple(p for p in Point if p not in _ELSEWHERE)
 #: Seconds that a service or a Redis stays away, and that a cell may take.
 AWAY, PATIENCE = 0.5, 900.0
 
