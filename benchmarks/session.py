@@ -22,10 +22,10 @@ from anabranch_client.replay.oracle import Active, Comparison, compare, oracle_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from anabranch_client.processes.channel import Progress
     from anabranch_client.replay.scenario import RecordedStream
     from anabranch_client.replay.tpch import DemoQuery
     from anabranch_client.rest.api import Client
+    from anabranch_contract.protocol.progress import Progress
 
 #: Phases of a task: the slowest task's, per batch.
 TASK_PHASES = ("read", "store", "wait", "probe", "write")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from anabranch_client.processes.channel import Progress
 from anabranch_client.replay.progress import LiveView
 from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_contract.protocol.progress import Progress
 
 SCENARIO = Scenario(
     streams=(RecordedStream("s", Path("s.parquet"), 1, 8, ()),),

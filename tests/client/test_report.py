@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_client.processes.channel import Activation, Failure, Progress, Visibility
 from anabranch_client.replay.player import Calls, Played, schedule
 from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
 from anabranch_client.rest.answers import EpochInfo, QueryInfo
+from anabranch_contract.protocol.activations import Activation, Failure, Visibility
+from anabranch_contract.protocol.progress import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +53,9 @@ def played() -> Played:
             state="idle",
             committed=5,
             epoch=2,
-            epoch_starts={0: 0, 1: 2, 2: 4},
+            epoch_starts={"0": 0, "1": 2, "2": 4},
             streams={"s": {"input": 9, "late": 2, "invalid": 1}, "t": {"input": 9}},
-            probes={0: 10, 1: 20},
+            probes={"0": 10, "1": 20},
             state_bytes=77,
             exhausted=True,
         ),
@@ -136,8 +138,8 @@ def test_queries_in_the_report(scenario: Scenario, played: Played) -> None:
 
 def test_earlier_activations_in_the_report(scenario: Scenario, played: Played) -> None:
     gone = played.activations["gone"]
-    before = gone.model_copy(update={"activated_batch": 0, "expired_batch": 2, "results": 1})
-    played.activations["gone"] = gone.model_copy(update={"earlier": [before]})
+    before = replace(gone, activated_batch=0, expired_batch=2, results=1)
+    played.activations["gone"] = replace(gone, earlier=(before,))
     queries = make_report(scenario, played, {"gone": 1})["queries"]
     assert (queries["gone"]["activated_batch"], queries["gone"]["expired_batch"]) == (2, 4)
     assert queries["gone"]["earlier"] == [
@@ -155,7 +157,7 @@ def test_earlier_activations_in_the_report(scenario: Scenario, played: Played) -
 
 def test_a_failed_query_in_the_report(scenario: Scenario, played: Played) -> None:
     why = Failure(code="overflow", message="too large", expression="a * b", batch=4)
-    gone = played.activations["gone"].model_copy(update={"failure": why})
+    gone = replace(played.activations["gone"], failure=why)
     played.activations["gone"] = gone
     said = make_report(scenario, played, {"gone": 1})["queries"]["gone"]
     assert (said["status"], said["expired_batch"]) == ("failed", 4)

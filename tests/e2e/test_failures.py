@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from anabranch_client.processes.channel import Progress
     from anabranch_client.processes.pipeline import Pipeline
+    from anabranch_contract.protocol.progress import Progress
     from tests.support.replay_check import Verdict
 
     Strike = Callable[[Pipeline], None]

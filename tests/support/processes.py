@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from anabranch_client.processes.channel import Progress
     from anabranch_client.rest.api import Client
+    from anabranch_contract.protocol.progress import Progress
 
 #: A start of the JVM on a machine that is busy with something else takes its time.
 PATIENCE = 240.0

@@ -20,7 +20,7 @@ import psutil
 import redis
 
 from anabranch_client.errors import ClientError
-from anabranch_client.processes.channel import Channel, Progress
+from anabranch_client.processes.channel import Channel
 from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import TOKEN_VARIABLE, holder_of
 from tests.support.processes import PATIENCE, wait_until
@@ -28,6 +28,8 @@ from tests.support.processes import PATIENCE, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from anabranch_contract.protocol.progress import Progress
 
 NAMESPACE = "anabranch"
 COLUMNS = (("id", "bigint"), ("k", "bigint"), ("ts", "timestamp"))

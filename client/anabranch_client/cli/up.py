@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from anabranch_client.addresses import masked
 from anabranch_client.cli.context import Master
 from anabranch_client.errors import ClientError, ProcessError
 from anabranch_client.processes.allowed import Access
@@ -24,6 +23,7 @@ from anabranch_client.processes.pipeline import PipelineSpec, given_redis_url, r
 from anabranch_client.replay.scenario import OptimizerName
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
+from anabranch_contract.connectors.masking import masked
 
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")

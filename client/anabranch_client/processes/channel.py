@@ -1,8 +1,6 @@
 """The few Redis keys that the client shares with a running pipeline it has started itself.
 
-The protocol is described in the planner's ``exchange`` module. The client imports none of the
-other three packages, so the handful of names it needs are spelled out here; a test compares them
-with the originals.
+:mod:`anabranch_contract.protocol.progress` describes the protocol.
 """
 
 from __future__ import annotations
@@ -11,80 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import redis
-from pydantic import BaseModel, ConfigDict, Field
 
-from anabranch_client.addresses import masked
 from anabranch_client.errors import ProcessError
+from anabranch_contract.connectors.masking import masked
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Progress
 
 #: A server that hangs is as good as none after this many seconds.
 _TIMEOUT = 20.0
-
-
-class Document(BaseModel):
-    """Base of what is read from Redis: fields that the client has no use for are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class Heartbeat(Document):
-    """A sign of life of the runtime, which expires."""
-
-    run: str
-    state: str = "working"
-
-
-class Progress(Document):
-    """How far the runtime is, rewritten after every batch; ``run`` is whose progress it is."""
-
-    state: str
-    run: str = ""
-    committed: int = 0
-    epoch: int = -1
-    epoch_starts: dict[int, int] = Field(default_factory=dict)
-    ruleset_epoch: int = -1
-    streams: dict[str, dict[str, int]] = Field(default_factory=dict)
-    results: dict[str, int] = Field(default_factory=dict)
-    probes: dict[int, int] = Field(default_factory=dict)
-    state_bytes: int = 0
-    batch_seconds: float = 0.0
-    processing_seconds: float = 0.0
-    exhausted: bool = False
-    error: str | None = None
-
-    @property
-    def input_tuples(self) -> int:
-        """Rows read so far, all streams; late and invalid ones included."""
-        return sum(counts.get("input", 0) for counts in self.streams.values())
-
-
-class Visibility(Document):
-    """From when on an alias's stored tuples are visible to a query."""
-
-    batch: int
-    event_time: int | None
-
-
-class Failure(Document):
-    """Why a query has failed while it ran."""
-
-    code: str
-    message: str
-    expression: str
-    batch: int
-    remedy: str = ""
-
-
-class Activation(Document):
-    """What the runtime fixed when it activated a query; ``earlier`` activations have ended."""
-
-    activated_batch: int
-    visible_from: dict[str, Visibility]
-    complete_from: int | None = None
-    complete: str = "always"
-    expired_batch: int | None = None
-    results: int = 0
-    failure: Failure | None = None
-    earlier: list[Activation] = Field(default_factory=list)
 
 
 class Channel:
@@ -93,6 +26,7 @@ class Channel:
     def __init__(self, url: str, namespace: str) -> None:
         self.url = url
         self.namespace = namespace
+        self.keys = Keys(namespace)
         self._redis = redis.Redis.from_url(
             url, decode_responses=True, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
         )
@@ -100,10 +34,6 @@ class Channel:
     def close(self) -> None:
         """Give the connections back."""
         self._redis.close()
-
-    def key(self, name: str) -> str:
-        """The full name of a key of this pipeline."""
-        return f"{self.namespace}:{name}"
 
     def ping(self) -> bool:
         """Whether Redis answers."""
@@ -115,42 +45,42 @@ class Channel:
     def progress(self) -> Progress | None:
         """What the last runtime wrote of its progress, whether it lives or not; None: nothing."""
         with self._reaching():
-            text = self._redis.get(self.key("runtime"))
-        return None if text is None else Progress.model_validate_json(str(text))
+            text = self._redis.get(self.keys.runtime)
+        return None if text is None else Progress.loads(str(text))
 
     def published(self, epoch: int) -> bool:
         """Whether the ruleset of ``epoch`` has been published."""
         with self._reaching():
-            return self._redis.zscore(self.key("published"), str(epoch)) is not None
+            return self._redis.zscore(self.keys.published, str(epoch)) is not None
 
     def activations(self) -> dict[str, Activation]:
         """Query id -> what the runtime fixed at its activation."""
         with self._reaching():
-            found = dict(self._redis.hgetall(self.key("activations")))
-        return {str(q): Activation.model_validate_json(str(text)) for q, text in found.items()}
+            found = dict(self._redis.hgetall(self.keys.activations))
+        return {str(q): Activation.loads(str(text)) for q, text in found.items()}
 
     def open_gate(self, batches: int | None) -> None:
         """Let ``batches`` batches (counted from the first) start; None: no limit."""
         with self._reaching():
             if batches is None:
-                self._redis.delete(self.key("gate"))
+                self._redis.delete(self.keys.gate)
             else:
-                self._redis.set(self.key("gate"), batches)
+                self._redis.set(self.keys.gate, batches)
 
     def stop(self) -> None:
         """Ask the runtime to finish its batch and leave."""
         with self._reaching():
-            self._redis.set(self.key("stop"), "1")
+            self._redis.set(self.keys.stop, "1")
 
     def clear_stop(self) -> None:
         """Forget an earlier :meth:`stop`."""
         with self._reaching():
-            self._redis.delete(self.key("stop"))
+            self._redis.delete(self.keys.stop)
 
     def forget(self) -> None:
         """Delete every key of the pipeline: for one that used a server that goes on."""
         with self._reaching():
-            for name in self._redis.scan_iter(match=self.key("*"), count=1000):
+            for name in self._redis.scan_iter(match=f"{self.namespace}:*", count=1000):
                 self._redis.delete(name)
 
     @contextmanager

@@ -19,13 +19,14 @@ from pathlib import Path
 
 import httpx
 
-from anabranch_client.addresses import masked
 from anabranch_client.errors import ClientError, ProcessError
 from anabranch_client.processes.allowed import Access
-from anabranch_client.processes.channel import Channel, Progress
+from anabranch_client.processes.channel import Channel
 from anabranch_client.processes.children import Child, spawn, wait_for
 from anabranch_client.processes.redis_server import start_redis
 from anabranch_client.rest.api import Client
+from anabranch_contract.connectors.masking import masked
+from anabranch_contract.protocol.progress import Progress
 
 REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"
 

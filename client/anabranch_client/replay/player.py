@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from anabranch_client.errors import ApiError, ProcessError
-from anabranch_client.processes.channel import Activation, Progress
 from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.pipeline import Pipeline
 from anabranch_client.replay.scenario import OptimizerName, RetentionEntry, Scenario, ScenarioQuery
 from anabranch_client.rest.answers import EpochInfo, QueryInfo
 from anabranch_client.rest.api import Client
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 
 #: A batch that takes longer than this is taken for a runtime that hangs.
 STALL_SECONDS = 900.0
@@ -236,7 +237,8 @@ def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
     if progress is not None:
         played.progress = progress
     played.activations = pipeline.channel.activations()
-    played.epochs = [client.epoch(number) for number in sorted(played.progress.epoch_starts)]
+    epochs = sorted(map(int, played.progress.epoch_starts))
+    played.epochs = [client.epoch(number) for number in epochs]
     for name in played.registered:
         info = client.query(name)
         played.registered[name] = info

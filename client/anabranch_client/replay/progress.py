@@ -11,10 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anabranch_client.processes.channel import Progress
 from anabranch_client.render.tables import number, size
 from anabranch_client.replay.player import Watcher
 from anabranch_client.replay.scenario import Scenario
+from anabranch_contract.protocol.progress import Progress
 
 
 class LiveView(Watcher):

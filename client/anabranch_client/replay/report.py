@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.processes.channel import Activation
 from anabranch_client.replay.player import Played
 from anabranch_client.replay.scenario import Scenario
 from anabranch_client.rest.answers import Column, EpochInfo
 from anabranch_client.rest.types import arrow_type
+from anabranch_contract.protocol.activations import Activation
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -153,13 +153,13 @@ def _status(played: Played, name: str, activation: Activation | None, expired: i
 def _epoch(played: Played, epoch: EpochInfo) -> dict[str, Any]:
     return {
         "epoch": epoch.epoch,
-        "first_batch": played.progress.epoch_starts.get(epoch.epoch),
+        "first_batch": played.progress.epoch_starts.get(str(epoch.epoch)),
         "queries": epoch.queries,
         "optimizer": epoch.optimizer,
         "cost": epoch.cost,
         "individual_cost": epoch.individual_cost,
         "gap": epoch.gap,
         "solve_ms": epoch.solve_ms,
-        "probes": played.progress.probes.get(epoch.epoch, 0),
+        "probes": played.progress.probes.get(str(epoch.epoch), 0),
         "plan": epoch.explain,
     }

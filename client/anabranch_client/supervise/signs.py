@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import redis
-from pydantic import ValidationError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from anabranch_client.processes.channel import Heartbeat, Progress
 from anabranch_client.processes.pipeline import answers
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Heartbeat, Progress
 
 #: Seconds between two looks.
 _REDIS_EVERY, _SERVICE_EVERY = 0.1, 0.5
@@ -53,8 +53,8 @@ class Signs:
             socket_connect_timeout=_PATIENCE,
             retry=retry,
         )
-        heartbeat, progress = f"{namespace}:heartbeat", f"{namespace}:runtime"
-        self._repeat(lambda: self._ask_redis(server, heartbeat, progress), _REDIS_EVERY)
+        keys = Keys(namespace)
+        self._repeat(lambda: self._ask_redis(server, keys), _REDIS_EVERY)
         self._repeat(lambda: self._ask_service(service_url()), _SERVICE_EVERY)
 
     def close(self) -> None:
@@ -68,20 +68,21 @@ class Signs:
 
         threading.Thread(target=work, name="signs", daemon=True).start()
 
-    def _ask_redis(self, server: redis.Redis, heartbeat: str, progress: str) -> None:
+    def _ask_redis(self, server: redis.Redis, keys: Keys) -> None:
         try:
-            beat, done = server.mget(heartbeat, progress)
+            beat, done = server.mget(keys.heartbeat, keys.runtime)
         except redis.BusyLoadingError:
             self.loading_at = time.monotonic()
             return
         except redis.RedisError:
             return
         self.redis_at = now = time.monotonic()
-        with contextlib.suppress(ValidationError):
+        # Whoever wrote what is no document: it is no sign of life.
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
             if beat is not None:
-                self.beat = (now, Heartbeat.model_validate_json(str(beat)))
+                self.beat = (now, Heartbeat.loads(str(beat)))
             if done is not None:
-                found = Progress.model_validate_json(str(done))
+                found = Progress.loads(str(done))
                 self.committed = (found.run, found.committed)
 
     def _ask_service(self, url: str) -> None:

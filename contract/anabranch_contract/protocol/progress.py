@@ -142,13 +142,19 @@ class Progress:
     backfill: dict[str, float] = field(default_factory=dict)
     run: str = ""
 
+    @property
+    def input_tuples(self) -> int:
+        """Rows read so far, all streams; late and invalid ones included."""
+        return sum(counts.get("input", 0) for counts in self.streams.values())
+
     def dumps(self) -> str:
         """JSON text."""
         return json.dumps(self, default=plain, sort_keys=True)
 
     @staticmethod
     def loads(text: str | bytes) -> Progress:
-        """The progress that :meth:`dumps` wrote."""
-        doc = json.loads(text)
+        """The progress that :meth:`dumps` wrote, also one of a later release."""
+        found = json.loads(text)
+        doc = {name: found[name] for name in Progress.__slots__ if name in found}
         intake = {name: StreamIntake.from_json(s) for name, s in doc.pop("intake", {}).items()}
         return Progress(intake=intake, **doc)
