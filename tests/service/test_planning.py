@@ -24,7 +24,7 @@ from anabranch_service.registry.normalise import parse, usable_streams
 from anabranch_service.registry.records import EpochRecord, PlanningRecord, StreamRecord
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
-from anabranch_service.wire import StreamIn
+from anabranch_service.wire.streams import StreamIn
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.policy import OPEN
 

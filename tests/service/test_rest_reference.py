@@ -5,27 +5,34 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_service import wire
 from anabranch_service.access.wire import TokenIn
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
+from anabranch_service.wire.plans import DryRunIn, ExplainIn
+from anabranch_service.wire.queries import QueryIn, QueryPatch
+from anabranch_service.wire.settings import SettingsIn
+from anabranch_service.wire.streams import RowsIn, StreamIn, StreamPatch
+
+if TYPE_CHECKING:
+    from anabranch_service.wire.fields import Body
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "rest.md").read_text(encoding="utf-8")
 
 #: Method and path (after ``$API``) of an example with a JSON body, and the body.
 EXAMPLE = re.compile(r"curl -X (\w+) \$API(/\S+) [^\n]*-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE)
-BODIES: dict[str, type[wire.Body]] = {
-    "POST /v1/streams": wire.StreamIn,
-    "POST /v1/streams/flights/rows": wire.RowsIn,
-    "PATCH /v1/streams/flights": wire.StreamPatch,
-    "POST /v1/queries": wire.QueryIn,
-    "PATCH /v1/queries/delays": wire.QueryPatch,
-    "POST /v1/queries:explain": wire.ExplainIn,
-    "POST /v1/plans:dry-run": wire.DryRunIn,
-    "PUT /v1/settings": wire.SettingsIn,
+BODIES: dict[str, type[Body]] = {
+    "POST /v1/streams": StreamIn,
+    "POST /v1/streams/flights/rows": RowsIn,
+    "PATCH /v1/streams/flights": StreamPatch,
+    "POST /v1/queries": QueryIn,
+    "PATCH /v1/queries/delays": QueryPatch,
+    "POST /v1/queries:explain": ExplainIn,
+    "POST /v1/plans:dry-run": DryRunIn,
+    "PUT /v1/settings": SettingsIn,
     "POST /v1/tokens": TokenIn,
 }
 

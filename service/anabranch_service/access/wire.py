@@ -8,7 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
 
 from anabranch_service.access.audit import AuditRecord
 from anabranch_service.access.roles import Role
-from anabranch_service.wire import Body, Duration, printable
+from anabranch_service.wire.fields import Body, Duration, printable
 
 TokenName = Annotated[
     str, Field(min_length=1, max_length=128, examples=["ci"]), AfterValidator(printable)

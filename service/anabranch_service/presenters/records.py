@@ -23,22 +23,22 @@ from anabranch_service.registry.records import (
     StreamRecord,
 )
 from anabranch_service.registry.source_status import Sources
-from anabranch_service.wire import (
+from anabranch_service.wire.epochs import EpochOut, EpochSummary, RuntimeOut
+from anabranch_service.wire.queries import (
     ActivationOut,
-    ColumnOut,
-    EpochOut,
-    EpochSummary,
     FailureOut,
     ProblemOut,
     QueryOut,
+    VisibleFrom,
+)
+from anabranch_service.wire.streams import (
+    ColumnOut,
     RetentionOut,
-    RuntimeOut,
     SourceOut,
     SourceStatusOut,
     StreamOut,
     UnreadOut,
     UnreadPieceOut,
-    VisibleFrom,
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_contract.plain import plain
 from anabranch_contract.protocol.reads import Reads
 from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
-from anabranch_service.wire import (
+from anabranch_service.wire.state import (
     IndexOut,
     LevelOut,
     ReaderOut,

@@ -7,7 +7,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, S
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_planner.cost.sampling import describe
-from anabranch_service.wire import (
+from anabranch_service.wire.statistics import (
     ColumnSampleOut,
     DelayOut,
     EdgeStatisticsOut,

@@ -14,7 +14,8 @@ from anabranch_service.errors import NotFound
 from anabranch_service.planning.epoch import digest
 from anabranch_service.presenters.records import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.statistics import statistics_out
-from anabranch_service.wire import CurrentEpoch, EpochList, EpochOut, StatisticsOut
+from anabranch_service.wire.epochs import CurrentEpoch, EpochList, EpochOut
+from anabranch_service.wire.statistics import StatisticsOut
 
 router = guarded_router("/v1/epochs", tag="epochs")
 

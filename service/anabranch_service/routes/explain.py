@@ -22,16 +22,15 @@ from anabranch_service.registry.normalise import describe, parse, usable_streams
 from anabranch_service.registry.sizes import check_query
 from anabranch_service.routes.plans import dry_run
 from anabranch_service.settings import Settings
-from anabranch_service.wire import (
+from anabranch_service.wire.plans import (
     DryRunIn,
     DryRunOut,
     ExplainIn,
     ExplainOut,
     LogicalPlanOut,
     MultiJoinOut,
-    ProblemOut,
-    QueryIn,
 )
+from anabranch_service.wire.queries import ProblemOut, QueryIn
 
 router = guarded_router("/v1", tag="queries")
 

@@ -48,7 +48,9 @@ from anabranch_service.registry.records import ProblemRecord, QueryRecord, Strea
 from anabranch_service.registry.sizes import check_query
 from anabranch_service.routes.settings import changed
 from anabranch_service.settings import Settings
-from anabranch_service.wire import CostRangeOut, DryRunIn, DryRunOut, ProblemOut, RetentionIn
+from anabranch_service.wire.plans import CostRangeOut, DryRunIn, DryRunOut
+from anabranch_service.wire.queries import ProblemOut
+from anabranch_service.wire.streams import RetentionIn
 
 router = guarded_router("/v1", tag="plans")
 

@@ -44,7 +44,7 @@ from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import NormalisedInfo, QueryRecord, SinkRecord
 from anabranch_service.registry.sizes import check_columns, check_query, check_room
 from anabranch_service.settings import Settings
-from anabranch_service.wire import QueryIn, QueryList, QueryOut, QueryPatch
+from anabranch_service.wire.queries import QueryIn, QueryList, QueryOut, QueryPatch
 
 router = guarded_router("/v1/queries", tag="queries")
 

@@ -17,7 +17,7 @@ from anabranch_service.errors import Conflict
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.routes.queries import unknown_query
 from anabranch_service.streaming.tail import Position, Reader, Start
-from anabranch_service.wire import ViewRowsOut
+from anabranch_service.wire.queries import ViewRowsOut
 
 router = guarded_router("/v1/queries", tag="queries")
 

@@ -7,7 +7,8 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.planning.loop import default_planning
 from anabranch_service.registry.records import PlanningRecord
-from anabranch_service.wire import DryRunIn, SettingsIn, SettingsOut
+from anabranch_service.wire.plans import DryRunIn
+from anabranch_service.wire.settings import SettingsIn, SettingsOut
 
 router = guarded_router("/v1/settings", tag="settings")
 

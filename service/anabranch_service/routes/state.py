@@ -12,7 +12,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.presenters.state import KEPT, state_out, store_detail_out
-from anabranch_service.wire import StateOut, StoreDetailOut
+from anabranch_service.wire.state import StateOut, StoreDetailOut
 
 if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import Snapshot

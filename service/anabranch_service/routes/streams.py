@@ -35,11 +35,11 @@ from anabranch_service.registry.records import ColumnRecord, QueryRecord, Source
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.rows import entries, read_rows, target
-from anabranch_service.wire import (
+from anabranch_service.wire.statistics import SampleOut
+from anabranch_service.wire.streams import (
     RetentionIn,
     RowsIn,
     RowsOut,
-    SampleOut,
     StreamIn,
     StreamList,
     StreamOut,

@@ -17,7 +17,7 @@ from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
 from anabranch_service.registry.source_status import summary
 from anabranch_service.registry.store import Store
-from anabranch_service.wire import Health, Ready
+from anabranch_service.wire.system import Health, Ready
 
 router = guarded_router(tag="system")
 

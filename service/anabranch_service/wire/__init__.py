@@ -1,0 +1,1 @@
+"""The bodies of the REST API. Requests refuse what they don't know; answers are explicit."""

@@ -1,0 +1,165 @@
+"""Bodies of dry runs and explanations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
+from anabranch_planner.solvers.interface import Solver
+from anabranch_service.registry.records import (
+    DiffRecord,
+    NormalisedInfo,
+    ReasonsRecord,
+    SharesRecord,
+)
+from anabranch_service.wire.fields import Body, Duration, Positive, QueryName, StreamName, Text
+from anabranch_service.wire.queries import Dialect, ProblemOut, QueryIn
+from anabranch_service.wire.settings import Copies, Memory, Switching
+from anabranch_service.wire.streams import RetentionIn
+
+Detail = Literal["full", "summary"]
+
+
+class ExplainIn(Body):
+    """A statement to be explained: any query, whether it can run continuously or not."""
+
+    sql: Text
+    dialect: Dialect = "spark"
+    window: Duration | dict[str, Duration] | None = None
+
+
+class DryRunIn(Body):
+    """A plan that is asked for, not published.
+
+    Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
+    relations (or streams, meaning all their relations) to cardinalities and overrides what was
+    measured; so do ``distinct`` and ``selectivity``.
+    """
+
+    add: list[QueryIn] = Field(default=[], max_length=1000)
+    drop: list[QueryName] = Field(default=[])
+    optimizer: Optimizer | None = None
+    objective: Objective | None = None
+    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
+    statistics: dict[str, Positive] = Field(default_factory=dict)
+    distinct: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Distinct values of `relation.column`, or of `relation.column,column`.",
+        examples=[{"orders.customer_id": 500}],
+    )
+    selectivity: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        default_factory=dict,
+        description="Matches of an equality over the size of the cross product.",
+        examples=[{"orders.customer_id = customers.customer_id": 0.001}],
+    )
+    widths: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
+    )
+    retention: dict[StreamName, RetentionIn | None] = Field(
+        default_factory=dict,
+        description="Streams whose retention is to be assumed; null: they have none.",
+        examples=[{"orders": {"ttl": "7 days"}}],
+    )
+    switching: Switching | None = None
+    memory: Memory | None = Field(default=None, description="Null: any amount.")
+    copies: Copies | None = Field(default=None, description="Null: any number.")
+    formulation: Formulation = Formulation.TIGHT
+    solver: Solver | None = None
+    deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",
+    )
+    detail: Detail = Field(
+        default="full",
+        description="`summary` leaves out the plan itself and cuts long lists.",
+    )
+
+
+class CostRangeOut(BaseModel):
+    """A plan's cost if every assumed figure were a tenth or ten times the default."""
+
+    low: float
+    high: float
+
+
+class DryRunOut(BaseModel):
+    """The plan that would be made, how it differs from the latest published epoch's, and why.
+
+    ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
+    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
+    that nothing has been counted of yet -> their share of a sample of their stream.
+    """
+
+    optimizer: Optimizer
+    objective: Objective
+    parallelism: int
+    queries: list[str]
+    cost: float
+    bound: float | None
+    gap: float | None
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    method: str
+    candidates: int
+    variables: int
+    constraints: int
+    statistics_epoch: int | None
+    cost_range: CostRangeOut
+    assumed: list[str]
+    estimated: dict[str, float]
+    rejected: dict[str, ProblemOut]
+    explain: dict[str, JsonValue]
+    text: str
+    fallback: str
+    switching_cost: float
+    switching: float
+    memory: float | None
+    copies: int | None
+    formulation: Formulation
+    solver: Solver
+    deadline: float
+    detail: Detail
+    diff: DiffRecord | None
+    diff_reason: str
+    shares: SharesRecord | None
+    reasons: ReasonsRecord | None
+
+
+class LogicalPlanOut(BaseModel):
+    """A logical plan: for people, as data, and as a graph (Graphviz)."""
+
+    text: str
+    data: dict[str, Any]
+    dot: str
+
+
+class MultiJoinOut(BaseModel):
+    """A multi-way join of a converted plan: what it joins, and by which conditions."""
+
+    inputs: list[str]
+    predicates: list[str]
+    residual: list[str]
+
+
+class ExplainOut(BaseModel):
+    """What a statement's joins become, and what the query would cost beside those that run.
+
+    ``refused`` says why it can't run continuously; then there is no ``plan``. ``added_cost`` is the
+    difference that it makes to what is registered.
+    """
+
+    sql: str
+    before: LogicalPlanOut | None
+    after: LogicalPlanOut | None
+    multijoins: list[MultiJoinOut]
+    refused: ProblemOut | None
+    normalised: NormalisedInfo | None
+    orders: list[dict[str, Any]]
+    stores: list[dict[str, Any]]
+    shared_with: list[str]
+    added_cost: float | None
+    plan: DryRunOut | None

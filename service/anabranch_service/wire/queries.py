@@ -1,0 +1,159 @@
+"""Bodies of ``/v1/queries`` and of their results."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, field_validator
+from pydantic_core import PydanticCustomError
+
+from anabranch_service.registry.records import BoundInfo, NormalisedInfo, SinkRecord
+from anabranch_service.wire.fields import MAX_TEXT, Body, Duration, QueryName, Text
+
+#: What a statement is written in.
+Dialect = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9_]{1,40}$",
+        description="What the statement is written in, by sqlglot's name; it is put into Spark's.",
+        examples=["postgres"],
+    ),
+]
+
+
+class QueryIn(Body):
+    """A query to register: exactly one of ``sql`` and ``query``."""
+
+    id: QueryName | None = None
+    sql: Text | None = None
+    dialect: Dialect = "spark"
+    query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
+    window: Duration | dict[str, Duration] | None = None
+    ttl: Duration | None = None
+    expires_at: AwareDatetime | None = None
+    sink: SinkRecord = SinkRecord()
+    priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+    @field_validator("query")
+    @classmethod
+    def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Refuse lone surrogates, which JSON can spell but nobody can store, and what is longer
+        than SQL may be.
+        """
+        try:
+            text = json.dumps(value, ensure_ascii=False)
+            text.encode()
+        except (UnicodeEncodeError, RecursionError):
+            raise PydanticCustomError("bad-text", "must be valid Unicode, not too deep") from None
+        if len(text) > MAX_TEXT:
+            raise PydanticCustomError("too-long", f"must have {MAX_TEXT} characters at most")
+        return value
+
+
+class QueryPatch(Body):
+    """What may change of a registered query. ``expires_at: null`` lets it live for ever."""
+
+    ttl: Duration | None = None
+    expires_at: AwareDatetime | None = None
+    priority: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+
+
+class VisibleFrom(BaseModel):
+    """From when on stored tuples of an alias are visible; no event time: no bound."""
+
+    batch: int
+    event_time: str | None
+
+
+class ActivationOut(BaseModel):
+    """An activation that has ended because a stream's ttl changed the query's time bounds.
+
+    It was active from ``activated_batch`` up to the batch before ``expired_batch``, by ``bounds``;
+    ``results`` are those up to its end, of earlier ones too.
+    """
+
+    activated_batch: int
+    expired_batch: int
+    bounds: list[BoundInfo] | None = Field(
+        description="Null of an activation by a release that did not keep them."
+    )
+    visible_from: dict[str, VisibleFrom]
+    complete_from: str | None
+    complete: str
+    results: int
+
+
+QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected", "failed"]
+
+
+class ProblemOut(BaseModel):
+    """Why a query was rejected."""
+
+    code: str
+    message: str
+    field: str
+    remedy: str
+
+
+class FailureOut(BaseModel):
+    """Why a query has failed at run time: what could not be evaluated, and in which batch.
+
+    Results of earlier batches stand; of this batch there are none.
+    """
+
+    code: str
+    message: str
+    expression: str
+    batch: int
+    remedy: str
+
+
+class ViewRowsOut(BaseModel):
+    """The rows of a view. A view without LIMIT is told as long as it is small."""
+
+    version: int | None = Field(description="Null: nothing has been told of it yet.")
+    total: int | None = Field(description="How many rows there are, told or not.")
+    columns: list[str]
+    rows: list[dict[str, JsonValue]]
+
+
+class QueryOut(BaseModel):
+    """A query, what it was understood to be, and how far it has come."""
+
+    id: str
+    status: QueryStatus
+    sql: str | None
+    query: dict[str, JsonValue] | None
+    window: str | dict[str, str] | None
+    sink: SinkRecord
+    sink_problem: str | None = Field(
+        description="Why results wait for the sink; null while it takes them."
+    )
+    input_problems: dict[str, str] = Field(
+        description="Of its streams those that can't be read at present, and why."
+    )
+    priority: int
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None
+    normalised: NormalisedInfo
+    first_epoch: int | None
+    last_epoch: int | None
+    activated_batch: int | None
+    expired_batch: int | None
+    visible_from: dict[str, VisibleFrom] | None
+    complete_from: str | None
+    complete: str | None
+    earlier: list[ActivationOut] = Field(
+        description="Its activations before this one, oldest first."
+    )
+    results: int
+    problem: ProblemOut | None
+    failure: FailureOut | None
+
+
+class QueryList(BaseModel):
+    """A page of queries in order of registration; pass ``next_cursor`` as ``cursor``."""
+
+    items: list[QueryOut]
+    next_cursor: str | None

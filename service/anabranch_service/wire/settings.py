@@ -1,0 +1,65 @@
+"""Bodies of ``/v1/settings``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_planner.plans.backfill import Backfilling
+from anabranch_planner.solvers.interface import Solver
+from anabranch_service.wire.fields import Body
+
+Switching = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="What a step or store copy that the running epoch does not have is charged, "
+        "as a part of its cost; 0: nothing.",
+    ),
+]
+Memory = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Copies = Annotated[int, Field(ge=1, le=1024)]
+Horizon = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="For how long a plan is expected to use a new intermediate result, as "
+        "multiples of the history so far.",
+    ),
+]
+
+
+class SettingsIn(Body):
+    """Planning settings; what is left out keeps its value."""
+
+    optimizer: Optimizer | None = None
+    objective: Objective | None = None
+    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
+    switching: Switching | None = None
+    memory: Memory | None = Field(default=None, description="Null: any amount.")
+    copies: Copies | None = Field(default=None, description="Null: any number.")
+    solver: Solver | None = None
+    backfill: Backfilling | None = None
+    backfill_horizon: Horizon | None = None
+
+
+class SettingsOut(BaseModel):
+    """Planning settings; ``mode`` and ``epoch_batches`` are fixed when the process starts."""
+
+    optimizer: Optimizer
+    objective: Objective
+    parallelism: int
+    switching: float
+    memory: float | None
+    copies: int | None
+    solver: Solver
+    backfill: Backfilling
+    backfill_horizon: float
+    mode: Literal["live", "step"]
+    epoch_batches: int

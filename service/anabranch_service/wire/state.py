@@ -1,0 +1,138 @@
+"""Bodies of ``/v1/state``."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from anabranch_service.wire.statistics import EdgeStatisticsOut, ReadsOut
+
+
+class LevelOut(BaseModel):
+    """The segments of a store that have been merged ``level`` times; ``bytes`` on disk."""
+
+    level: int
+    segments: int
+    rows: int
+    bytes: int
+
+
+class IndexOut(BaseModel):
+    """One index of a store: its rows that have the key, its bytes, those of its filters, and what
+    has been asked of it since the store began.
+    """
+
+    key: str
+    entries: int
+    bytes: int
+    filter_bytes: int
+    life: ReadsOut
+
+
+class StoreOut(BaseModel):
+    """One store as of the newest batch that the runtime has told of; sizes are bytes on disk.
+
+    ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
+    running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
+    which rows may be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its
+    past is being computed. ``disk_bytes`` is its share of the files that its segments lie in,
+    ``space_amplification`` that over ``bytes``, ``write_amplification`` how often a byte that is
+    stored has been written. ``reads`` is of the last epoch that ended (``probes`` and ``matches``
+    are among it; null where that was not measured), ``life`` of all epochs since the store began,
+    up to now.
+    """
+
+    store: str
+    kind: str
+    mir: str
+    members: list[str]
+    streams: list[str]
+    filter: list[str]
+    partition: str | None
+    partitions: int
+    batches: list[tuple[int, int]]
+    growing: bool
+    queries: list[str]
+    rows: int
+    bytes: int
+    index_bytes: int
+    segments: int
+    levels: list[LevelOut]
+    expired_below: list[int | None]
+    ttl: list[int | None]
+    backfill: bool
+    probes: int | None
+    matches: int | None
+    disk_bytes: int
+    space_amplification: float | None
+    write_amplification: float | None
+    reads: ReadsOut | None
+    life: ReadsOut
+    indexes: list[IndexOut]
+
+
+class SegmentOut(BaseModel):
+    """One segment: ``batches`` and ``event_time`` are first and last, least and greatest."""
+
+    partition: int
+    level: int
+    rows: int
+    bytes: int
+    batches: tuple[int, int]
+    event_time: tuple[int, int] | None
+
+
+class ReaderOut(BaseModel):
+    """An edge whose probes read a store: tuples of ``start`` that have come as far as ``edge`` says
+    look ``mir`` up by ``key``. ``fill``: the store stands in for an intermediate result where that
+    has gaps. ``statistics`` of the last epoch that ended, over all stores that the edge asks.
+    """
+
+    edge: str
+    start: str | None
+    mir: str | None
+    key: list[str]
+    queries: list[str]
+    fill: bool
+    statistics: EdgeStatisticsOut | None
+
+
+class StoreEpochOut(BaseModel):
+    """A store at the end of an epoch, and what was asked of it meanwhile."""
+
+    epoch: int
+    rows: int
+    bytes: int
+    segments: int
+    reads: ReadsOut
+
+
+class StoreDetailOut(StoreOut):
+    """One store with its largest segments (``parts``, as of before ``parts_batch``; null where
+    they have not been told of yet), who reads it, and its last epochs, oldest first.
+    """
+
+    next_batch: int
+    parts_batch: int | None
+    parts: list[SegmentOut]
+    parts_omitted: int
+    readers: list[ReaderOut]
+    readers_omitted: int
+    history: list[StoreEpochOut]
+
+
+class StateOut(BaseModel):
+    """What the stores hold. ``write_amplification`` is all that batches and merges have ever
+    written over what batches have, ``space_amplification`` what files take over what lives in them.
+    """
+
+    next_batch: int
+    epoch: int
+    ruleset_epoch: int
+    bytes: int
+    packs: int
+    disk_bytes: int
+    space_amplification: float | None
+    inserted_bytes: int
+    merged_bytes: int
+    write_amplification: float | None
+    stores: list[StoreOut]

@@ -1,0 +1,118 @@
+"""Bodies of statistics and samples."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, JsonValue
+
+
+class DelayOut(BaseModel):
+    """Tuples by how far they were behind their stream: less than ``below_us`` microseconds (1: not
+    at all), and not less than the class before.
+    """
+
+    below_us: int
+    tuples: int
+
+
+class StreamStatisticsOut(BaseModel):
+    """One stream during one epoch. ``seconds`` is wall time, ``event_seconds`` event time that it
+    advanced by; ``delay_us`` has upper bounds, each at most twice what it stands for.
+    """
+
+    tuples: int
+    late: int
+    invalid: int
+    ahead: int
+    seconds: float
+    event_seconds: float | None
+    tuples_per_second: float | None
+    tuples_per_event_second: float | None
+    delays: list[DelayOut]
+    delay_us: dict[str, int]
+
+
+class ReadsOut(BaseModel):
+    """What has been asked of a store, or of one of its indexes, over some time.
+
+    Of ``probes`` tuples sent ``found`` have found a partner, ``matches`` partners in all. Summed
+    over the tuples, of the store's segments ``by_batch``, ``by_partition`` and ``by_time`` were
+    passed over, of ``filtered`` a filter said that the key is not there, ``looked`` were looked
+    into. ``hit_rate`` is ``found`` per probe, ``read_amplification`` ``looked`` per probe,
+    ``filtered_share`` of the segments asked, ``passed_share`` of all; null where there are none.
+    """
+
+    probes: int
+    found: int
+    matches: int
+    by_batch: int
+    by_partition: int
+    by_time: int
+    filtered: int
+    looked: int
+    hit_rate: float | None
+    read_amplification: float | None
+    filtered_share: float | None
+    passed_share: float | None
+
+
+class StoreStatisticsOut(BaseModel):
+    """One store at the end of an epoch. ``keys``: key -> distinct values, at most; ``reads``: index
+    -> what was asked of it in the epoch.
+    """
+
+    tuples: int
+    bytes: int
+    segments: int
+    keys: dict[str, float]
+    reads: dict[str, ReadsOut]
+
+
+class EdgeStatisticsOut(BaseModel):
+    """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
+    ``hits`` agree in their keys; ``matches`` are all that were found.
+    """
+
+    probes: int
+    hits: int
+    matches: int
+    pairs: int
+    nanoseconds: int
+
+
+class StatisticsOut(BaseModel):
+    """What was measured in one epoch; ``distinct``: relation -> key -> distinct values so far."""
+
+    epoch: int
+    batches: int
+    streams: dict[str, StreamStatisticsOut]
+    stores: dict[str, StoreStatisticsOut]
+    edges: dict[str, EdgeStatisticsOut]
+    distinct: dict[str, dict[str, float]]
+
+
+class TopValueOut(BaseModel):
+    """A value that occurs more than once in a sample, and the share of tuples that have it."""
+
+    value: JsonValue
+    share: float
+
+
+class ColumnSampleOut(BaseModel):
+    """A column in a sample. ``quantiles``: the least value, the quartiles, the greatest. Dates are
+    days, timestamps microseconds, decimals texts, binary is hexadecimal.
+    """
+
+    type: str
+    nulls: float
+    distinct: int
+    top: list[TopValueOut]
+    quantiles: list[JsonValue]
+
+
+class SampleOut(BaseModel):
+    """``size`` tuples drawn uniformly from the ``seen`` that a stream has brought."""
+
+    stream: str
+    seen: int
+    size: int
+    columns: dict[str, ColumnSampleOut]

@@ -1,0 +1,234 @@
+"""Bodies of ``/v1/streams``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
+
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_service.wire.fields import Body, ColumnName, Duration, StreamName
+from anabranch_service.wire.statistics import StreamStatisticsOut
+
+
+class ColumnIn(Body):
+    """One column: a name and one of Spark's simple type strings."""
+
+    name: ColumnName
+    type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
+
+
+class SourceIn(Body):
+    """Where a stream's tuples come from."""
+
+    format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
+    path: Annotated[str, Field(max_length=4096)] | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
+
+
+class RetentionIn(Body):
+    """Which of a stream's tuples are of use, and for how long."""
+
+    ttl: Duration | None = Field(
+        default=None,
+        description="A tuple joins with what is at most so much later in event time, in every "
+        "query: a window on every alias over the stream.",
+        examples=["7 days"],
+    )
+    latest: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="Key columns: of the tuples that agree in them only those with the greatest "
+        "event time are of use, as of each batch.",
+        examples=[["customer_id"]],
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("empty_retention", "give ttl, latest or both")
+        return self
+
+
+class RetentionOut(BaseModel):
+    """Which of a stream's tuples are of use, and for how long; null: what is not limited."""
+
+    ttl: str | None
+    latest: list[str] | None
+
+
+class StreamIn(Body):
+    """A stream to register."""
+
+    name: StreamName
+    columns: Annotated[list[ColumnIn], Field(min_length=1)] | dict[ColumnName, str]
+    event_time: ColumnName | None = None
+    lateness: Duration | None = Field(
+        default=None,
+        description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
+    )
+    idle_timeout: Duration | None = Field(
+        default=None,
+        description="After so long a silence the watermark moves with the other streams'.",
+    )
+    keep_late: bool = Field(
+        default=False,
+        description="Whether late, invalid and ahead tuples are kept aside, in files.",
+    )
+    ahead_of_clock: Duration | None = Field(
+        default=None,
+        description="Live, a tuple whose event time exceeds the clock by more is set aside. A "
+        "duration, or `unbounded`; 1 day where the lateness is bounded.",
+    )
+    ahead_of_stream: Duration | None = Field(
+        default=None,
+        description="A tuple whose event time exceeds all earlier ones of the stream by more is "
+        "set aside. A duration, or `unbounded`; 366 days where the lateness is bounded.",
+    )
+    retention: RetentionIn | None = None
+    source: SourceIn = SourceIn()
+
+    @model_validator(mode="after")
+    def _recordings_are_complete(self) -> Self:
+        source = self.source
+        if "source" in self.model_fields_set and source.format == "recorded":
+            for field in ("path", "rows_per_batch"):
+                if getattr(source, field) is None:
+                    raise PydanticCustomError(
+                        "incomplete_source",
+                        "a recorded source needs {field}; give it, or name another format",
+                        {"field": field},
+                    )
+        return self
+
+
+class StreamPatch(Body):
+    """What may change of a registered stream. ``idle_timeout: null``: however long it is silent;
+    ``retention: null``: all tuples, as long as queries say themselves; what ``retention`` does not
+    name stays as it is, and what it has as null goes.
+    """
+
+    idle_timeout: Duration | None = None
+    keep_late: bool | None = None
+    ahead_of_clock: Duration | None = None
+    ahead_of_stream: Duration | None = None
+    retention: RetentionIn | None = None
+    on_loss: OnLoss | None = Field(
+        default=None,
+        description="Of a stream of Redis Streams: whether it stops where entries were removed "
+        "before they were read, or goes on after them.",
+    )
+    on_bad_file: OnLoss | None = Field(
+        default=None,
+        description="Of a stream of files: whether it stops before a file that can't be read, or "
+        "goes on after it and records it as unread.",
+    )
+
+
+class RowsIn(Body):
+    """Rows for a stream: an object per row, checked against the stream's columns."""
+
+    rows: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=10_000)]
+
+
+class RowsOut(BaseModel):
+    """How many rows were written; all of a request or none."""
+
+    rows: int
+
+
+class ColumnOut(BaseModel):
+    """One column of a stream."""
+
+    name: str
+    type: str
+
+
+class SourceOut(BaseModel):
+    """Where a stream's tuples come from."""
+
+    format: str
+    path: str | None
+    options: dict[str, str]
+    rows_per_batch: int | None
+
+
+class UnreadPieceOut(BaseModel):
+    """A part of a stream's input that could not be read and was left out, from ``batch`` on.
+
+    ``source`` is the path of a file or the key of a Redis Stream. Of ``rows`` or ``bytes`` it is
+    from ``first`` on, and up to but without ``last`` (null: to the end); of ``entries``, those
+    after the id ``first`` and up to ``last``. ``rows`` and ``entries`` (how many were gone) are
+    null where nobody can tell.
+    """
+
+    source: str
+    unit: str
+    first: int | str
+    last: int | str | None
+    rows: int | None
+    entries: int | None
+    code: str
+    reason: str
+    batch: int
+
+
+class UnreadOut(BaseModel):
+    """How many parts of a stream's input could not be read, and the newest of them."""
+
+    pieces: int
+    last: list[UnreadPieceOut]
+
+
+class SourceStatusOut(BaseModel):
+    """How a stream's source stands: nobody has opened it yet, it is read, it can't be read and is
+    tried again, or no runtime runs. ``error`` says why it can't be read.
+    """
+
+    state: Literal["not tried", "reading", "failed", "stopped"]
+    error: str | None
+    since: AwareDatetime | None = Field(description="Since when; null: not tried.")
+
+
+class StreamOut(BaseModel):
+    """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
+    or ``unbounded``.
+    """
+
+    name: str
+    columns: list[ColumnOut]
+    event_time: str | None
+    lateness: str
+    idle_timeout: str | None
+    keep_late: bool
+    ahead_of_clock: str
+    ahead_of_stream: str
+    retention: RetentionOut | None
+    latest_since: int | None = Field(
+        description="Of a stream that keeps the latest, the first batch whose tuples supersede "
+        "others; null: it doesn't, or no query reads it."
+    )
+    source: SourceOut
+    waiting_tuples: int | None
+    waiting_seconds: float | None
+    lost_entries: int | None
+    source_error: str | None
+    unread: UnreadOut | None = Field(
+        description="What of its input could not be read and was left out; null before the runtime "
+        "has said anything of the stream."
+    )
+    source_status: SourceStatusOut
+    input_tuples: int | None
+    late_tuples: int | None
+    invalid_tuples: int | None
+    ahead_tuples: int | None
+    statistics: StreamStatisticsOut | None = Field(
+        default=None, description="What it did in the last epoch that ended."
+    )
+
+
+class StreamList(BaseModel):
+    """All streams, by name."""
+
+    items: list[StreamOut]
