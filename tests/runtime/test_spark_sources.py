@@ -15,7 +15,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver.driver import Settings
 from anabranch_runtime.driver.pipeline import Pipeline
-from anabranch_runtime.driver.source_health import SourceWatch
+from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
@@ -62,7 +62,7 @@ class World:
         (settings.state / "recordings").mkdir(parents=True)
         self.pipeline = Pipeline(settings, Control(url, "test"), "local[2]")
         ingest = Ingest(session, settings.state, local=True, access=OPEN)
-        self.watch = SourceWatch(self.pipeline.control, ingest)
+        self.watch = SourceHealth(self.pipeline.control, ingest)
         self.files = 0
 
     def run(self, *records: StreamRecord, fail: bool = False) -> dict[str, list[int]]:

@@ -27,7 +27,7 @@ from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, Strea
 from anabranch_runtime.driver.driver import Driver, Settings
 from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.driver.pipeline import Pipeline
-from anabranch_runtime.driver.source_health import SourceWatch
+from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.spark.session import spark_session, warm_up
 from tests.support.oracle import Oracle
@@ -123,7 +123,7 @@ class SparkReplay:
                 connection.set(keys.gate, last)
             driver = Driver(settings, control)
             driver.announce()
-            watch = SourceWatch(
+            watch = SourceHealth(
                 control, Ingest(self.session, settings.state, local=True, access=OPEN)
             )
             attendant = _Attendant(service, connection, keys, last)

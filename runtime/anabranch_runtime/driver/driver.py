@@ -30,7 +30,7 @@ from anabranch_runtime.driver.fold_reports import (
     stream_counts,
     without_batches,
 )
-from anabranch_runtime.driver.state_publisher import StateTeller
+from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import (
     accesses,
@@ -53,9 +53,9 @@ from anabranch_runtime.sinks.parquet import STAGING, clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
-from anabranch_runtime.sources.rate_limiter import Valve
+from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform, planned_at
-from anabranch_runtime.state.journal import Choice, Choices
+from anabranch_runtime.state.journal import Choice, Journal
 from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
 from anabranch_runtime.state.recovery import recover
@@ -152,7 +152,7 @@ class Driver:
     sources: Sources | None = None
     state: State = field(init=False)
     manifests: Manifests = field(init=False)
-    choices: Choices = field(init=False)
+    choices: Journal = field(init=False)
     rulesets: Rulesets = field(init=False)
     #: A batch came otherwise than it had been begun: the query must be started again.
     rewound: bool = field(init=False, default=False)
@@ -173,7 +173,7 @@ class Driver:
     #: Who maintains what stands above joins; None: nobody, joined rows wait (``pipeline``).
     views: Views | None = field(init=False, default=None)
     _tails: Tails = field(init=False)
-    _teller: StateTeller = field(init=False)
+    _state_publisher: StatePublisher = field(init=False)
     _access: dict[str, Access] = field(init=False, default_factory=dict)
     _last_seconds: float = field(init=False, default=0.0)
     _told_problems: dict[str, str] = field(init=False, default_factory=dict)
@@ -181,7 +181,7 @@ class Driver:
     _told_held: dict[str, tuple[int, Any]] | None = field(init=False, default=None)
     #: Private memory of the last batch's tasks.
     _private: int = field(init=False, default=0)
-    _valve: Valve = field(init=False)
+    _rate_limiter: RateLimiter = field(init=False)
     #: The epoch that the next batch belongs to, and since when it has been.
     _epoch: int = field(init=False, default=0)
     _since: float = field(init=False, default_factory=time.monotonic)
@@ -198,7 +198,7 @@ class Driver:
         )
         self._durable.adopt()
         self.manifests = Manifests(self.settings.state)
-        self.choices = Choices(self.settings.state)
+        self.choices = Journal(self.settings.state)
         self.rulesets = Rulesets(self.settings.state, self.control)
         self.state = recover(
             self.settings.state, self.manifests, self.choices, self.settings.verify
@@ -222,9 +222,9 @@ class Driver:
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(self.settings.state)
         self._tails = Tails(url, keys, results)
-        self._teller = StateTeller(self.settings.state, self.control)
+        self._state_publisher = StatePublisher(self.settings.state, self.control)
         live = self.settings.mode is Mode.LIVE
-        self._valve = Valve(
+        self._rate_limiter = RateLimiter(
             self.control,
             self.settings.target_latency if live else None,
             frugal=live and self.settings.memory_limit is not None,
@@ -241,7 +241,7 @@ class Driver:
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
         self.rulesets.restore()
-        self._valve.open()
+        self._rate_limiter.open()
         last = self.control.last_boundary()
         if last is None:
             self.control.report_boundary(Boundary(-1, self.state.next_batch))
@@ -296,7 +296,7 @@ class Driver:
         self.publisher.retry()
         if self._problems() != self._told_problems:
             self.report("running")
-        self._teller.show(self.state, self._rules)
+        self._state_publisher.show(self.state, self._rules)
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
@@ -339,7 +339,7 @@ class Driver:
 
     def watch_sources(self) -> None:
         """Between batches: report a source that can't be read any more, or can again."""
-        if self._valve.intake(self.left_out, self._read_feeds) != self._valve.told:
+        if self._rate_limiter.intake(self.left_out, self._read_feeds) != self._rate_limiter.told:
             self.report("idle" if self.exhausted else "running")
 
     @property
@@ -382,8 +382,8 @@ class Driver:
                 exhausted=self.exhausted,
                 error=error,
                 sinks=self._told_problems,
-                intake=self._valve.tell(self.left_out, self._read_feeds),
-                row_limit=self._valve.limit,
+                intake=self._rate_limiter.tell(self.left_out, self._read_feeds),
+                row_limit=self._rate_limiter.limit,
                 private_bytes=self._private,
                 memory_limit=self.settings.memory_limit,
                 backfill=backfill.progress(current),
@@ -486,7 +486,7 @@ class Driver:
         self._last_seconds = time.perf_counter() - started
         tuples = sum(m["input"] for r in reports for m in r.streams.values())
         self._private = sum(r.memory for r in reports)
-        self._valve.done(tuples, self._last_seconds, fullness(reports))
+        self._rate_limiter.done(tuples, self._last_seconds, fullness(reports))
         self._tails.feed(batch, located, {q: a.results for q, a in state.queries.items()})
         self.publisher.retry()
         clear_staging(self.settings.results)
@@ -500,7 +500,7 @@ class Driver:
         if self._is_full() or self._epoch <= self._reported:
             self._end_epoch()
         self.report("running")
-        self._teller.show(self.state, self._rules, at_once=self.exhausted)
+        self._state_publisher.show(self.state, self._rules, at_once=self.exhausted)
         _LOG.info(
             "batch committed",
             batch=batch,

@@ -30,7 +30,7 @@ from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
 from anabranch_runtime.driver.heartbeat import LONG, Heart
-from anabranch_runtime.driver.source_health import SourceWatch
+from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.batch_input import Sources
@@ -197,7 +197,7 @@ class Pipeline:
         ingest = Ingest(session, self.settings.state, local, self.settings.access)
         records = self.control.streams()
         ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
-        watch = SourceWatch(self.control, ingest)
+        watch = SourceHealth(self.control, ingest)
         heart.working()
         try:
             while not self.control.stop_requested():
@@ -258,7 +258,7 @@ class Pipeline:
         session: SparkSession,
         driver: Driver,
         records: list[StreamRecord],
-        watch: SourceWatch,
+        watch: SourceHealth,
         heart: Heart,
     ) -> None:
         """Run the Spark query over ``records`` until asked to stop or they change."""
@@ -383,7 +383,7 @@ class Pipeline:
         query: StreamingQuery,
         driver: Driver,
         records: list[StreamRecord],
-        watch: SourceWatch,
+        watch: SourceHealth,
         busy: threading.Lock,
         heart: Heart,
         look: Callable[[], None],

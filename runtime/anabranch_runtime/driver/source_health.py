@@ -38,7 +38,7 @@ PATIENCE = 1.0
 
 
 @dataclass(slots=True)
-class SourceWatch:
+class SourceHealth:
     """Watches the sources of one pipeline.
 
     Attributes:

@@ -33,7 +33,7 @@ ROOM = 1 << 19
 
 
 @dataclass(slots=True)
-class StateTeller:
+class StatePublisher:
     """Reports each state that it is shown, unless it is the one reported last or that was just
     now: then whoever shows it again later reports it.
     """

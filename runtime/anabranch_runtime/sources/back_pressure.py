@@ -42,7 +42,7 @@ TELLING = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
+class BackPressure:
     """The limit for the next batch, and what is known of batches.
 
     Attributes:
@@ -65,8 +65,8 @@ class Pressure:
 
 
 def observe(
-    pressure: Pressure, rows: int, seconds: float, target: float | None, full: float = 0.0
-) -> Pressure:
+    pressure: BackPressure, rows: int, seconds: float, target: float | None, full: float = 0.0
+) -> BackPressure:
     """The pressure after a batch of ``rows`` rows that took ``seconds``.
 
     Args:
@@ -76,7 +76,7 @@ def observe(
         target: seconds that a batch should take; None: any number.
         full: the part of its share of memory that the fullest task took; 0: there is no limit.
 
-    >>> p = Pressure()
+    >>> p = BackPressure()
     >>> for _ in range(30):
     ...     p = observe(p, p.limit, 0.2 + p.limit / 50_000, target=1.0)
     >>> p.full  # 0.8 s at 50,000 rows a second
@@ -100,7 +100,7 @@ def observe(
     best = min(max(round(min(max(wanted, low), high)), LEAST_ROWS), MOST_ROWS)
     seen = pressure.seen + 1
     limit = best if seen % PROBE else max(round(best * PROBE_PART), LEAST_ROWS)
-    return Pressure(limit, batches, fixed, fullness, base, seen, best)
+    return BackPressure(limit, batches, fixed, fullness, base, seen, best)
 
 
 def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.intake import StreamIntake
-from anabranch_runtime.sources.back_pressure import Pressure, observe
+from anabranch_runtime.sources.back_pressure import BackPressure, observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Valve:
+class RateLimiter:
     """Holds batches to ``target`` seconds (None: any number), and to their share of memory where
     there is a limit (``frugal``); without either it lets everything through.
     """
@@ -31,7 +31,7 @@ class Valve:
     frugal: bool = False
     #: What was reported last.
     told: dict[str, StreamIntake] = field(default_factory=dict)
-    _pressure: Pressure = field(default_factory=Pressure)
+    _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time at which the last batch was done; one that was planned before is not timed.
     _done: float = field(default_factory=time.time)
 
@@ -40,7 +40,7 @@ class Valve:
         if self._holds:
             known = self.control.limit()
             if known is not None:
-                self._pressure = Pressure(limit=known, full=known)
+                self._pressure = BackPressure(limit=known, full=known)
         self.control.set_limit(self.limit)
 
     @property

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from anabranch_runtime.state.journal import Choices
+    from anabranch_runtime.state.journal import Journal
 
 _BACKUP = "restore state, checkpoint and results from one backup"
 _ANEW = "start again from the sources with an empty state directory and another namespace"
@@ -124,7 +124,7 @@ def decide(
     seen: Seen,
     next_batch: int,
     reached: str | None,
-    choices: Choices,
+    choices: Journal,
     *,
     replay: bool,
     anew: bool = False,
@@ -197,7 +197,7 @@ def decide(
     return Repair(write, tuple(sorted(remove)), max(committed - last, 0))
 
 
-def _check_ours(last: int, reached: str | None, choices: Choices) -> None:
+def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
     """See to it that a checkpoint that is gone can be made anew.
 
     Raises:
@@ -241,7 +241,7 @@ def perform(checkpoint: Path, repair: Repair) -> None:
         sync_directory(folder)
 
 
-def _begun(choices: Choices, batch: int) -> str | None:
+def _begun(choices: Journal, batch: int) -> str | None:
     choice = choices.get(batch)
     return None if choice is None else choice.offsets
 

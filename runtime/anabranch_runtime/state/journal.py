@@ -44,7 +44,7 @@ class Choice:
     left_out: dict[str, LeftOut] = field(default_factory=dict)
 
 
-class Choices:
+class Journal:
     """The journal of one state directory.
 
     Attributes:

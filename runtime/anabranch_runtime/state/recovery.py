@@ -20,7 +20,7 @@ from anabranch_runtime.storage.verify import REMEDY, Verify
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.state.journal import Choices
+    from anabranch_runtime.state.journal import Journal
     from anabranch_runtime.state.manifest import Manifests
     from anabranch_runtime.storage.segment import Segment
 
@@ -30,7 +30,7 @@ _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 _LOG = structlog.get_logger("anabranch.runtime")
 
 
-def recover(root: Path, manifests: Manifests, choices: Choices, depth: Verify) -> State:
+def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -> State:
     """The newest whole state below ``root``; an empty one where nothing was ever committed, or
     where so little was that the journal still has the first batch.
 

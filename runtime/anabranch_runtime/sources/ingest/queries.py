@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.ingest.evaluate import Evaluation
-    from anabranch_runtime.state.journal import Choices
+    from anabranch_runtime.state.journal import Journal
     from anabranch_runtime.state.manifest import State
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -314,7 +314,7 @@ class Ingest:
             if folder.name not in self._sources:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def committed(self, state: State, choices: Choices) -> None:
+    def committed(self, state: State, choices: Journal) -> None:
         """``state`` is committed; ``choices`` is its journal, which says what batches may have to
         be repeated.
         """
@@ -330,7 +330,7 @@ class Ingest:
     def upgrade(
         self,
         state: State,
-        choices: Choices,
+        choices: Journal,
         records: list[StreamRecord],
         look: Callable[[], None],
     ) -> None:

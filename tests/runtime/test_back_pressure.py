@@ -10,7 +10,7 @@ from anabranch_runtime.sources.back_pressure import (
     FIRST_ROWS,
     LEAST_ROWS,
     MOST_ROWS,
-    Pressure,
+    BackPressure,
     fit,
     observe,
     shares,
@@ -21,7 +21,7 @@ def saturated(
     batches: int, fixed: float, rate: float, target: float, *, noise: float = 0.0, seed: int = 1
 ) -> list[tuple[int, float]]:
     """(rows, seconds) of batches that always have more input than they may read."""
-    chance, pressure, seen = random.Random(seed), Pressure(), []
+    chance, pressure, seen = random.Random(seed), BackPressure(), []
     for _ in range(batches):
         seconds = (fixed + pressure.limit / rate) * (1 + noise * chance.uniform(-1, 1))
         seen.append((pressure.limit, seconds))
@@ -53,7 +53,7 @@ def test_a_fixed_cost_near_the_target_does_not_starve_the_rest(fixed: float) -> 
 
 
 def test_batches_that_become_slower_are_made_smaller() -> None:
-    pressure = Pressure()
+    pressure = BackPressure()
     for _ in range(20):
         pressure = observe(pressure, pressure.limit, 0.2 + pressure.limit / 100_000, 1.0)
     before = pressure.full
@@ -64,18 +64,18 @@ def test_batches_that_become_slower_are_made_smaller() -> None:
 
 
 def test_small_batches_do_not_raise_the_limit() -> None:
-    pressure = Pressure()
+    pressure = BackPressure()
     for rows in (10, 500, 20, 900) * 10:
         pressure = observe(pressure, rows, 0.25, 1.0)
     assert pressure.limit <= FIRST_ROWS
 
 
 def test_a_slow_small_batch_lowers_it() -> None:
-    assert observe(Pressure(10_000, full=10_000), 100, 5.0, 1.0).limit < 10_000
+    assert observe(BackPressure(10_000, full=10_000), 100, 5.0, 1.0).limit < 10_000
 
 
 def test_one_hiccup_is_forgotten() -> None:
-    pressure = Pressure()
+    pressure = BackPressure()
     for batch in range(60):
         seconds = 0.2 + pressure.limit / 50_000
         pressure = observe(pressure, pressure.limit, seconds + 20 * (batch == 30), 1.0)
@@ -83,9 +83,9 @@ def test_one_hiccup_is_forgotten() -> None:
 
 
 def test_empty_batches_say_nothing_and_bounds_hold() -> None:
-    assert observe(Pressure(500), 0, 1.0, 1.0) == Pressure(500)
-    assert observe(Pressure(LEAST_ROWS, full=LEAST_ROWS), 100, 900.0, 1.0).limit == LEAST_ROWS
-    assert observe(Pressure(MOST_ROWS, full=MOST_ROWS), MOST_ROWS, 1e-3, 1.0).limit == MOST_ROWS
+    assert observe(BackPressure(500), 0, 1.0, 1.0) == BackPressure(500)
+    assert observe(BackPressure(LEAST_ROWS, full=LEAST_ROWS), 100, 900.0, 1.0).limit == LEAST_ROWS
+    assert observe(BackPressure(MOST_ROWS, full=MOST_ROWS), MOST_ROWS, 1e-3, 1.0).limit == MOST_ROWS
 
 
 def test_a_fit_is_never_negative() -> None:
@@ -109,7 +109,7 @@ def test_what_waits_is_shared_in_proportion() -> None:
 @pytest.mark.parametrize("base", [0.0, 0.3, 0.6])
 def test_a_batch_takes_its_share_of_memory(base: float) -> None:
     """A row takes a 100,000th of the share, and next to no time."""
-    pressure, full = Pressure(), 0.0
+    pressure, full = BackPressure(), 0.0
     for _ in range(41):
         full = base + pressure.limit / 100_000
         pressure = observe(pressure, pressure.limit, 0.1 + pressure.limit / 10**7, None, full)
@@ -119,7 +119,7 @@ def test_a_batch_takes_its_share_of_memory(base: float) -> None:
 
 def test_the_scarcer_of_time_and_memory_decides() -> None:
     def settled(target: float, per_row: float) -> int:
-        pressure = Pressure()
+        pressure = BackPressure()
         for _ in range(41):
             seconds, full = 0.1 + pressure.limit / 50_000, 0.2 + pressure.limit * per_row
             pressure = observe(pressure, pressure.limit, seconds, target, full)
@@ -130,7 +130,7 @@ def test_the_scarcer_of_time_and_memory_decides() -> None:
 
 
 def test_without_room_there_are_still_rows() -> None:
-    pressure = Pressure()
+    pressure = BackPressure()
     for _ in range(40):
         pressure = observe(pressure, pressure.limit, 0.1, 1.0, 1.5)
     assert pressure.limit == LEAST_ROWS

@@ -11,24 +11,24 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control, StreamRecord
 from anabranch_runtime.sources.back_pressure import FIRST_ROWS
 from anabranch_runtime.sources.ingest.spark_stream import source_name
-from anabranch_runtime.sources.rate_limiter import Valve
+from anabranch_runtime.sources.rate_limiter import RateLimiter
 
 
 def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> None:
     control, server, keys = Control(url, "test"), redis.Redis.from_url(url), Keys("test")
-    valve = Valve(control, 1.0)
-    valve.open()
+    limiter = RateLimiter(control, 1.0)
+    limiter.open()
     assert control.limit() == FIRST_ROWS
     # The driver's part was quick, but the batch was planned long before.
     streams = {"s": StreamIntake(500, 2.0)}
     server.set(keys.intake, Intake(streams, time.time() + 1e-3).dumps())
     time.sleep(0.3)
-    valve.done(FIRST_ROWS, 0.05, 0.0)
+    limiter.done(FIRST_ROWS, 0.05, 0.0)
     slow = control.limit()
     assert slow is not None
     assert FIRST_ROWS < slow <= 2 * FIRST_ROWS
     # An old plan (of a batch that is repeated after a restart) says nothing about its time.
-    again = Valve(control, 1.0)
+    again = RateLimiter(control, 1.0)
     again.open()
     assert again.limit == slow
     server.set(keys.intake, Intake(streams, time.time() - 3600).dumps())
@@ -39,20 +39,20 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
         **streams,
         "bad": StreamIntake(error="no such format"),
     }
-    off = Valve(control, None)
+    off = RateLimiter(control, None)
     off.open()
     off.done(10**9, 100.0, 2.0)
     assert (off.limit, control.limit()) == (None, None)
 
 
 def test_memory_alone_holds_batches_too(url: str) -> None:
-    valve = Valve(Control(url, "test"), None, frugal=True)
-    valve.open()
-    assert valve.limit == FIRST_ROWS
-    valve.done(FIRST_ROWS, 100.0, 0.1)
-    assert valve.limit == 2 * FIRST_ROWS
-    valve.done(2 * FIRST_ROWS, 100.0, 3.0)
-    assert valve.limit == FIRST_ROWS
+    limiter = RateLimiter(Control(url, "test"), None, frugal=True)
+    limiter.open()
+    assert limiter.limit == FIRST_ROWS
+    limiter.done(FIRST_ROWS, 100.0, 0.1)
+    assert limiter.limit == 2 * FIRST_ROWS
+    limiter.done(2 * FIRST_ROWS, 100.0, 3.0)
+    assert limiter.limit == FIRST_ROWS
 
 
 def test_a_source_of_spark_keeps_its_name_as_long_as_it_is_the_same() -> None:
