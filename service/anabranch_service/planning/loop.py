@@ -21,34 +21,18 @@ from redis.exceptions import RedisError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
-from anabranch_contract.protocol.samples import StreamSample
-from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
-from anabranch_service.planning.epoch import (
-    Planned,
-    Task,
-    dump_ruleset,
-    finite,
-    plan_queries,
-    problem_of,
-)
-from anabranch_service.planning.what_if import (
-    Insight,
-    Running,
-    decided_in,
-    explain_choice,
-    read_running,
-    rewired_from,
-)
+from anabranch_service.planning.epoch import dump_ruleset
+from anabranch_service.planning.options import default_planning
+from anabranch_service.planning.request import PlanningRequest, answer_request, read_queries
+from anabranch_service.planning.what_if import read_running
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.lifecycle import is_wanted
-from anabranch_service.registry.normalise import parse_record, usable_streams
+from anabranch_service.registry.normalise import usable_streams
 from anabranch_service.registry.records import (
     EpochRecord,
-    PlanningRecord,
     ProblemRecord,
     QueryRecord,
 )
@@ -193,52 +177,31 @@ class EpochLoop:
         streams = await self.store.streams()
         options = await self.store.planning() or default_planning(self.settings)
         snapshot = _snapshot(boundary)
-        task = Task(
-            streams=usable_streams(streams),
+        usable = usable_streams(streams)
+        queries, rejected = await asyncio.to_thread(read_queries, wanted, usable)
+        request = PlanningRequest(
+            queries=queries,
+            streams=usable,
             statistics=NoStatistics() if snapshot is None else snapshot,
+            statistics_epoch=None if snapshot is None else snapshot.epoch,
+            samples={} if snapshot is None else await self.store.samples(),
             options=options,
+            seconds=self.settings.solve_seconds,
+            running=read_running(await self._newest(epoch), await self.store.queries(), usable),
+            rejected=rejected,
             epoch=epoch,
             sinks={record.id: record.sink.to_sink() for record in wanted},
-            seconds=self.settings.solve_seconds,
         )
-        running = read_running(await self._newest(epoch), await self.store.queries(), task.streams)
-        task = replace(task, running=rewired_from(running), backfills=decided_in(running))
-        samples = {} if snapshot is None else await self.store.samples()
-        planned, rejected, insight = await asyncio.to_thread(
-            _parse_and_plan, wanted, task, running, samples
-        )
-        text, digest = dump_ruleset(planned.ruleset)
-        plan = planned.plan
+        answer = await asyncio.to_thread(answer_request, request)
+        text, digest = dump_ruleset(answer.planned.ruleset)
         record = EpochRecord(
             epoch=epoch,
             published_at=self.clock(),
-            optimizer=plan.optimizer,
-            objective=plan.objective,
-            parallelism=options.parallelism,
-            queries=tuple(q.id for q in planned.queries),
-            cost=plan.cost,
-            bound=finite(plan.bound),
-            gap=finite(plan.gap),
-            individual_cost=planned.individual_cost,
-            shared_cost=planned.shared_cost,
-            solve_ms=planned.solve_ms,
-            method=plan.method,
-            candidates=plan.candidates,
-            variables=plan.variables,
-            constraints=plan.constraints,
-            statistics_epoch=None if snapshot is None else snapshot.epoch,
-            assumed=planned.assumed,
-            estimated=planned.estimated,
-            fallback=planned.fallback,
-            rejected=rejected,
-            explain=planned.explain,
+            rejected=answer.rejected,
+            explain=answer.planned.explain,
             ruleset_digest=digest,
-            switching_cost=plan.switching,
-            footprint=insight.footprint,
-            shares=insight.shares,
-            diff=insight.diff,
-            diff_reason=insight.diff_reason,
-            reasons=insight.reasons,
+            footprint=answer.insight.footprint,
+            **answer.figures(),
         )
         return record, text
 
@@ -313,36 +276,6 @@ def settled(
     if query.id in rejected and query.rejected is None:
         changes["rejected"] = rejected[query.id]
     return query.model_copy(update=changes) if changes else query
-
-
-def _parse_and_plan(
-    wanted: list[QueryRecord],
-    task: Task,
-    running: Running | None,
-    samples: Mapping[str, StreamSample],
-) -> tuple[Planned, dict[str, ProblemRecord], Insight]:
-    """Parse, plan and explain what is wanted; runs in a thread and touches nothing shared."""
-    rejected: dict[str, ProblemRecord] = {}
-    queries: list[JoinQuery] = []
-    for record in wanted:
-        try:
-            queries.extend(parse_record(record, task.streams).planned)
-        except Exception as cause:  # noqa: BLE001 - the query's owner is told, the others run
-            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
-            rejected[record.id] = problem_of(cause)
-    task = replace(task, statistics=estimate(task.statistics, queries, samples))
-    planned = plan_queries(queries, task)
-    insight = explain_choice(planned, task, running)
-    return planned, {**rejected, **planned.rejected}, insight
-
-
-def default_planning(settings: Settings) -> PlanningRecord:
-    """What is planned by until somebody puts other settings."""
-    return PlanningRecord(
-        optimizer=settings.optimizer,
-        objective=settings.objective,
-        parallelism=settings.parallelism,
-    )
 
 
 def _snapshot(boundary: Boundary) -> Snapshot | None:

@@ -17,10 +17,10 @@ from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
+from anabranch_service.planning.dry_run import plan_dry_run
 from anabranch_service.planning.epoch import problem_of
 from anabranch_service.registry.normalise import describe, parse, usable_streams
 from anabranch_service.registry.sizes import check_query
-from anabranch_service.routes.plans import dry_run
 from anabranch_service.settings import Settings
 from anabranch_service.wire.plans import (
     DryRunIn,
@@ -50,8 +50,9 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     if not meant:
         return found
     query = QueryIn(id=await _free_name(ctx), sql=found.sql, window=body.window)
-    without = await dry_run(DryRunIn(detail="summary"), ctx)
-    planned = await dry_run(DryRunIn(add=[query]), ctx)
+    parts = ctx.store, ctx.work, ctx.settings, ctx.clock()
+    without = await plan_dry_run(DryRunIn(detail="summary"), *parts)
+    planned = await plan_dry_run(DryRunIn(add=[query]), *parts)
     return found.model_copy(
         update={**_own(planned, str(query.id)), "added_cost": planned.cost - without.cost}
     )

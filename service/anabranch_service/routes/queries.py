@@ -29,7 +29,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
-from anabranch_service.planning.loop import default_planning
+from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.sharing import Newcomer, shared_filters
 from anabranch_service.presenters.records import query_out, sink_out
 from anabranch_service.registry.lifecycle import LIVE, Status, is_wanted, status_of

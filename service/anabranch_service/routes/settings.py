@@ -5,9 +5,8 @@ from __future__ import annotations
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
-from anabranch_service.planning.loop import default_planning
+from anabranch_service.planning.options import changed, default_planning
 from anabranch_service.registry.records import PlanningRecord
-from anabranch_service.wire.plans import DryRunIn
 from anabranch_service.wire.settings import SettingsIn, SettingsOut
 
 router = guarded_router("/v1/settings", tag="settings")
@@ -31,13 +30,6 @@ async def put_settings(body: SettingsIn, ctx: Ctx) -> SettingsOut:
     record = changed(current, body)
     await ctx.store.put_planning(record)
     return _out(ctx, record)
-
-
-def changed(current: PlanningRecord, body: SettingsIn | DryRunIn) -> PlanningRecord:
-    """``current`` with what ``body`` gives; null lifts a limit and means nothing elsewhere."""
-    given = body.model_dump(include=set(PlanningRecord.model_fields), exclude_unset=True)
-    changes = {k: v for k, v in given.items() if v is not None or k in ("memory", "copies")}
-    return PlanningRecord.model_validate({**current.model_dump(), **changes})
 
 
 def _out(ctx: Context, record: PlanningRecord) -> SettingsOut:

@@ -1,0 +1,24 @@
+"""By what the next epoch is planned: the defaults, and what a request changes of them."""
+
+from __future__ import annotations
+
+from anabranch_service.registry.records import PlanningRecord
+from anabranch_service.settings import Settings
+from anabranch_service.wire.plans import DryRunIn
+from anabranch_service.wire.settings import SettingsIn
+
+
+def default_planning(settings: Settings) -> PlanningRecord:
+    """What is planned by until somebody puts other settings."""
+    return PlanningRecord(
+        optimizer=settings.optimizer,
+        objective=settings.objective,
+        parallelism=settings.parallelism,
+    )
+
+
+def changed(current: PlanningRecord, body: SettingsIn | DryRunIn) -> PlanningRecord:
+    """``current`` with what ``body`` gives; null lifts a limit and means nothing elsewhere."""
+    given = body.model_dump(include=set(PlanningRecord.model_fields), exclude_unset=True)
+    changes = {k: v for k, v in given.items() if v is not None or k in ("memory", "copies")}
+    return PlanningRecord.model_validate({**current.model_dump(), **changes})
