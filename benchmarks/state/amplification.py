@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.backends.lsm import LsmBackend
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from benchmarks.command import Benchmark, quantile, spread
 from benchmarks.figures import tell
 from benchmarks.grids import Grid
 from benchmarks.state.command import mebi, run
 from benchmarks.state.operations import SPEC
+from benchmarks.umjoin.backends.lsm import LsmBackend
 
 if TYPE_CHECKING:
     import argparse

@@ -15,7 +15,6 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_runtime.operators.binary_tree import name_of, trees
 from benchmarks.command import Benchmark
 from benchmarks.figures import tell
 from benchmarks.grids import Grid
@@ -23,13 +22,14 @@ from benchmarks.state import tpcds
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
 from benchmarks.state.worker import run as run_worker
+from benchmarks.umjoin.operators.binary_tree import name_of, trees
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_runtime.operators.binary_tree import Tree
+    from benchmarks.umjoin.operators.binary_tree import Tree
 
     #: Seconds, name, the tree, bytes of intermediate state.
     _Timed = tuple[float, str, Tree, int]

@@ -30,21 +30,20 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from anabranch_runtime.backends.interface import BackendKind, TableSpec
-from anabranch_runtime.backends.opening import open_backend
-from anabranch_runtime.index import kernels
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.command import Benchmark, spread
 from benchmarks.figures import tell
 from benchmarks.grids import Grid
 from benchmarks.state.command import run
+from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
+from benchmarks.umjoin.backends.opening import open_backend, warm
 from tests.support.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from anabranch_runtime.backends.interface import Backend, Ints, Table
+    from benchmarks.umjoin.backends.interface import Backend, Ints, Table
 
 _KEY = IndexKey(("k",), ("bigint",))
 _NUMBERS = tuple(f"n{i}" for i in range(5))
@@ -179,7 +178,7 @@ def _child(arguments: Sequence[str], inside: Any) -> dict[str, Any]:
 
 def child(arguments: Sequence[str]) -> None:
     """A backend in a process of its own: what the process takes, or probes per second."""
-    kernels.warm()
+    warm()
     if arguments[0] == "--base":
         sys.stdout.write(json.dumps({"base": psutil.Process().memory_info().rss}))
         return

@@ -17,8 +17,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_runtime.operators.joins import Equality, Input, Join
 from benchmarks.figures import tell
+from benchmarks.umjoin.operators.joins import Equality, Input, Join
 from tests.support.tpc import library
 
 if TYPE_CHECKING:

@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index import kernels
-from anabranch_runtime.operators.binary_tree import BinaryTree
-from anabranch_runtime.operators.multi_join import MultiJoin
 from anabranch_runtime.task.memory import PrivateMemory
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
+from benchmarks.umjoin.backends.opening import open_backend, warm
+from benchmarks.umjoin.operators.binary_tree import BinaryTree
+from benchmarks.umjoin.operators.multi_join import MultiJoin
 from tests.support.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
-    from anabranch_runtime.operators.binary_tree import Tree
-    from anabranch_runtime.operators.joins import Join
+    from benchmarks.umjoin.operators.binary_tree import Tree
+    from benchmarks.umjoin.operators.joins import Join
 
 #: Bytes that no run reaches.
 AMPLE = 1 << 40
@@ -168,7 +167,7 @@ def order_of(folder: Path, join: Join) -> dict[str, tuple[str, ...]]:
 def _work(wanted: Run) -> None:
     # Pages of 2 MiB make memory that a process takes differ by a quarter from run to run.
     ctypes.CDLL(None).prctl(_WITHOUT_HUGE_PAGES, 1, 0, 0, 0)
-    kernels.warm()
+    warm()
     # What a system allocator gives back to the kernel it does not count as in use.
     pa.set_memory_pool(pa.system_memory_pool())
     join = tpcds.join_of(wanted.data)

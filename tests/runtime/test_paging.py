@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
-from anabranch_runtime.backends.interface import BackendKind, TableSpec
-from anabranch_runtime.storage import segment_cache as opened_segments
 from anabranch_runtime.storage.paging import fits, map_file
-from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, IndexKey
-from tests.support.backends import opened, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 GIB = 1 << 30
 
@@ -71,36 +65,6 @@ def test_what_fits_is_up_to_the_host_and_every_control_group(
 
 def test_nobody_knows_and_nothing_breaks(tmp_path: Path) -> None:
     assert fits(1 << 60, tmp_path / "none", tmp_path / "none")
-
-
-def random_maps(folder: Path) -> list[bool]:
-    """For each mapping of a file in ``folder``: whether the kernel has been told (``rr``)."""
-    found, inside = [], False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in line.split(" ")[0] and ":" not in line.split(" ")[0]:
-            inside = str(folder) in line
-        elif inside and line.startswith("VmFlags:"):
-            found.append("rr" in line.split())
-    return found
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/smaps is Linux's")
-def test_mappings_follow_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = IndexKey(("k",), ("bigint",))
-    spec = TableSpec(pa.schema([("k", pa.int64())]), (key,))
-    fit = True
-    monkeypatch.setattr(opened_segments, "fits", lambda size: fit)
-    with opened(tmp_path, {"t": spec}, BackendKind.LSM) as backend:
-        table = backend.tables["t"]
-        for batch in range(6):
-            offsets = pa.array(range(10), pa.int64())
-            sigma = pa.array([(batch << OFFSET_BITS) + n for n in range(10)], pa.int64())
-            table.insert(pa.record_batch([sigma, offsets], names=[SIGMA, "k"]))
-            fit = batch not in (2, 3)
-            backend.commit(batch)
-            assert len(pairs(table, key, [offsets])) == 10 * (batch + 1)
-            if batch:
-                assert random_maps(tmp_path) == [not fit] * (batch + 1)
 
 
 def test_an_empty_file_is_no_bytes(tmp_path: Path) -> None:

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.backends.interface import BackendKind, TableSpec
-from anabranch_runtime.backends.lsm import LsmBackend
-from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
+from benchmarks.umjoin.backends.lsm import LsmBackend
+from benchmarks.umjoin.backends.opening import open_backend
 from tests.support.backends import PLENTY, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from anabranch_runtime.backends.interface import Backend
+    from benchmarks.umjoin.backends.interface import Backend
 
 #: Enough for two merges, and for most rows of the timed table to expire.
 BATCHES = 14
@@ -100,7 +100,7 @@ def _strike_at(step: int) -> None:
     os.fsync = deadly(os.fsync)
     for name in ("rename", "unlink", "mkdir", "open"):
         setattr(Path, name, deadly(getattr(Path, name)))
-    rocks = sys.modules.get("anabranch_runtime.backends.rocks")
+    rocks = sys.modules.get("benchmarks.umjoin.backends.rocks")
     if rocks is not None:
         real = rocks.Rdict
 
@@ -182,7 +182,7 @@ def main() -> None:
     kind, home, mode = BackendKind(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 10**9
     if kind is BackendKind.ROCKSDB:
-        import anabranch_runtime.backends.rocks  # noqa: F401 - once, not in every writer
+        import benchmarks.umjoin.backends.rocks  # noqa: F401 - once, not in every writer
     draw = random.Random(3)
     kills, lasts = 0, set()
     # How long a writer takes that nobody stops; the last that got away says it best.

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.backends.interface import BackendKind, Bounds
-from anabranch_runtime.backends.lsm import LsmBackend
-from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.storage.segment import SIGMA, TAU
+from benchmarks.umjoin.backends.interface import BackendKind, Bounds
+from benchmarks.umjoin.backends.lsm import LsmBackend
+from benchmarks.umjoin.backends.opening import open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import Backend, Table, TableSpec
     from anabranch_runtime.storage.segment import IndexKey
+    from benchmarks.umjoin.backends.interface import Backend, Table, TableSpec
 
 KINDS = tuple(BackendKind)
 #: Enough for what tests store.

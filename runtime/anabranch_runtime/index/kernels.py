@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from anabranch_runtime.index import counting, filters, sorting
-from anabranch_runtime.index import hash_chains as chains
+from anabranch_runtime.index import filters, sorting
 from anabranch_runtime.index import prefetch as ahead
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load8, load16, load32, load64, store8, store32
@@ -373,8 +372,6 @@ def warm() -> None:
     small = np.zeros(3, np.uint32)
     one = words.ctypes.data
     filters.warm()
-    chains.warm()
-    counting.warm()
     ahead.warm()
     segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
     none = np.zeros((0, 1), np.int64)

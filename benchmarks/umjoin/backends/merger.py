@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch_runtime.backends.interface import TableSpec
     from anabranch_runtime.storage.segment import IndexKey, Merge, Segment, SegmentReader
     from anabranch_runtime.task.stores import ColumnsOf
+    from benchmarks.umjoin.backends.interface import TableSpec
 
 
 @dataclass(frozen=True, slots=True)

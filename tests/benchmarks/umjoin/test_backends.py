@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch_runtime.backends.interface import BackendKind, Bounds, TableSpec
-from anabranch_runtime.backends.lsm import LsmBackend
-from anabranch_runtime.backends.opening import open_backend
 from anabranch_runtime.epochs.merging import FANOUT
 from anabranch_runtime.errors import KeyTypeError, StateError
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from benchmarks.umjoin.backends.interface import BackendKind, Bounds, TableSpec
+from benchmarks.umjoin.backends.lsm import LsmBackend
+from benchmarks.umjoin.backends.opening import open_backend
 from tests.support.backends import DOMAINS, KINDS, PLENTY, Reference, array, opened, pairs, stored
 from tests.support.disks import mount, small_disk
 from tests.support.folders import passing_folder
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import Backend
+    from benchmarks.umjoin.backends.interface import Backend
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 K = IndexKey(("k",), ("bigint",))
@@ -273,7 +273,7 @@ def test_many_batches_with_expiry_keep_what_is_needed_and_drop_the_rest(
 def test_a_second_process_is_refused(tmp_path: Path, kind: BackendKind) -> None:
     with opened(tmp_path / "s", PLAIN, kind):
         code = (
-            "import sys, pathlib; from tests.runtime.test_backends import *\n"
+            "import sys, pathlib; from tests.benchmarks.umjoin.test_backends import *\n"
             "try: open_backend(pathlib.Path(sys.argv[1]), PLAIN, PLENTY, sys.argv[2])\n"
             "except StateError as error: print(error.code)"
         )
@@ -360,7 +360,7 @@ def test_opening_says_what_it_can_not_open(tmp_path: Path, monkeypatch: pytest.M
     for name in [n for n in sys.modules if n.endswith("backends.rocks")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(StateError, match=r"anabranch\[rocksdb\]") as error:
+    with pytest.raises(StateError, match=r"anabranch\[bench\]") as error:
         open_backend(tmp_path / "s", PLAIN, PLENTY, "rocksdb")
     assert error.value.code == "missing-extra"
     with pytest.raises(StateError, match="reserved"):

@@ -11,7 +11,7 @@ makes no segment that would take more while it is put together, so with little m
 state a table has more segments of the last level, and probes ask more filters.
 
 **Files.** ``backend.json``, ``manifest.json`` (documents with checksums, see ``state.files``) and
-``segments/*.pack`` (see ``state.segment``). A pack that the manifest does not name is garbage.
+``segments/*.pack`` (see ``storage.segment``). A pack that the manifest does not name is garbage.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from anabranch_runtime.backends.delta import Part, append, joined, part_of
-from anabranch_runtime.backends.home import Home, diagnosing, later
-from anabranch_runtime.backends.interface import (
-    MOST,
-    BackendKind,
-    BackendStatistics,
-    Bounds,
-    TableStatistics,
-)
-from anabranch_runtime.backends.merger import Merger, Task, columns_of
-from anabranch_runtime.backends.search import GREATEST, Run, View, known
 from anabranch_runtime.epochs.merging import FANOUT, LARGEST, STALL, merge_groups, replaced
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
 from anabranch_runtime.storage.segment import OFFSET_BITS, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import keep_open, open_segment
 from anabranch_runtime.storage.verify import Verify, verify_packs
 from anabranch_runtime.task.compact import MERGED
+from benchmarks.umjoin.backends.delta import Part, append, joined, part_of
+from benchmarks.umjoin.backends.home import Home, diagnosing, later
+from benchmarks.umjoin.backends.interface import (
+    MOST,
+    BackendKind,
+    BackendStatistics,
+    Bounds,
+    TableStatistics,
+)
+from benchmarks.umjoin.backends.merger import Merger, Task, columns_of
+from benchmarks.umjoin.backends.search import GREATEST, Run, View, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch_runtime.backends.interface import Found, TableSpec
     from anabranch_runtime.storage.segment import IndexKey
+    from benchmarks.umjoin.backends.interface import Found, TableSpec
 
 KIND = Kind("backend-manifest", "state", 1, sealed=1)
 #: Shares of the memory limit: one over these.

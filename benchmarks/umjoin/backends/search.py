@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.backends.interface import Found
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index.counting import pairs_of, runs
 from anabranch_runtime.index.keys import key_vector, values_equal
 from anabranch_runtime.index.matching import (
     ANY,
@@ -27,18 +25,20 @@ from anabranch_runtime.index.matching import (
 )
 from anabranch_runtime.storage.partial import RowSet, Tables, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU
+from benchmarks.umjoin.backends.counting import pairs_of, runs
+from benchmarks.umjoin.backends.interface import Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from anabranch_runtime.backends.interface import I32, Bounds, Ints, TableSpec
     from anabranch_runtime.index.hash_index import HashIndex
     from anabranch_runtime.index.keys import KeyVector
     from anabranch_runtime.index.matching import Matches, Probes
     from anabranch_runtime.storage.partial import Table
     from anabranch_runtime.storage.segment import IndexKey
+    from benchmarks.umjoin.backends.interface import I32, Bounds, Ints, TableSpec
 
 LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

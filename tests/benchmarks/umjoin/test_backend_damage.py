@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.backends.interface import BackendKind
 from anabranch_runtime.errors import StateError
+from benchmarks.umjoin.backends.interface import BackendKind
 from tests.support.backend_kills import BATCHES, TABLES, look, write
 from tests.support.backends import KINDS, opened
 from tests.support.folders import passing_folder

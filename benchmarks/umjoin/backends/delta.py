@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch_runtime.backends.search import Run
 from anabranch_runtime.index.hash_index import HashIndex, build_index, merge_indexes
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.segment import SIGMA, TAU
+from benchmarks.umjoin.backends.search import Run
 
 if TYPE_CHECKING:
-    from anabranch_runtime.backends.interface import TableSpec
     from anabranch_runtime.storage.segment import IndexKey
+    from benchmarks.umjoin.backends.interface import TableSpec
 
 #: Times a part must be larger than the next, so that there are few.
 _RATIO = 2

@@ -1,4 +1,4 @@
-"""A backend over RocksDB, through ``rocksdict`` (extra ``rocksdb``), to compare with.
+"""A backend over RocksDB, through ``rocksdict`` (extra ``bench``), to compare with.
 
 **Layout.** ``number of the index (1 byte), hash of the key (8 bytes, most significant first)``
 leads to the rows with that hash, as ``row_codec`` has them, behind the number (uint32) of chunks
@@ -45,9 +45,16 @@ from rocksdict import (
     WriteOptions,
 )
 
-from anabranch_runtime.backends.delta import Part, append, part_of
-from anabranch_runtime.backends.home import Home, diagnosing, later
-from anabranch_runtime.backends.interface import (
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.matching import in_order
+from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.storage.partial import RowSet, Tables
+from anabranch_runtime.storage.segment import TAU
+from benchmarks.umjoin.backends.counting import runs
+from benchmarks.umjoin.backends.delta import Part, append, part_of
+from benchmarks.umjoin.backends.home import Home, diagnosing, later
+from benchmarks.umjoin.backends.interface import (
     MOST,
     BackendKind,
     BackendStatistics,
@@ -55,24 +62,17 @@ from anabranch_runtime.backends.interface import (
     Found,
     TableStatistics,
 )
-from anabranch_runtime.backends.row_codec import RowCodec
-from anabranch_runtime.backends.search import View, checked, known, present_at, within
-from anabranch_runtime.errors import StateError
-from anabranch_runtime.index.counting import runs
-from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.index.matching import in_order
-from anabranch_runtime.index.table import BatchTable
-from anabranch_runtime.storage.partial import RowSet, Tables
-from anabranch_runtime.storage.segment import TAU
+from benchmarks.umjoin.backends.row_codec import RowCodec
+from benchmarks.umjoin.backends.search import View, checked, known, present_at, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import I32, Ints, TableSpec
     from anabranch_runtime.columns.arrays import U64
     from anabranch_runtime.index.keys import KeyVector
     from anabranch_runtime.storage.segment import IndexKey
+    from benchmarks.umjoin.backends.interface import I32, Ints, TableSpec
 
 #: Shares of the memory limit: one over these.
 _CACHE, _BUFFERS, _BATCH = 2, 4, 4

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.backends.interface import TableSpec
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.operators.chains import (
+from anabranch_runtime.storage.segment import SIGMA, TAU
+from benchmarks.umjoin.backends.interface import TableSpec
+from benchmarks.umjoin.operators.chains import (
     Produced,
     Sequence36,
     Step,
@@ -29,14 +30,13 @@ from anabranch_runtime.operators.chains import (
     step_to,
     table_of,
 )
-from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from anabranch_runtime.backends.interface import Backend
-    from anabranch_runtime.operators.joins import Join
     from anabranch_runtime.storage.partial import Partial
+    from benchmarks.umjoin.backends.interface import Backend
+    from benchmarks.umjoin.operators.joins import Join
 
 #: A leaf's input, or two trees.
 Tree: TypeAlias = "str | tuple[Tree, Tree]"

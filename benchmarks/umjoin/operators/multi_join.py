@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.operators.chains import (
+from benchmarks.umjoin.operators.chains import (
     Produced,
     Sequence36,
     Step,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch_runtime.backends.interface import Backend, TableSpec
-    from anabranch_runtime.operators.joins import Join
+    from benchmarks.umjoin.backends.interface import Backend, TableSpec
+    from benchmarks.umjoin.operators.joins import Join
 
     #: Input -> the others, in the order in which its tuples probe them.
     ProbeOrders: TypeAlias = Mapping[str, Sequence[str]]

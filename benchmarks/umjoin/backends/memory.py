@@ -24,8 +24,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.backends.home import Home, diagnosing, later
-from anabranch_runtime.backends.interface import (
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.matching import in_order
+from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.partial import RowSet, Tables, narrow
+from anabranch_runtime.storage.segment import SIGMA, TAU
+from benchmarks.umjoin.backends.hash_chains import enchain, follow
+from benchmarks.umjoin.backends.home import Home, diagnosing, later
+from benchmarks.umjoin.backends.interface import (
     MOST,
     BackendKind,
     BackendStatistics,
@@ -33,15 +41,7 @@ from anabranch_runtime.backends.interface import (
     Found,
     TableStatistics,
 )
-from anabranch_runtime.backends.search import GREATEST, LEAST, checked, known, present_at
-from anabranch_runtime.errors import StateError
-from anabranch_runtime.index.hash_chains import enchain, follow
-from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.index.matching import in_order
-from anabranch_runtime.index.table import BatchTable
-from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
-from anabranch_runtime.storage.partial import RowSet, Tables, narrow
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from benchmarks.umjoin.backends.search import GREATEST, LEAST, checked, known, present_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_runtime.backends.interface import I32, Ints, TableSpec
     from anabranch_runtime.storage.segment import IndexKey
+    from benchmarks.umjoin.backends.interface import I32, Ints, TableSpec
 
 MAGIC = b"ANBLOG01"
 KIND = Kind("log", "state", 1, sealed=1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import BackendKind, TableSpec
+    from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
 
 KIND = Kind("backend", "backend", 1, sealed=1)
 _ANEW = "give this operator a folder of its own, or remove what is in this one"

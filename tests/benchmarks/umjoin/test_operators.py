@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch_runtime.backends.interface import BackendKind
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.operators.binary_tree import BinaryTree, trees
-from anabranch_runtime.operators.joins import Equality, Input, Join, TimeBound
-from anabranch_runtime.operators.multi_join import MultiJoin, any_orders, probe_orders
+from benchmarks.umjoin.backends.interface import BackendKind
+from benchmarks.umjoin.operators.binary_tree import BinaryTree, trees
+from benchmarks.umjoin.operators.joins import Equality, Input, Join, TimeBound
+from benchmarks.umjoin.operators.multi_join import MultiJoin, any_orders, probe_orders
 from tests.support.backends import DOMAINS, KINDS, PLENTY, array, opened
 from tests.support.folders import passing_folder
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import Backend
+    from benchmarks.umjoin.backends.interface import Backend
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 _NAMES = ("r", "s", "t", "u")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.backends.interface import BackendKind
-from anabranch_runtime.backends.lsm import LsmBackend
-from anabranch_runtime.backends.memory import MemoryBackend
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.index import kernels
+from benchmarks.umjoin.backends import counting, hash_chains
+from benchmarks.umjoin.backends.interface import BackendKind
+from benchmarks.umjoin.backends.lsm import LsmBackend
+from benchmarks.umjoin.backends.memory import MemoryBackend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from anabranch_runtime.backends.interface import Backend, TableSpec
+    from benchmarks.umjoin.backends.interface import Backend, TableSpec
 
 #: Bytes below which no backend can work.
 LEAST_MEMORY = 1 << 20
@@ -61,7 +63,7 @@ def open_backend(
         case BackendKind.ROCKSDB:
             # Imported here: it needs an extra that most do without.
             try:
-                from anabranch_runtime.backends.rocks import RocksBackend
+                from benchmarks.umjoin.backends.rocks import RocksBackend
             except ModuleNotFoundError as cause:
                 if cause.name != "rocksdict":
                     raise
@@ -69,6 +71,13 @@ def open_backend(
                     "missing-extra",
                     "the backend 'rocksdb' needs the package rocksdict, which is not installed",
                     field="kind",
-                    remedy="pip install 'anabranch[rocksdb]', or use the backend 'lsm'",
+                    remedy="pip install 'anabranch[bench]', or use the backend 'lsm'",
                 ) from cause
             return RocksBackend(folder, tables, memory_limit)
+
+
+def warm() -> None:
+    """Compile the kernels of the runtime and of backends, or load them from the cache."""
+    kernels.warm()
+    hash_chains.warm()
+    counting.warm()

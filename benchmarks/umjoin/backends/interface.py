@@ -9,10 +9,10 @@ committed last. After an error it has to be closed and opened again, which does 
 Stored rows have the table's columns, ``#sigma`` and, where the table is timed, ``#tau``:
 
 - ``#sigma`` (int64, not NULL) is the arrival sequence. Within a table it ascends from one insert
-  to the next, and its high bits are the number of the batch (``state.segment.OFFSET_BITS``).
+  to the next, and its high bits are the number of the batch (``storage.segment.OFFSET_BITS``).
 - ``#tau`` (int64, not NULL) is the event time in microseconds.
 
-Keys compare as ``vectors.keys`` says: by value, whatever the width of a column; a NULL part equals
+Keys compare as ``index.keys`` says: by value, whatever the width of a column; a NULL part equals
 nothing.
 """
 

@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.backends.interface import Bounds, TableSpec
 from anabranch_runtime.columns.arrays import floored_micros
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.index.keys import values_equal
 from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from benchmarks.umjoin.backends.interface import Bounds, TableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_runtime.backends.interface import I32, Backend, Ints
-    from anabranch_runtime.operators.joins import Join
+    from benchmarks.umjoin.backends.interface import I32, Backend, Ints
+    from benchmarks.umjoin.operators.joins import Join
 
 #: Tuples that start together.
 CHUNK = 1 << 13
