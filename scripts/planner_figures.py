@@ -27,7 +27,7 @@ from anabranch_planner.search.components import split
 from anabranch_planner.search.formulation import Variables, formulate
 from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.printed_formulation import formulate_paper
+from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.search.routes import first_routing

@@ -15,7 +15,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.plans.optimise import JOINT_SHARE
-from anabranch_planner.search.printed_formulation import formulate_paper
+from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.solvers.interface import Solver
 from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (

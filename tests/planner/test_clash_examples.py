@@ -8,7 +8,7 @@ from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.search.printed_candidates import (
+from anabranch_planner.search.printed.candidates import (
     candidate_mirs,
     candidate_orders,
     decorate,

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from anabranch_planner.search.formulation import formulate
-from anabranch_planner.search.printed_formulation import formulate_paper
+from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import route_greedily
 from anabranch_planner.solvers.interface import Request, Solver, Status

@@ -12,14 +12,14 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.formulation import formulate
-from anabranch_planner.search.printed_candidates import (
+from anabranch_planner.search.printed.candidates import (
     candidate_mirs,
     candidate_orders,
     count_orders,
     decorate,
     partition_candidates,
 )
-from anabranch_planner.search.printed_formulation import (
+from anabranch_planner.search.printed.formulation import (
     Listed,
     formulate_paper,
     orders_of,

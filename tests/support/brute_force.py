@@ -14,7 +14,7 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, base_mir, sub_join
 from anabranch_planner.cost.footprint import StepKey
 from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
-from anabranch_planner.search.printed_candidates import (
+from anabranch_planner.search.printed.candidates import (
     CandidateOrder,
     candidate_orders,
     partition_candidates,

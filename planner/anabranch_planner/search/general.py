@@ -10,7 +10,7 @@ from anabranch_planner.search.copies import decided
 from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
-from anabranch_planner.search.printed_formulation import solve_paper
+from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.routes import Routes, finish, first_routing, tree_routes
 from anabranch_planner.solvers.interface import Request, Solver, Status
 from anabranch_planner.solvers.registry import opened

@@ -1,7 +1,7 @@
 """Candidates listed as the CLASH paper does (section V): what the optimiser's graph stands for.
 
 Algorithm 1 lists every probe order; the lists grow like permutations. They are what the paper's
-integer program is written over (:mod:`~.printed_formulation`), what the worked examples are
+integer program is written over (:mod:`~.formulation`), what the worked examples are
 compared with, and what brute force tries.
 """
 

@@ -40,7 +40,7 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 from anabranch_planner.cost.candidates import Labels, connected_sets, in_store
-from anabranch_planner.search.printed_candidates import (
+from anabranch_planner.search.printed.candidates import (
     CandidateOrder,
     Probe,
     candidate_orders,

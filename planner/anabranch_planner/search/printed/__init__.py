@@ -1,0 +1,1 @@
+"""The integer program as the CLASH paper prints it, and its lists of candidates."""
