@@ -1,4 +1,4 @@
-"""What the glossary names is there."""
+"""What the glossary and CONTRIBUTING name is there."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def test_there_are_terms() -> None:
 @pytest.mark.parametrize("term", TERMS)
 def test_the_code_of_a_term_exists(term: str, defined: set[str]) -> None:
     assert TERMS[term] in defined
+
+
+def test_answers_are_files() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("### Where is it?") : text.index("## Style")]
+    paths = re.findall(r"`([a-z_]+/[\w/]+\.py)`", table)
+    assert len(paths) >= 20
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
