@@ -112,7 +112,7 @@ class SinkSpec:
 
 
 def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
-    """Refuse a sink that can't work; what it may ask for, ``access.check`` says.
+    """Refuse a sink that can't work; what it may ask for, ``connectors.check`` says.
 
     Args:
         sink: as registered.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer(StrEnum):
-    """The optimisers, behind one signature (``optimise.optimise``)."""
+    """The optimisers, behind one signature (``plans.optimise``)."""
 
     CLASH = "clash"
     SHARED = "shared"

@@ -158,7 +158,7 @@ class Snapshot:
         edges, stores: measured.
         spans: stream -> microseconds between the least and the greatest event time so far.
         steps: what edges have told about sub-joins, this epoch's and what is remembered of
-            earlier ones (``optimiser.measured``).
+            earlier ones (``join_samples`` of the runtime).
         measured: stream -> what it did in this epoch; absent from documents of earlier releases.
     """
 

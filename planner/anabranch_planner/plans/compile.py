@@ -112,7 +112,7 @@ def compile_ruleset(
         epoch: the epoch's number.
         parallelism: partitions per store.
         sinks: query id -> where its results go (Parquet files where missing).
-        backfills: how the past of new MIRs is answered (``optimiser.backfill``): those that are
+        backfills: how the past of new MIRs is answered (``plans.backfill``): those that are
             chosen become rules for every copy of the MIR.
 
     Raises:

@@ -9,8 +9,8 @@ Beside the options of the format itself a source may have:
 * ``schema``: the columns of the source, where they are neither the format's nor the stream's.
 
 Everything is parsed and type-checked here. Spark selects columns and casts them, which is rendered
-anew (``sql.spark_text``): no text of a request reaches Spark's parser. All other expressions are
-evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
+anew (``connectors.spark_text``): no text of a request reaches Spark's parser. All other expressions
+are evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
 """
 
 from __future__ import annotations

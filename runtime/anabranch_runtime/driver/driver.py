@@ -117,7 +117,7 @@ class Settings:
         object_store: address of a store in which the state is durable, as ``pyarrow.fs`` has them;
             the state directory is then a cache of it. None: the directory is all there is.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
-            ``state.cache``.
+            ``storage.cache``.
         access: what sources and sinks may ask for.
     """
 
@@ -188,7 +188,7 @@ class Driver:
     _digest: int = field(init=False, default=0)
     _eager: int = field(init=False, default=0)
     _samples: Samples = field(init=False, default_factory=Samples)
-    #: When this driver began, and what the pipeline's clock showed then (``state.idleness``).
+    #: When this driver began, and what the pipeline's clock showed then (``epochs.idleness``).
     _started: float = field(init=False, default_factory=time.monotonic)
     _clock: int = field(init=False, default=0)
 
@@ -236,7 +236,7 @@ class Driver:
         """Tell the control plane where this pipeline stands, so that it can plan.
 
         Raises:
-            StateError: state and Redis are not those of one pipeline (``state.claim``).
+            StateError: state and Redis are not those of one pipeline (``storage.pipeline_lock``).
         """
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)

@@ -1,10 +1,10 @@
 """After a batch in which queries have failed: they are taken out, the others' batch is whole.
 
 A task that can't evaluate an expression leaves out what depends on it and says whom it concerns
-(``task.failures``). Nothing has to be run again: what a task leaves out serves failed queries only
-(``ownership``). So the driver withdraws their results of the batch, closes the stores that only
-they need as of the batch before, and commits both with the batch. A crash before that leaves
-nothing behind, and the repeated batch meets the same tuples and so the same failures.
+(``expressions.failures``). Nothing has to be run again: what a task leaves out serves failed
+queries only (``ownership``). So the driver withdraws their results of the batch, closes the stores
+that only they need as of the batch before, and commits both with the batch. A crash before that
+leaves nothing behind, and the repeated batch meets the same tuples and so the same failures.
 """
 
 from __future__ import annotations

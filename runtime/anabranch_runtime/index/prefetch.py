@@ -1,6 +1,6 @@
 """Asking for pages of mapped columns and indexes before a kernel of ours touches them one by one.
 
-Of use only where mapped state is more than memory holds (``state.paging``), so that pages are not
+Of use only where mapped state is more than memory holds (``storage.paging``), so that pages are not
 read ahead by themselves: a page that a kernel waits for takes some 50 times as long as one of a
 run that is asked for at once. So where enough of a column's pages will be wanted, all are asked
 for. Where few are, each comes when it is touched.

@@ -102,7 +102,7 @@ class StreamState:
         floor: what the watermark has been raised to while the stream was idle.
         latest_since: the first of the batches, without a gap up to now, in which queries read the
             stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
-        ahead: tuples whose event times were too far ahead (``state.ahead``).
+        ahead: tuples whose event times were too far ahead (``epochs.newest_allowed``).
 
     The last four are absent from manifests of earlier releases.
     """
@@ -155,7 +155,7 @@ class State:
         steps: what earlier epochs' edges have told about sub-joins.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
             known (no Spark, or a manifest of an earlier release).
-        clock: the last batch's reading (``state.idleness``); absent from manifests of earlier
+        clock: the last batch's reading (``epochs.idleness``); absent from manifests of earlier
             releases.
         feeds: id of a feed -> where it is held and what of it was not read, of feeds that have had
             either; absent from manifests of earlier releases.

@@ -5,7 +5,7 @@ matter how they come; where it does not, the kernel's habit of reading on beyond
 asked for (128 KiB, on some disks 8 MiB) pushes out pages that are needed for pages that nobody
 asked for: a join within a small control group was seen to read 990 GB of a state of 44 MB. So then
 files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does, and what many rows are wanted
-of is asked for as a whole (``vectors.ahead``).
+of is asked for as a whole (``index.prefetch``).
 """
 
 from __future__ import annotations

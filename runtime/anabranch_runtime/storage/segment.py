@@ -13,7 +13,7 @@ A file without the closing magic was never finished and is garbage. A segment is
 one Arrow IPC stream with a single uncompressed record batch (so columns are read in place), and
 per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32, ``filter`` uint64;
 version 1 has no ``filter``). Every blob's
-CRC-32 is in the descriptor and is checked at the pipeline's start (``state.verify``) and whenever
+CRC-32 is in the descriptor and is checked at the pipeline's start (``storage.verify``) and whenever
 the segment is merged; probes trust it, but for the file's length.
 
 Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event

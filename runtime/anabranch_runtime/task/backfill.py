@@ -1,4 +1,4 @@
-"""A task's share of a slice: the background work of a batch (``state.backfill``)."""
+"""A task's share of a slice: the background work of a batch (``epochs.backfill``)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class BatchContext:
         activated: query -> activation batch.
         stores: every live store's layout.
         clock: microseconds that the pipeline had been running when the batch started; None:
-            event time is the clock (``state.idleness``).
+            event time is the clock (``epochs.idleness``).
         failed: active queries of the ruleset that have failed in an earlier batch.
         backfill: background work on an MIR's past, if there is any.
         bounds: what has been measured so far, as far as tasks need to know it.

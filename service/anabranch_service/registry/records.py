@@ -288,7 +288,7 @@ class PlanningRecord(Record):
         solver: of the joint plan.
         backfill: who decides whether the past of a new intermediate result is computed.
         backfill_horizon: for how long a plan is expected to use it, as multiples of the history
-            so far (``optimiser.backfill``).
+            so far (``plans.backfill``).
     """
 
     optimizer: Optimizer
