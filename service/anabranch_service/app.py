@@ -125,8 +125,9 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     ):
         app.include_router(module.router)
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
-    # The last one added is the first that a request meets.
-    app.add_middleware(LimitRequests, body_bytes=config.body_limit, seconds=config.request_seconds)
+    # The last one added is the first that a request meets. Limits come before the check of hosts:
+    # they take in what is left of a body that is refused, or its sender would lose the answer.
     app.add_middleware(CheckHost, names=config.hostnames)
+    app.add_middleware(LimitRequests, body_bytes=config.body_limit, seconds=config.request_seconds)
     app.add_middleware(Observe, metrics=metrics, audit=audit)
     return app
