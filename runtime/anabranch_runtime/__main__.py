@@ -148,18 +148,20 @@ def main(arguments: list[str] | None = None) -> int:
     )
     control = Control(options.redis_url, options.namespace, options.run)
 
-    def abandon(error: StructuredError) -> None:
-        """End at once: what would be closed in order waits for what hangs."""
+    def report(error: StructuredError) -> None:
         sys.stderr.write(f"anabranch_runtime: {masked(str(error))}\n")
         sys.stderr.flush()
         tell(options.error_fd, control.run, error)
+
+    def abandon(error: StructuredError) -> None:
+        """End at once: what would be closed in order waits for what hangs."""
+        report(error)
         os._exit(1)
 
     try:
         Pipeline(settings, control, options.master, begun, abandon).run()
     except StructuredError as error:
-        sys.stderr.write(f"anabranch_runtime: {masked(str(error))}\n")
-        tell(options.error_fd, control.run, error)
+        report(error)
         return 1
     except Exception as error:
         tell(options.error_fd, control.run, error)

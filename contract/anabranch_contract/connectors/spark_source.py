@@ -8,16 +8,16 @@ rendered there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries import expressions
-from anabranch_contract.queries.expressions import Column, Expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_contract.errors import StructuredError
+    from anabranch_contract.queries.expressions import Column, Expr
 
 #: The options that are not the format's own.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
@@ -86,11 +86,12 @@ def from_json(doc: Mapping[str, Any]) -> SparkSource:
     """
     if "refused" in doc:
         raise StreamError(doc["refused"], doc["message"], field=doc["field"], remedy=doc["remedy"])
-    inputs = [(expressions.from_json(column), text) for column, text in doc["inputs"]]
     return SparkSource(
         schema=doc["schema"],
         parsed=doc["parsed"],
-        inputs=tuple((column, text) for column, text in inputs if isinstance(column, Column)),
+        inputs=tuple(
+            (cast("Column", expressions.from_json(column)), text) for column, text in doc["inputs"]
+        ),
         columns=tuple(expressions.from_json(e) for e in doc["columns"]),
         invalid=doc["invalid"],
         arrived=doc["arrived"],

@@ -15,6 +15,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
 from anabranch_contract.connectors.spark_source import to_json
 from anabranch_planner.sources.check_source import check_source
+from anabranch_planner.sources.spark_source import Columns
 from anabranch_service.registry.records import StreamRecord
 from anabranch_service.settings import Settings
 
@@ -37,9 +38,20 @@ def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True
     source, columns = record.source, record.to_stream().columns
     policy, resolve = policy_of(settings), os.path.realpath
     check_source_access(source.format, source.path, source.options, policy, resolve, plain=plain)
-    found = check_source(source.format, source.path, source.options, columns)
+    found = understood(record, columns)
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(source.options).keys, settings.namespace)
+    return found
+
+
+def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
+    """The record of a stream of ``columns`` with how Spark reads its source.
+
+    Raises:
+        PlannerError: the source can't be read into them.
+    """
+    source = record.source
+    found = check_source(source.format, source.path, source.options, columns)
     return record.model_copy(update={"reading": None if found is None else to_json(found)})
 
 

@@ -7,9 +7,10 @@ import asyncio
 import structlog
 from redis.exceptions import RedisError
 
-from anabranch_contract.connectors.spark_source import refusal_to_json, to_json
+from anabranch_contract.connectors.sources import FEEDS, RECORDED
+from anabranch_contract.connectors.spark_source import refusal_to_json
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.sources.check_source import check_source
+from anabranch_service.registry.permitted import understood
 from anabranch_service.registry.records import StreamRecord
 from anabranch_service.registry.store import Store
 
@@ -23,7 +24,7 @@ async def renew_streams(store: Store) -> None:
     while True:
         try:
             for name, record in (await store.streams()).items():
-                if renewed(record) != record:
+                if record.reading is None and record.source.format not in (RECORDED, *FEEDS):
                     await store.update_stream(name, renewed)
         except RedisError:
             await asyncio.sleep(_PAUSE)
@@ -35,11 +36,8 @@ def renewed(record: StreamRecord) -> StreamRecord:
     """``record`` as this release keeps it; the runtime says so where its source means nothing."""
     if record.reading is not None:
         return record
-    source = record.source
     try:
-        columns = record.to_stream().columns
-        found = check_source(source.format, source.path, source.options, columns)
+        return understood(record, record.to_stream().columns)
     except PlannerError as cause:
         _LOG.error("stream not understood", stream=record.name, error=cause.message)
         return record.model_copy(update={"reading": refusal_to_json(cause)})
-    return record.model_copy(update={"reading": None if found is None else to_json(found)})
