@@ -31,7 +31,7 @@ from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.search.routes import first_routing
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solver
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import opened
@@ -99,7 +99,7 @@ class Case:
             parallelism=self.parallelism,
             partitioning=self.partitioning,
             mir=self.mir,
-            watch=Watch(time.perf_counter, deadline=30.0),
+            deadline=Deadline(time.perf_counter, seconds=30.0),
         )
         return plan.cost, plan.gap <= 1e-6, time.perf_counter() - began
 
@@ -228,20 +228,20 @@ def ended(seconds: float, cost: float, bound: float) -> str:
 def ours(problem: Problem, limit: float) -> str:
     """The default solver with all its passes."""
     began = time.perf_counter()
-    watch = Watch(time.perf_counter, deadline=limit)
-    found = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, problem.flows), watch)
+    deadline = Deadline(time.perf_counter, seconds=limit)
+    found = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, problem.flows), deadline)
     return ended(time.perf_counter() - began, found.routing.cost, found.bound)
 
 
 def branching(parts: Sequence[Problem], limit: float) -> tuple[str, str]:
     """Our own search, without the neighbourhood and without handing over; its relaxations."""
     began = time.perf_counter()
-    watch = Watch(time.perf_counter, deadline=limit)
+    deadline = Deadline(time.perf_counter, seconds=limit)
     cost = bound = 0.0
     nodes = 0
     for part in parts:
-        search = begin(part, first_routing(part), watch, 0, floor(part))
-        advance(search, watch)
+        search = begin(part, first_routing(part), deadline, 0, floor(part))
+        advance(search, deadline)
         nodes += search.nodes
         cost += search.best.cost
         bound += search.bound

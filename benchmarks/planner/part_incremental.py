@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.plans.session import Session
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
     Case,
@@ -117,21 +117,21 @@ def steps(case: Case) -> list[Run]:
     )
     fewer = replace(drawn, queries=most)
     return [
-        _step(case, fewer, case.deadline, lambda watch: session.plan(most, watch=watch)),
-        _step(case, drawn, None, lambda watch: session.add(last, watch=watch)),
-        _step(case, drawn, case.deadline, lambda watch: session.improve(watch=watch)),
+        _step(case, fewer, case.deadline, lambda limit: session.plan(most, limit)),
+        _step(case, drawn, None, lambda limit: session.add(last, limit)),
+        _step(case, drawn, case.deadline, lambda limit: session.improve(limit)),
     ]
 
 
-def _step(case: Case, drawn: Drawn, deadline: float | None, make: Callable[[Watch], Plan]) -> Run:
+def _step(case: Case, drawn: Drawn, seconds: float | None, make: Callable[[Deadline], Plan]) -> Run:
     gc.collect()
     began, cpu = time.perf_counter(), cpu_seconds()
-    watch = Watch(time.perf_counter, deadline=deadline)
-    plan = make(watch)
-    with watch.phase("ruleset"):
+    deadline = Deadline(time.perf_counter, seconds=seconds)
+    plan = make(deadline)
+    with deadline.phase("ruleset"):
         compile_validated(plan, drawn, case.parallelism)
-    seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
-    return told(plan, drawn.queries, watch, seconds, cpu)
+    took, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    return told(plan, drawn.queries, deadline, took, cpu)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from anabranch_planner.command.environment import (
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Solver
 from benchmarks.figures import Spread
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Relative gap up to which a plan counts as proven optimal.
 PROVEN_GAP = 1e-6
-#: Phases in the order of the report: those of the planner's own watch, the ruleset, what is left.
+#: Phases in the order of the report: those of the planner, the ruleset, the rest.
 PHASES = ("build", "search", "reduce", "solve", "assemble", "ruleset", "other")
 _LONG = DataType(TypeKind.BIGINT)
 
@@ -183,7 +183,7 @@ def timed(case: Case, drawn: Drawn) -> Run:
     """Plan ``drawn`` as the case says; of the case's shape and environment nothing is used."""
     gc.collect()
     began, cpu = time.perf_counter(), cpu_seconds()
-    watch = Watch(time.perf_counter, deadline=case.deadline)
+    deadline = Deadline(time.perf_counter, seconds=case.deadline)
     plan: Plan | None = None
     refused = ""
     try:
@@ -195,29 +195,31 @@ def timed(case: Case, drawn: Drawn) -> Run:
             formulation=case.formulation,
             solver=case.solver,
             parallelism=case.parallelism,
-            watch=watch,
+            deadline=deadline,
             seed=case.seed,
             threads=case.threads,
         )
     except PlannerError as error:
         refused = error.code
     else:
-        with watch.phase("ruleset"):
+        with deadline.phase("ruleset"):
             compile_validated(plan, drawn, case.parallelism)
     seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
     if plan is None:
-        phases = phases_of(watch, seconds)
+        phases = phases_of(deadline, seconds)
         return Run(seconds, cpu, phases, len(drawn.queries), refused=refused)
-    return told(plan, drawn.queries, watch, seconds, cpu)
+    return told(plan, drawn.queries, deadline, seconds, cpu)
 
 
-def told(plan: Plan, queries: Sequence[JoinQuery], watch: Watch, seconds: float, cpu: float) -> Run:
+def told(
+    plan: Plan, queries: Sequence[JoinQuery], deadline: Deadline, seconds: float, cpu: float
+) -> Run:
     """What there is to say about a plan, once it is known to be valid."""
     validate_plan(plan, queries)
     return Run(
         seconds=seconds,
         cpu=cpu,
-        phases=phases_of(watch, seconds),
+        phases=phases_of(deadline, seconds),
         queries=len(queries),
         cost=plan.cost,
         probes=plan.cost - sum(c.insert_cost for c in plan.copies),
@@ -229,9 +231,9 @@ def told(plan: Plan, queries: Sequence[JoinQuery], watch: Watch, seconds: float,
     )
 
 
-def phases_of(watch: Watch, seconds: float) -> dict[str, float]:
+def phases_of(deadline: Deadline, seconds: float) -> dict[str, float]:
     """Phase -> seconds; ``other`` is what of ``seconds`` is in no phase."""
-    return {**watch.spent, "other": seconds - sum(watch.spent.values())}
+    return {**deadline.spent, "other": seconds - sum(deadline.spent.values())}
 
 
 def compile_validated(plan: Plan, drawn: Drawn, parallelism: int) -> None:

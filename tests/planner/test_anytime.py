@@ -12,7 +12,7 @@ from anabranch_planner.command.environment import natural
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Solver
 from tests.support.queries import FixedStatistics, join_query
 
@@ -40,9 +40,9 @@ def workload(seed: int) -> tuple[Sequence[JoinQuery], Statistics]:
 
 def plan_within(seed: int, deadline: float | None, optimizer: Optimizer, **more: object) -> Plan:
     queries, statistics = workload(seed)
-    watch = Watch(Ticking(), deadline=deadline)
+    limit = Deadline(Ticking(), seconds=deadline)
     plan = optimise(
-        queries, statistics, optimizer=optimizer, parallelism=3, watch=watch, **more,  # type: ignore[arg-type]
+        queries, statistics, optimizer=optimizer, parallelism=3, deadline=limit, **more,  # type: ignore[arg-type]
     )  # fmt: skip
     validate_plan(plan, queries)
     assert cost_of(plan, queries, statistics, parallelism=3) == pytest.approx(plan.cost)

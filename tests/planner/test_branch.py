@@ -19,7 +19,7 @@ from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import first_routing
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solver, Status
 from anabranch_planner.solvers.registry import solve
 from tests.support.queries import FixedStatistics
@@ -85,8 +85,8 @@ def test_some_of_these_need_branching() -> None:
         queries, statistics = self_joins(seed)
         model = CostModel(statistics, parallelism=4)
         problem = build_problem(queries, model)
-        search = begin(problem, first_routing(problem), Watch(), 0, 0.0)
-        assert advance(search, Watch())
+        search = begin(problem, first_routing(problem), Deadline(), 0, 0.0)
+        assert advance(search, Deadline())
         nodes.append(search.nodes)
     assert max(nodes) > 3
 
@@ -97,9 +97,9 @@ def test_bounds_only_rise_and_plans_only_improve_node_by_node(seed: int) -> None
     model = CostModel(statistics, parallelism=3)
     problem = build_problem(queries, model)
     best = solve(Solver.HIGHS, Request(formulate(problem).program)).bound
-    search = begin(problem, first_routing(problem), Watch(), seed, 0.0)
+    search = begin(problem, first_routing(problem), Deadline(), seed, 0.0)
     seen = [(search.bound, search.best.cost)]
-    while not advance(search, Watch(), nodes=1):
+    while not advance(search, Deadline(), nodes=1):
         seen.append((search.bound, search.best.cost))
         assert search.nodes < 2000
     seen.append((search.bound, search.best.cost))
@@ -118,7 +118,7 @@ def test_a_plan_is_a_feasible_point_of_its_cost(seed: int) -> None:
         model = CostModel(statistics, objective=objective, parallelism=3)
         problem = build_problem(queries, model)
         made = formulate(problem)
-        plan = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Watch()).routing
+        plan = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline()).routing
         point = start_values(problem, made, plan)
         program = made.program
         for row in range(program.rows):

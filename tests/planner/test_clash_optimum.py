@@ -15,7 +15,7 @@ from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import individual_cost, optimise
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
 from tests.support.random_problems import UniformStatistics, random_queries
@@ -208,7 +208,7 @@ def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
 
 def test_out_of_time_the_plan_is_complete_and_carries_its_gap() -> None:
     queries = list(random_queries(5, count=8, size=4, relations=8))
-    plan = optimise(queries, UniformStatistics(), parallelism=4, watch=Watch(deadline=0.0))
+    plan = optimise(queries, UniformStatistics(), parallelism=4, deadline=Deadline(seconds=0.0))
     validate_plan(plan, queries)
     assert plan.method != "branch"
     assert plan.bound <= plan.cost

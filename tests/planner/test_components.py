@@ -18,7 +18,7 @@ from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.reduce import drop_unprofitable
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solver, Status
 from anabranch_planner.solvers.registry import solve
 from tests.support.brute_force import cheapest
@@ -71,7 +71,7 @@ def test_fixing_what_costs_more_than_a_known_plan_keeps_the_optimum(tens: int) -
     for number in range(10 * tens, 10 * tens + 10):
         problem = small(f"fixed {number}")
         best = optimum(problem)
-        known = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Watch())
+        known = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline())
         assert known.routing.cost == close(best), number
         made = formulate(problem, known.routing.cost)
         assert solve(Solver.HIGHS, Request(made.program)).bound == close(best), number
@@ -141,7 +141,7 @@ def test_a_memory_budget_makes_one_component() -> None:
 def test_a_restriction_to_an_optimum_has_that_optimum(tens: int) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         problem = small(f"restricted {number}")
-        best = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Watch()).routing
+        best = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline()).routing
         used = {e for path in best.routes.values() for e in path}
         rng = Random(number)
         more = {e for goal in problem.goals for e in goal.edges if rng.random() < 0.3}

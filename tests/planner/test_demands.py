@@ -14,7 +14,7 @@ from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits, Switching
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Solver
 from tests.support.demands import Demanded, bytes_of, complaint, least_memory, plan_of
 from tests.support.queries import FixedStatistics, chain
@@ -187,7 +187,7 @@ def test_limits_hold_whatever_the_deadline(deadline: float) -> None:
         STATISTICS,
         parallelism=4,
         limits=Limits(memory=least * 1.2, copies=2),
-        watch=Watch(deadline=deadline),
+        deadline=Deadline(seconds=deadline),
     )
     validate_plan(plan, QUERIES)
     assert bytes_of(plan, problem.model, {}) <= least * 1.2

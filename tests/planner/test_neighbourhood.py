@@ -14,7 +14,7 @@ from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.lower_bounds import by_shares, exclusive, floor
 from anabranch_planner.search.neighbourhood import Sharing, around
 from anabranch_planner.search.problem import build_problem
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 
 SLACK = 1 + 1e-9
 
@@ -45,10 +45,10 @@ def test_lower_bounds_are_lower_bounds(seed: int, parallelism: int) -> None:
     problem = build_problem(queries, model)
     best = optimise(queries, statistics, parallelism=parallelism).cost
     assert floor(problem) <= best * SLACK
-    assert by_shares(problem, Watch(), 0) <= best * SLACK
+    assert by_shares(problem, Deadline(), 0) <= best * SLACK
     others = [q for q in queries if q.id != queries[0].id]
     without = optimise(others, statistics, parallelism=parallelism).cost
-    assert without + exclusive(problem, queries[0].id, Watch(), 0) <= best * SLACK
+    assert without + exclusive(problem, queries[0].id, Deadline(), 0) <= best * SLACK
 
 
 def test_neighbourhoods_come_close_to_the_optimum() -> None:

@@ -28,7 +28,7 @@ from anabranch_planner.search.printed.formulation import (
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.routes import Routing, finish, route_greedily, tree_routes
 from anabranch_planner.solvers import registry
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
 from anabranch_planner.solvers.program import INFINITY, Program
 from tests.support.queries import FixedStatistics, chain, join_query
@@ -143,7 +143,7 @@ def test_out_of_time_the_known_plan_is_what_comes_back() -> None:
     problem = build_problem(queries, CostModel(UniformStatistics(), parallelism=4))
     known = route_greedily(problem)
     assert known is not None
-    found = solve_paper(problem, queries, known=known, watch=Watch(deadline=0.0))
+    found = solve_paper(problem, queries, known=known, deadline=Deadline(seconds=0.0))
     assert found.solution.status in (Status.FEASIBLE, Status.NOTHING)
     if found.edges:
         barred = problem.mirs.keys() - set(found.mirs)

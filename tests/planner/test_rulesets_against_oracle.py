@@ -20,7 +20,7 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from tests.support.history import record
 from tests.support.interpreter import Outcome, interpret
 from tests.support.nested_loop import nested_loop
@@ -93,7 +93,7 @@ def test_rewires_between_optimisers_lose_and_double_nothing(seed: int) -> None:
             optimizer=rng.choice(list(Optimizer)),
             objective=rng.choice(list(Objective)),
             parallelism=rng.randint(1, 3),
-            watch=Watch(deadline=0.5),
+            deadline=Deadline(seconds=0.5),
         )
         if rng.random() < 0.8
         else random_plan(world.running(epoch), rng)

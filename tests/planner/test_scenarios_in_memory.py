@@ -14,7 +14,7 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from tests.support.history import record
 from tests.support.in_memory import load, plain
 from tests.support.interpreter import interpret
@@ -97,7 +97,7 @@ def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
         NoStatistics(),
         optimizer=rng.choice(list(Optimizer)),
         parallelism=2,
-        watch=Watch(deadline=0.5),
+        deadline=Deadline(seconds=0.5),
     )
 
 

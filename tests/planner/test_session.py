@@ -15,7 +15,7 @@ from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.plans.session import Session
 from anabranch_planner.search.demands import Switching
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 
 SLACK = 1 + 1e-9
 
@@ -95,8 +95,8 @@ def test_a_plan_to_begin_from_changes_nothing_about_the_optimum(
 def test_out_of_time_the_running_plan_is_kept_rather_than_a_worse_one() -> None:
     queries, statistics = natural(3, relations=10, count=20, size=4)
     best = optimise(queries, statistics, parallelism=4)
-    hurried = optimise(queries, statistics, parallelism=4, watch=Watch(deadline=0.0))
-    warm = optimise(queries, statistics, parallelism=4, watch=Watch(deadline=0.0), start=best)
+    hurried = optimise(queries, statistics, parallelism=4, deadline=Deadline(seconds=0.0))
+    warm = optimise(queries, statistics, parallelism=4, deadline=Deadline(seconds=0.0), start=best)
     assert best.cost < hurried.cost
     assert warm.cost == pytest.approx(best.cost)
     assert warm.bound <= best.cost
@@ -113,7 +113,7 @@ def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
         statistics,
         parallelism=parallelism,
         switching=Switching(footprint(best, queries), 0.5),
-        watch=Watch(deadline=0.0),
+        deadline=Deadline(seconds=0.0),
     )
     validate_plan(plan, queries)
     assert plan.switching == 0.0

@@ -35,7 +35,7 @@ from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert as to_multi_joins
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solver
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import solve
@@ -132,9 +132,9 @@ def plan(
     )
     limited = limits.memory is not None or limits.copies is not None
 
-    def planned_by(chosen: Optimizer) -> tuple[Plan, Watch, float]:
+    def planned_by(chosen: Optimizer) -> tuple[Plan, Deadline, float]:
         began = time.perf_counter()
-        watch = Watch(time.perf_counter, deadline=limit)
+        timed = Deadline(time.perf_counter, seconds=limit)
         found = optimise(
             problem.queries,
             problem.statistics,
@@ -145,15 +145,15 @@ def plan(
             parallelism=problem.parallelism,
             mir=problem.mir,
             partitioning=problem.partitioning,
-            watch=watch,
+            deadline=timed,
             seed=seed,
             threads=threads,
             limits=limits if limited else None,
         )
-        return found, watch, time.perf_counter() - began
+        return found, timed, time.perf_counter() - began
 
     _warm_up(solver)
-    found, watch, seconds = planned_by(optimizer)
+    found, timed, seconds = planned_by(optimizer)
     beside = {
         other: found if other is optimizer else planned_by(other)[0]
         for other in (Optimizer.INDIVIDUAL, Optimizer.SHARED)
@@ -163,7 +163,7 @@ def plan(
         plan=found,
         individual=beside[Optimizer.INDIVIDUAL],
         shared=beside[Optimizer.SHARED],
-        spent=watch.spent,
+        spent=timed.spent,
         seconds=seconds,
     )
     if as_json:

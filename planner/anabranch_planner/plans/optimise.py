@@ -26,7 +26,7 @@ from anabranch_planner.search.general import solve_as_printed
 from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.warm_start import complete, routes_of, running_routes
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Solver
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def optimise(
     parallelism: int = 1,
     mir: bool = True,
     partitioning: bool = True,
-    watch: Watch | None = None,
+    deadline: Deadline | None = None,
     seed: int = 0,
     threads: int = 1,
     max_flows: int = MAX_FLOWS,
@@ -73,8 +73,8 @@ def optimise(
         parallelism: partitions per store, what a broadcast multiplies a step by.
         mir: whether intermediate results may be kept.
         partitioning: False ignores partition attributes: every step costs one probe.
-        watch: the caller's clock and the deadline. What has been found by then is returned
-            with its gap; where the time went is added to ``watch.spent``.
+        deadline: the caller's clock and the deadline. What has been found by then is returned
+            with its gap; where the time went is added to ``deadline.spent``.
         seed: of the solver's tie-breaking.
         threads: how many the solver may use.
         max_flows: above it the integer program is not built and local search decides.
@@ -90,8 +90,8 @@ def optimise(
         PlannerError: the limits can't be met, or the formulation does not know them.
     """
     require_plannable(queries)
-    watch = watch or Watch()
-    with watch.phase("build"):
+    deadline = deadline or Deadline()
+    with deadline.phase("build"):
         model = CostModel(
             statistics,
             objective=objective,
@@ -104,19 +104,18 @@ def optimise(
             whole = demand(whole, limits or Limits(), switching)
     settings = Settings(solver, seed, threads, max_flows)
     if optimizer is not Optimizer.CLASH:
-        return _apart(whole, optimizer, settings, watch)
-    left = watch.left()
-    joint = watch if left is None else watch.within(left * JOINT_SHARE)
+        return _apart(whole, optimizer, settings, deadline)
+    joint = deadline.share(JOINT_SHARE)
     if formulation is Formulation.PAPER:
         outcome = solve_as_printed(whole, queries, settings, joint)
     else:
         outcome = solve_problem(whole, settings, joint, _warm(whole, start))
-    with watch.phase("assemble"):
+    with deadline.phase("assemble"):
         plan = make_plan(optimizer, objective, [outcome])
     if outcome.proven or limits is not None or switching is not None:
         # Plans made alone and merged know neither limits nor the running plan.
         return plan
-    naive = _apart(whole, Optimizer.SHARED, settings, watch)
+    naive = _apart(whole, Optimizer.SHARED, settings, deadline)
     if naive.cost >= plan.cost:
         return plan
     return replace(
@@ -139,12 +138,11 @@ def _warm(problem: Problem, start: Plan | None) -> Routing | None:
     return None
 
 
-def _apart(whole: Problem, optimizer: Optimizer, settings: Settings, watch: Watch) -> Plan:
+def _apart(whole: Problem, optimizer: Optimizer, settings: Settings, deadline: Deadline) -> Plan:
     """Every query's own optimum."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):
-        left = watch.left()
-        share = watch if left is None else watch.within(left / (len(whole.queries) - number))
+        share = deadline.share(1 / (len(whole.queries) - number))
         outcomes.append(solve_problem(problem, settings, share))
     return make_plan(optimizer, whole.model.objective, outcomes)
 
@@ -157,7 +155,7 @@ def individual_cost(
     parallelism: int = 1,
     mir: bool = True,
     partitioning: bool = True,
-    watch: Watch | None = None,
+    deadline: Deadline | None = None,
 ) -> float:
     """What ``queries`` cost if each is planned and run alone."""
     return optimise(
@@ -168,7 +166,7 @@ def individual_cost(
         parallelism=parallelism,
         mir=mir,
         partitioning=partitioning,
-        watch=watch,
+        deadline=deadline,
     ).cost
 
 

@@ -29,7 +29,7 @@ from anabranch_planner.search.neighbourhood import around, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Builder
 from anabranch_planner.search.routes import Routing, finish, first_routing
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Solver
 
 if TYPE_CHECKING:
@@ -79,23 +79,23 @@ class Session:
         """The queries that are planned, by id."""
         return tuple(self._queries[q] for q in sorted(self._queries))
 
-    def plan(self, queries: Sequence[JoinQuery], watch: Watch | None = None) -> Plan:
+    def plan(self, queries: Sequence[JoinQuery], deadline: Deadline | None = None) -> Plan:
         """Begin anew: the best plan of exactly ``queries``.
 
         Raises:
             QueryError: as :func:`optimise` does; the session stays as it was.
         """
         require_plannable(queries)
-        watch = watch or Watch()
+        deadline = deadline or Deadline()
         self._queries = {q.id: q for q in queries}
-        with watch.phase("build"):
+        with deadline.phase("build"):
             self._builder = self._new_builder()
             self._steps = {}
             self._builder.add(queries)
             problem = self._builder.problem()
-        return self._take(solve_problem(problem, self._settings, watch), watch)
+        return self._take(solve_problem(problem, self._settings, deadline), deadline)
 
-    def add(self, query: JoinQuery, watch: Watch | None = None) -> Plan:
+    def add(self, query: JoinQuery, deadline: Deadline | None = None) -> Plan:
         """The plan with ``query`` beside the others, re-optimised around it.
 
         Where time bounds are involved, which loosen what others' steps may find and so change
@@ -106,26 +106,26 @@ class Session:
         """
         require_plannable([*self._queries.values(), query])
         if _timed(query) or any(_timed(q) for q in self._queries.values()):
-            return self.plan([*self._queries.values(), query], watch)
-        watch = watch or Watch()
+            return self.plan([*self._queries.values(), query], deadline)
+        deadline = deadline or Deadline()
         self._queries[query.id] = query
-        with watch.phase("build"):
+        with deadline.phase("build"):
             self._builder.add([query])
             problem = self._builder.problem()
             known = self._routing(problem)
             free = around(problem, query.id, size_of(problem))
 
         def solve(part: Problem) -> Routing:
-            return solve_problem(part, self._settings, watch).routing
+            return solve_problem(part, self._settings, deadline).routing
 
         found = reoptimise(problem, known, free, solve)
-        with watch.phase("bound"):
-            more = exclusive(problem, query.id, watch, self._settings.seed)
+        with deadline.phase("bound"):
+            more = exclusive(problem, query.id, deadline, self._settings.seed)
             bound = max(self._bound + more, floor(problem))
         method = f"{self._settings.solver} around {query.id}: {len(free)} queries"
-        return self._take(Outcome(problem, found, bound, method, 0, 0), watch)
+        return self._take(Outcome(problem, found, bound, method, 0, 0), deadline)
 
-    def drop(self, query: QueryId, watch: Watch | None = None) -> Plan:
+    def drop(self, query: QueryId, deadline: Deadline | None = None) -> Plan:
         """The plan without ``query``; the others keep their orders.
 
         Raises:
@@ -138,7 +138,7 @@ class Session:
                 field="id",
                 remedy="drop one that was planned or added",
             )
-        watch = watch or Watch()
+        deadline = deadline or Deadline()
         whole = self._builder.problem()
         alone = next(p for p in whole.apart() if p.queries == (query,))
         del self._queries[query]
@@ -147,15 +147,15 @@ class Session:
         bound = max(self._bound - first_routing(alone).cost, floor(problem))
         routing = self._routing(problem)
         method = f"without {query}, else as before"
-        return self._take(Outcome(problem, routing, bound, method, 0, 0), watch)
+        return self._take(Outcome(problem, routing, bound, method, 0, 0), deadline)
 
-    def improve(self, watch: Watch | None = None) -> Plan:
+    def improve(self, deadline: Deadline | None = None) -> Plan:
         """Solve the whole, beginning from the plan that is there."""
-        watch = watch or Watch()
+        deadline = deadline or Deadline()
         problem = self._builder.problem()
         known = self._routing(problem)
-        outcome = solve_problem(problem, self._settings, watch, known)
-        return self._take(outcome, watch)
+        outcome = solve_problem(problem, self._settings, deadline, known)
+        return self._take(outcome, deadline)
 
     def _new_builder(self) -> Builder:
         model = CostModel(
@@ -175,11 +175,11 @@ class Session:
             return Routing(routes, {}, {}, float("inf"))
         return finish(problem, routes)
 
-    def _take(self, outcome: Outcome, watch: Watch) -> Plan:
+    def _take(self, outcome: Outcome, deadline: Deadline) -> Plan:
         problem, routing = outcome.problem, outcome.routing
         self._bound = min(max(outcome.bound, 0.0), routing.cost)
         self._routes = {problem.goals[g].key: path for g, path in routing.routes.items()}
-        with watch.phase("assemble"):
+        with deadline.phase("assemble"):
             return make_plan(Optimizer.CLASH, self._objective, [outcome], self._steps)
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.cost.validate import Prefix
-    from anabranch_planner.solvers.deadline import Watch
+    from anabranch_planner.solvers.deadline import Deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +216,11 @@ def standalone(
     mir: bool = True,
     partitioning: bool = True,
     at_most: int = 1000,
-    watch: Watch | None = None,
+    deadline: Deadline | None = None,
 ) -> dict[QueryId, float] | None:
     """The cost of each query's own optimum; None if that takes more than ``at_most`` solves.
 
-    Queries over the same relations with the same key classes are solved once. A watch with a
+    Queries over the same relations with the same key classes are solved once. A deadline with a
     deadline makes the costs those of the best plans found by then.
     """
     shape = {q.id: sub_join(q, frozenset(q.labels)).id for q in queries}
@@ -236,7 +236,7 @@ def standalone(
         parallelism=parallelism,
         mir=mir,
         partitioning=partitioning,
-        watch=watch,
+        deadline=deadline,
     )
     costs = costs_by_owner(plan, chosen)
     return {q.id: costs[examples[shape[q.id]].id] for q in queries}

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.search.copies import Kept
     from anabranch_planner.search.problem import Problem, Sub
-    from anabranch_planner.solvers.deadline import Watch
+    from anabranch_planner.solvers.deadline import Deadline
 
 #: Our branching takes this many nodes times variables squared, and at least so many nodes, before
 #: a general solver is given the rest: that is better where a large component has many independent
@@ -65,35 +65,35 @@ BOUND_SHARE, PIECE_SHARE = 0.4, 0.2
 
 
 def solve_problem(
-    problem: Problem, settings: Settings, watch: Watch, known: Routing | None = None
+    problem: Problem, settings: Settings, deadline: Deadline, known: Routing | None = None
 ) -> Outcome:
     """The best plan of ``problem`` that is found in time.
 
     Args:
         known: a plan to begin from.
     """
-    with watch.phase("search"):
+    with deadline.phase("search"):
         greedy = first_routing(problem)
         known = greedy if known is None else min(greedy, known, key=lambda r: r.cost)
     if not any(goal.edges for goal in problem.goals):
         return Outcome(problem, known, known.cost, str(settings.solver), 0, 0, proven=True)
     low = floor(problem)
-    if watch.expired():
+    if deadline.expired():
         return Outcome(problem, known, low, "greedy: no time for more", 0, 0)
-    beyond = _beyond_reach(problem, settings, watch)
+    beyond = _beyond_reach(problem, settings, deadline)
     if beyond:
-        return _piecemeal(problem, known, settings, watch, beyond)
-    with watch.phase("reduce"):
+        return _piecemeal(problem, known, settings, deadline, beyond)
+    with deadline.phase("reduce"):
         reduced = drop_unprofitable(problem)
         parts = split(reduced)
     tally = Tally()
-    with watch.phase("solve"):
+    with deadline.phase("solve"):
         try:
             if settings.solver is Solver.BRANCH:
                 warm = _lower(problem, reduced, known)
-                found = _branch(reduced, parts, settings, watch, tally, warm=warm)
+                found = _branch(reduced, parts, settings, deadline, tally, warm=warm)
             else:
-                found = delegate(reduced, parts, settings, watch, tally)
+                found = delegate(reduced, parts, settings, deadline, tally)
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
@@ -110,13 +110,13 @@ def solve_problem(
     return Outcome(problem, best, bound, method, tally.variables, tally.rows, proven=proven)
 
 
-def _beyond_reach(problem: Problem, settings: Settings, watch: Watch) -> str:
+def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> str:
     """Why the program of the whole is not built; empty if it is."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
         return f"{problem.flows} flows exceed the cap of {settings.max_flows}"
-    left = watch.left()
+    left = deadline.left()
     work = problem.flows * (CHARGED if problem.charged else 1)
     if left is not None and work > REACH * left:
         return f"{problem.flows} flows are too many for the time"
@@ -124,21 +124,19 @@ def _beyond_reach(problem: Problem, settings: Settings, watch: Watch) -> str:
 
 
 def _piecemeal(
-    problem: Problem, known: Routing, settings: Settings, watch: Watch, why: str
+    problem: Problem, known: Routing, settings: Settings, deadline: Deadline, why: str
 ) -> Outcome:
     """Neighbourhoods instead of the whole, and a bound by shares."""
-    left = watch.left()
-    with watch.phase("bound"):
-        share = watch if left is None else watch.within(left * BOUND_SHARE)
+    with deadline.phase("bound"):
+        share = deadline.share(BOUND_SHARE)
         bound = max(by_shares(problem, share, settings.seed), floor(problem))
 
     def solve(part: Problem) -> Routing:
-        left = watch.left()
-        some = watch if left is None else watch.within(left * PIECE_SHARE)
-        return solve_problem(part, replace(settings, as_a_whole=True), some).routing
+        share = deadline.share(PIECE_SHARE)
+        return solve_problem(part, replace(settings, as_a_whole=True), share).routing
 
-    with watch.phase("search"):
-        best = search(problem, known, solve, watch, settings.seed)
+    with deadline.phase("search"):
+        best = search(problem, known, solve, deadline, settings.seed)
     return Outcome(problem, best, min(bound, best.cost), f"neighbourhoods: {why}", 0, 0)
 
 
@@ -172,7 +170,7 @@ def _branch(
     problem: Problem,
     parts: Sequence[Part],
     settings: Settings,
-    watch: Watch,
+    deadline: Deadline,
     tally: Tally,
     *,
     nodes: int | None = None,
@@ -192,7 +190,7 @@ def _branch(
     hard: list[tuple[Part, Search]] = []
     for batch in batches(parts):
         whole = batch[0] if len(batch) == 1 else join(problem, batch)
-        search = _begin(whole, settings, watch, tally, warm)
+        search = _begin(whole, settings, deadline, tally, warm)
         if search.done or len(batch) == 1:
             hard.append((whole, search))
             continue
@@ -205,22 +203,23 @@ def _branch(
             copies |= found[1]
             bound += found[2]
         done = {id(p) for p in settled}
-        hard += [(p, _begin(p, settings, watch, tally, warm)) for p in batch if id(p) not in done]
+        hard += [
+            (p, _begin(p, settings, deadline, tally, warm)) for p in batch if id(p) not in done
+        ]
     if nodes is None:
         for part, search in hard:
             if not search.done:
-                _enforce(part, search, settings, watch)
+                _enforce(part, search, settings, deadline)
     hard.sort(key=lambda h: h[1].gap)
     for number, (_, search) in enumerate(hard):
-        left = watch.left()
-        share = watch if left is None else watch.within(left / (len(hard) - number))
+        share = deadline.share(1 / (len(hard) - number))
         if nodes is None:
             _close(search, settings, share)
         else:
             advance(search, share, nodes)
     for _, search in hard if nodes is None else ():
         # What others left of their time.
-        advance(search, watch)
+        advance(search, deadline)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
         copies |= decided(part.problem, search.best.copies)
@@ -229,7 +228,7 @@ def _branch(
 
 
 def _begin(
-    part: Part, settings: Settings, watch: Watch, tally: Tally, warm: Routes | None
+    part: Part, settings: Settings, deadline: Deadline, tally: Tally, warm: Routes | None
 ) -> Search:
     problem = part.problem
     given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm} if warm else {}
@@ -237,7 +236,7 @@ def _begin(
         known = finish(problem, given)
     else:
         known = first_routing(problem)
-    search = begin(problem, known, watch, settings.seed, floor(problem))
+    search = begin(problem, known, deadline, settings.seed, floor(problem))
     tally.add(search.made)
     return search
 
@@ -271,10 +270,10 @@ def _read_settled(
     return routes, decided(part.problem, found.copies), found.cost
 
 
-def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> None:
+def _enforce(part: Part, search: Search, settings: Settings, deadline: Deadline) -> None:
     """Look for a better plan among what the root relaxation uses."""
     used = support(search)
-    if used is None or watch.expired():
+    if used is None or deadline.expired():
         return
     edges, alive = used
     inner = restrict(part.problem, lambda g, e: e in edges[g], alive)
@@ -284,7 +283,7 @@ def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> No
         inner.problem,
         split(inner.problem),
         settings,
-        watch,
+        deadline,
         Tally(),
         nodes=RESTRICTED_NODES,
     )
@@ -292,7 +291,7 @@ def _enforce(part: Part, search: Search, settings: Settings, watch: Watch) -> No
     search.improve(finish(part.problem, routes, found.copies))
 
 
-def _close(search: Search, settings: Settings, watch: Watch) -> None:
+def _close(search: Search, settings: Settings, deadline: Deadline) -> None:
     """Branch; if that takes long hand over to general branch and cut; then branch to the end."""
     if search.done or search.root is None:
         return
@@ -300,12 +299,12 @@ def _close(search: Search, settings: Settings, watch: Watch) -> None:
     nodes = max(WORK // program.variables**2, LEAST_NODES)
     while nodes > 0:
         before = search.gap
-        if advance(search, watch, min(nodes, CHECK_NODES)) or watch.expired():
+        if advance(search, deadline, min(nodes, CHECK_NODES)) or deadline.expired():
             return
         nodes -= CHECK_NODES
         if search.gap > SLOW * before:
             break
-    left = watch.left()
+    left = deadline.left()
     solution = solve_program(
         Solver.HIGHS,
         Request(
@@ -322,4 +321,4 @@ def _close(search: Search, settings: Settings, watch: Watch) -> None:
         if found is not None:
             search.improve(found)
     search.conclude(solution.bound)
-    advance(search, watch)
+    advance(search, deadline)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from anabranch_planner.search.copies import Kept
     from anabranch_planner.search.problem import EdgeId, Problem, Sub
-    from anabranch_planner.solvers.deadline import Watch
+    from anabranch_planner.solvers.deadline import Deadline
 
 #: Relative tolerance of bounds: closer than this is proven.
 TOLERANCE = 1e-7
@@ -100,7 +100,7 @@ class Search:
             self.bound = self.best.cost
 
 
-def begin(problem: Problem, known: Routing, watch: Watch, seed: int, floor: float) -> Search:
+def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor: float) -> Search:
     """Solve the root relaxation of a component of which the plan ``known`` is known.
 
     Args:
@@ -109,7 +109,7 @@ def begin(problem: Problem, known: Routing, watch: Watch, seed: int, floor: floa
     made = formulate(problem, known.cost)
     search = Search(problem, known, made, Relaxation(made.program, seed), floor)
     relaxation = search.relaxation
-    if watch.expired() or not relaxation.solve({}, watch.left()):
+    if deadline.expired() or not relaxation.solve({}, deadline.left()):
         return search
     search.nodes = 1
     if relaxation.objective == float("inf"):
@@ -134,8 +134,8 @@ def begin(problem: Problem, known: Routing, watch: Watch, seed: int, floor: floa
     return search
 
 
-def advance(search: Search, watch: Watch, nodes: int | None = None) -> bool:
-    """Search on until the optimum is proven, ``watch`` expires or ``nodes`` are solved.
+def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> bool:
+    """Search on until the optimum is proven, ``deadline`` expires or ``nodes`` are solved.
 
     Returns:
         Whether the optimum is proven.
@@ -146,7 +146,7 @@ def advance(search: Search, watch: Watch, nodes: int | None = None) -> bool:
     left = nodes
     plunge: tuple[float, int, tuple[tuple[int, float], ...]] | None = None
     while heap or plunge is not None:
-        if watch.expired() or left == 0:
+        if deadline.expired() or left == 0:
             if plunge is not None:
                 heapq.heappush(heap, plunge)
             break
@@ -154,7 +154,7 @@ def advance(search: Search, watch: Watch, nodes: int | None = None) -> bool:
         plunge = None
         if node[0] >= _cutoff(search):
             continue
-        if not relaxation.solve(dict(node[2]), watch.left()):
+        if not relaxation.solve(dict(node[2]), deadline.left()):
             heapq.heappush(heap, node)
             break
         search.nodes += 1

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.search.copies import Kept
     from anabranch_planner.search.problem import Problem, Sub
-    from anabranch_planner.solvers.deadline import Watch
+    from anabranch_planner.solvers.deadline import Deadline
 
 
 def delegate(
-    problem: Problem, parts: Sequence[Part], settings: Settings, watch: Watch, tally: Tally
+    problem: Problem, parts: Sequence[Part], settings: Settings, deadline: Deadline, tally: Tally
 ) -> Found:
     """A program per component (small ones together) for a general solver."""
     routes: Routes = {}
@@ -38,7 +38,7 @@ def delegate(
             best = first_routing(part.problem)
             made = formulate(part.problem, best.cost)
             tally.add(made)
-            left = watch.left()
+            left = deadline.left()
             request = Request(
                 made.program,
                 tuple(start_values(part.problem, made, best)),
@@ -61,7 +61,7 @@ def delegate(
 
 
 def solve_as_printed(
-    problem: Problem, queries: Sequence[JoinQuery], settings: Settings, watch: Watch
+    problem: Problem, queries: Sequence[JoinQuery], settings: Settings, deadline: Deadline
 ) -> Outcome:
     """``problem`` by the paper's own program (:mod:`paper`), for comparison.
 
@@ -75,7 +75,7 @@ def solve_as_printed(
         problem,
         queries,
         solver=solver,
-        watch=watch,
+        deadline=deadline,
         seed=settings.seed,
         threads=settings.threads,
     )

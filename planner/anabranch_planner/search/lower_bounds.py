@@ -11,7 +11,7 @@ from anabranch_planner.solvers.relaxation import Relaxation
 
 if TYPE_CHECKING:
     from anabranch_planner.search.problem import EdgeId, Problem, Sub
-    from anabranch_planner.solvers.deadline import Watch
+    from anabranch_planner.solvers.deadline import Deadline
 
 
 def floor(problem: Problem) -> float:
@@ -30,7 +30,7 @@ def cheapest_copy(problem: Problem, store: Sub) -> float:
     return min(problem.copy_price(store, a) for a in problem.partitions[store] or (None,))
 
 
-def by_shares(problem: Problem, watch: Watch, seed: int) -> float:
+def by_shares(problem: Problem, deadline: Deadline, seed: int) -> float:
     """The sum over queries of what each would cost alone if what can be shared cost a share.
 
     Let ``n(e)`` be the number of queries that can use the edge ``e`` (for themselves or to
@@ -54,7 +54,7 @@ def by_shares(problem: Problem, watch: Watch, seed: int) -> float:
     )
     total = 0.0
     for part in alone:
-        if watch.expired():
+        if deadline.expired():
             break
         priced = replace(
             part,
@@ -64,11 +64,11 @@ def by_shares(problem: Problem, watch: Watch, seed: int) -> float:
             extra_copies={},
             memory=None,
         )
-        total += _relaxed(priced, watch, seed)
+        total += _relaxed(priced, deadline, seed)
     return total
 
 
-def exclusive(problem: Problem, query: str, watch: Watch, seed: int) -> float:
+def exclusive(problem: Problem, query: str, deadline: Deadline, seed: int) -> float:
     """What ``query`` costs at least beyond any plan of the other queries.
 
     A joint plan pays for a plan of the others, which uses nothing that only ``query`` can use,
@@ -98,13 +98,13 @@ def exclusive(problem: Problem, query: str, watch: Watch, seed: int) -> float:
         extra_copies={},
         memory=None,
     )
-    return _relaxed(priced, watch, seed)
+    return _relaxed(priced, deadline, seed)
 
 
-def _relaxed(problem: Problem, watch: Watch, seed: int) -> float:
+def _relaxed(problem: Problem, deadline: Deadline, seed: int) -> float:
     """The optimum of the linear relaxation; the constant part of the cost if there's no time."""
     made = formulate(problem)
     relaxation = Relaxation(made.program, seed)
-    if made.program.variables and relaxation.solve({}, watch.left()):
+    if made.program.variables and relaxation.solve({}, deadline.left()):
         return max(relaxation.objective, 0.0)
     return made.program.offset

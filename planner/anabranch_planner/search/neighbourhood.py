@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import AttrRef
     from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
-    from anabranch_planner.solvers.deadline import Watch
+    from anabranch_planner.solvers.deadline import Deadline
 
 #: Flows (edges summed over goals) of one neighbourhood, and of one whose copies are charged.
 FLOWS, CHARGED_FLOWS = 2_500, 800
@@ -178,7 +178,7 @@ def search(
     problem: Problem,
     routing: Routing,
     solve: Callable[[Problem], Routing],
-    watch: Watch,
+    deadline: Deadline,
     seed: int,
 ) -> Routing:
     """Re-optimise one neighbourhood after the other, until time or rounds are over."""
@@ -189,7 +189,7 @@ def search(
         seen: set[str] = set()
         before = best.cost
         for query in order:
-            if watch.expired():
+            if deadline.expired():
                 return best
             if query not in seen:
                 free = sharing.around(query, size_of(problem))

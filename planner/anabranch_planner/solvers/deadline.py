@@ -1,8 +1,7 @@
-"""Time, handed in: the planner itself never looks at a clock.
+"""Deadlines on the caller's clock: the planner itself never reads a clock.
 
-A :class:`Watch` is made by the caller around its own clock. The planner asks it how much of the
-deadline is left and tells it which phase it is in; a plan never depends on it where there is no
-deadline.
+The planner asks a :class:`Deadline` how much time is left and records in it how long each phase
+took. Without a limit a plan does not depend on it.
 """
 
 from __future__ import annotations
@@ -18,62 +17,62 @@ def _frozen() -> float:
     return 0.0
 
 
-class Watch:
-    """A deadline and where the time went.
+class Deadline:
+    """The time until an answer is due, and the seconds that each phase took (``spent``).
 
     Args:
-        clock: seconds from any origin, never going back (``time.monotonic``). Without one no
-            time seems to pass: a deadline then limits each call of a solver on its own.
-        deadline: seconds from now until an answer has to be there; None is no limit.
-        parent: report phases to this watch as well (a part of a deadline for a part of the work).
+        clock: seconds from any origin, never decreasing (``time.monotonic``). The default stands
+            still: the limit then applies to each call of a solver separately.
+        seconds: from now; None is no limit.
+        parent: the deadline whose ``spent`` is shared.
 
     >>> ticks = iter([0.0, 1.0, 1.0, 1.5, 2.0])
-    >>> watch = Watch(lambda: next(ticks), deadline=3.0)
-    >>> watch.left()
+    >>> deadline = Deadline(lambda: next(ticks), seconds=3.0)
+    >>> deadline.left()
     2.0
-    >>> with watch.phase("solve"):
+    >>> with deadline.phase("solve"):
     ...     pass
-    >>> watch.spent
+    >>> deadline.spent
     {'solve': 0.5}
-    >>> watch.left()
+    >>> deadline.left()
     1.0
     """
 
-    __slots__ = ("_began", "clock", "deadline", "spent")
+    __slots__ = ("_began", "clock", "seconds", "spent")
 
     def __init__(
         self,
         clock: Callable[[], float] = _frozen,
         *,
-        deadline: float | None = None,
-        parent: Watch | None = None,
+        seconds: float | None = None,
+        parent: Deadline | None = None,
     ) -> None:
         self.clock = clock
-        self.deadline = deadline
+        self.seconds = seconds
         self.spent: dict[str, float] = {} if parent is None else parent.spent
         self._began = clock()
 
     def left(self) -> float | None:
-        """Seconds until the deadline, at least 0; None where there is none."""
-        if self.deadline is None:
+        """Seconds until the deadline, at least 0; None without a limit."""
+        if self.seconds is None:
             return None
-        return max(self.deadline - (self.clock() - self._began), 0.0)
+        return max(self.seconds - (self.clock() - self._began), 0.0)
 
     def expired(self) -> bool:
         """Whether the deadline has passed."""
         left = self.left()
         return left is not None and left <= 0.0
 
-    def within(self, seconds: float) -> Watch:
-        """A watch of at most ``seconds`` more that counts its phases here."""
+    def share(self, part: float) -> Deadline:
+        """A deadline at ``part`` (0 to 1) of the time left; itself without a limit."""
         left = self.left()
-        return Watch(
-            self.clock, deadline=seconds if left is None else min(seconds, left), parent=self
-        )
+        if left is None:
+            return self
+        return Deadline(self.clock, seconds=left * part, parent=self)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time inside the block under ``name``."""
+        """Add the time inside the block to ``spent[name]``."""
         began = self.clock()
         try:
             yield

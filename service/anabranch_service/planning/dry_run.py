@@ -12,7 +12,7 @@ from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.explain.explain import explain_text
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
@@ -61,9 +61,9 @@ async def plan_dry_run(
     ]
     # What is registered was understood once; only what is new has a limit.
     queries, rejected = await work.call(read_queries, kept, streams)
-    async with work.limited() as watch:
+    async with work.limited() as deadline:
         taken = {q.id for q in kept}
-        queries += tuple(await work.call(_added, body, taken, streams, settings, watch))
+        queries += tuple(await work.call(_added, body, taken, streams, settings, deadline))
     snapshot = await store.last_snapshot()
     names = Names(queries)
     for name in body.widths:
@@ -130,11 +130,11 @@ def _added(
     taken: set[str],
     streams: Mapping[str, Stream],
     settings: Settings,
-    watch: Watch,
+    deadline: Deadline,
 ) -> list[JoinQuery]:
     queries: list[JoinQuery] = []
     for index, document in enumerate(body.add):
-        go_on(watch)
+        go_on(deadline)
         name = document.id or f"dry-run-{index}"
         if name in taken:
             raise InvalidInput(

@@ -36,7 +36,7 @@ from anabranch_planner.plans.backfill import Backfill, Backfilling, decide, docu
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits, Switching
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import PlanningRecord, ProblemRecord
 
@@ -239,7 +239,7 @@ def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Pl
         solver=task.options.solver,
         limits=_limits(queries, task),
         switching=_switching(task),
-        watch=Watch(time.monotonic, deadline=task.seconds),
+        deadline=Deadline(time.monotonic, seconds=task.seconds),
     )
 
 

@@ -24,7 +24,7 @@ from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.normal.implication import weaker
 from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.work import Work, go_on
 from anabranch_service.registry.lifecycle import is_wanted
 from anabranch_service.registry.normalise import parse_record
@@ -63,7 +63,7 @@ async def shared_filters(
     work: Work,
     streams: Mapping[str, Stream],
     options: PlanningRecord,
-    watch: Watch,
+    deadline: Deadline,
     *,
     now: datetime,
     most_aliases: int,
@@ -71,7 +71,7 @@ async def shared_filters(
     """Alias -> the filter that the query's relation had better have; none: its own are best.
 
     Args:
-        watch: how long all of it may take.
+        deadline: how long all of it may take.
         most_aliases: queries with more are not compared with.
 
     Raises:
@@ -87,7 +87,7 @@ async def shared_filters(
     # One of an earlier release, or of other settings, may have more aliases: planning it takes as
     # long as it takes, once per epoch and not whenever another query is registered.
     small = [record for record in wanted if len(record.normalised.aliases) <= most_aliases]
-    others, relaxed = await work.call(_weaker, query, small, streams, watch)
+    others, relaxed = await work.call(_weaker, query, small, streams, deadline)
     if not relaxed:
         return {}
     snapshot = await store.last_snapshot()
@@ -105,12 +105,15 @@ async def shared_filters(
 
 
 def _weaker(
-    query: JoinQuery, records: Sequence[QueryRecord], streams: Mapping[str, Stream], watch: Watch
+    query: JoinQuery,
+    records: Sequence[QueryRecord],
+    streams: Mapping[str, Stream],
+    deadline: Deadline,
 ) -> tuple[list[JoinQuery], dict[str, tuple[Expr, ...]]]:
     """The queries of ``records``, and alias -> the weaker filter that one of them has."""
     others: list[JoinQuery] = []
     for record in records:
-        go_on(watch)
+        go_on(deadline)
         try:
             others.extend(parse_record(record, streams).planned)
         except PlannerError as cause:
@@ -127,5 +130,5 @@ def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: Plannin
         optimizer=options.optimizer,
         objective=options.objective,
         parallelism=options.parallelism,
-        watch=Watch(time.monotonic, deadline=DEADLINE),
+        deadline=Deadline(time.monotonic, seconds=DEADLINE),
     ).cost

@@ -3,7 +3,7 @@
 Parsing holds up everything else in the event loop, so it runs in threads of its own. They are few:
 what was given up after its time is over still runs to its end, and whoever comes next waits for a
 thread no longer than for an answer. A thread can't be stopped, but the sizes that
-``registry.sizes`` checks bound what it does, and what comes in steps looks at its :class:`Watch`
+``registry.sizes`` checks bound what it does, and what comes in steps looks at its :class:`Deadline`
 between them.
 """
 
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.errors import Busy
 
 P = ParamSpec("P")
@@ -26,14 +26,14 @@ T = TypeVar("T")
 _THREADS = 2
 
 
-def go_on(watch: Watch) -> None:
+def go_on(deadline: Deadline) -> None:
     """Give up what takes too long, between two steps in a thread.
 
     Raises:
         Busy: ``registration-too-slow``.
     """
-    if watch.expired():
-        raise _too_slow(watch.deadline or 0.0)
+    if deadline.expired():
+        raise _too_slow(deadline.seconds or 0.0)
 
 
 def _too_slow(seconds: float) -> Busy:
@@ -59,8 +59,8 @@ class Work:
         return await loop.run_in_executor(self._threads, lambda: function(*args, **named))
 
     @asynccontextmanager
-    async def limited(self) -> AsyncIterator[Watch]:
-        """A block that may take so long, and a watch for what runs in threads.
+    async def limited(self) -> AsyncIterator[Deadline]:
+        """A block that may take so long, and a deadline for what runs in threads.
 
         The block must change nothing: it may be given up wherever it waits.
 
@@ -70,7 +70,7 @@ class Work:
         limit = asyncio.timeout(self.seconds)
         try:
             async with limit:
-                yield Watch(time.monotonic, deadline=self.seconds)
+                yield Deadline(time.monotonic, seconds=self.seconds)
         except TimeoutError:
             if limit.expired():
                 raise _too_slow(self.seconds) from None

@@ -22,7 +22,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import Expr, to_json
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.views import change_columns
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -74,8 +74,8 @@ async def add_query(
     activations = await ctx.store.activations()
     live = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
     check_room("queries", len(live), ctx.settings.max_queries)
-    async with ctx.work.limited() as watch:
-        found = await _understand(ctx, name, body, watch)
+    async with ctx.work.limited() as deadline:
+        found = await _understand(ctx, name, body, deadline)
     await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
@@ -219,7 +219,7 @@ class _Understood:
     streams: Mapping[str, Stream]
 
 
-async def _understand(ctx: Context, name: str, body: QueryIn, watch: Watch) -> _Understood:
+async def _understand(ctx: Context, name: str, body: QueryIn, deadline: Deadline) -> _Understood:
     """What ``body`` means beside what is registered; changes nothing."""
     streams = usable_streams(await ctx.store.streams())
     sql, parsed = await ctx.work.call(_parsed, name, body, streams, ctx.settings)
@@ -231,7 +231,7 @@ async def _understand(ctx: Context, name: str, body: QueryIn, watch: Watch) -> _
         ctx.work,
         streams,
         options,
-        watch,
+        deadline,
         now=ctx.clock(),
         most_aliases=ctx.settings.max_aliases,
     )

@@ -50,7 +50,7 @@ from anabranch_planner.search.printed.candidates import (
     partition_candidates,
     sub_query,
 )
-from anabranch_planner.solvers.deadline import Watch
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solution, Solver
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
@@ -98,7 +98,7 @@ def solve_paper(
     *,
     solver: Solver = Solver.HIGHS,
     known: Routing | None = None,
-    watch: Watch | None = None,
+    deadline: Deadline | None = None,
     seed: int = 0,
     threads: int = 1,
     max_orders: int = MAX_ORDERS,
@@ -108,7 +108,7 @@ def solve_paper(
     Args:
         problem: with all its edges, as :func:`build_problem` made it.
         known: a plan to start from.
-        watch: counts the phases and limits the solver.
+        deadline: counts the phases and limits the solver.
 
     Raises:
         PlannerError: more than ``max_orders`` decorated orders, or limits and charges that the
@@ -122,8 +122,8 @@ def solve_paper(
             field="formulation",
             remedy="use the formulation 'tight', or leave these out",
         )
-    watch = watch or Watch()
-    with watch.phase("build"):
+    deadline = deadline or Deadline()
+    with deadline.phase("build"):
         at_most = INFINITY if known is None else known.cost
         listed = formulate_paper(
             queries,
@@ -133,8 +133,8 @@ def solve_paper(
             max_orders=max_orders,
         )
         start = None if known is None else listed.point(orders_of(problem, known))
-    with watch.phase("solve"):
-        request = Request(listed.program, start, watch.left(), seed, threads)
+    with deadline.phase("solve"):
+        request = Request(listed.program, start, deadline.left(), seed, threads)
         solution = solve(solver, request)
     edges: tuple[EdgeId, ...] = ()
     mirs: tuple[Sub, ...] = ()
