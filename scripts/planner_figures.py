@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.command.environment import natural
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import loosest_bounds
 from anabranch_planner.plans.optimise import optimise
@@ -36,6 +35,7 @@ from anabranch_planner.solvers.interface import Request, Solver
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import opened
 from anabranch_planner.solvers.relaxation import Relaxation
+from benchmarks.planner.random_queries import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

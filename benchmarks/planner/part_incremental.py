@@ -13,7 +13,6 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.plans.session import Session
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
@@ -27,6 +26,7 @@ from benchmarks.planner.runs import (
     summary,
     told,
 )
+from benchmarks.planner.session import Session
 from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, verdict
 from benchmarks.planner.worker import measure, peak_bytes, say
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.command.environment import natural
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
@@ -22,6 +21,7 @@ from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solver, Status
 from anabranch_planner.solvers.registry import solve
+from benchmarks.planner.random_queries import natural
 from tests.support.queries import FixedStatistics
 from tests.support.small_problems import any_query
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_contract.plans.plan import Optimizer
-from anabranch_planner.explain.explain import explain, explain_dot, explain_text
+from anabranch_planner.explain.explain import explain, explain_text
 from anabranch_planner.plans.optimise import optimise
 from tests.support.queries import FixedStatistics, chain
 
@@ -24,7 +24,6 @@ def test_explain_reads_as_recorded(optimizer: Optimizer) -> None:
     plan = optimise(QUERIES, STATISTICS, optimizer=optimizer, parallelism=4)
     document = json.dumps(explain(plan, QUERIES), indent=1, ensure_ascii=False) + "\n"
     assert explain_text(plan, QUERIES) == (GOLDEN / f"explain_{optimizer}.txt").read_text("utf-8")
-    assert explain_dot(plan, QUERIES) == (GOLDEN / f"explain_{optimizer}.dot").read_text("utf-8")
     assert document == (GOLDEN / f"explain_{optimizer}.json").read_text("utf-8")
 
 

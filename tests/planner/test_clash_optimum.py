@@ -14,7 +14,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import individual_cost, optimise
+from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
@@ -120,10 +120,10 @@ def test_joint_is_at_most_shared_is_at_most_individual(
     assert shared <= alone * (1 + 1e-9)
     assert alone == pytest.approx(
         sum(
-            individual_cost(
-                [q], statistics, objective=objective, parallelism=parallelism,
-                mir=mir, partitioning=partitioning,
-            )
+            optimise(
+                [q], statistics, optimizer=Optimizer.INDIVIDUAL, objective=objective,
+                parallelism=parallelism, mir=mir, partitioning=partitioning,
+            ).cost
             for q in queries
         )
     )  # fmt: skip

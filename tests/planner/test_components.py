@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.command.environment import natural
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import read
@@ -21,6 +20,7 @@ from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solver, Status
 from anabranch_planner.solvers.registry import solve
+from benchmarks.planner.random_queries import natural
 from tests.support.brute_force import cheapest
 from tests.support.demands import demanded
 from tests.support.small_problems import small_problem

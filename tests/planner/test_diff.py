@@ -14,7 +14,7 @@ from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.footprint import footprint, from_json, to_json
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of
-from anabranch_planner.explain.diff import diff, diff_document, diff_text
+from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import DEFAULT_WIDTH
 from tests.support.queries import FixedStatistics, chain
@@ -43,7 +43,6 @@ def test_a_plan_against_itself_changes_nothing(
     found = diff(plan, plan, queries, model)
     assert found.unchanged
     assert found.cost_before == found.cost_after == pytest.approx(plan.cost)
-    assert diff_text(found).startswith("nothing changes")
 
 
 @given(seeds, optimizers, optimizers, objectives)
@@ -112,9 +111,7 @@ def test_a_new_query_builds_what_it_needs() -> None:
     assert found.notes == (
         f"{DEFAULT_WIDTH:g} bytes per tuple assumed for R: their width was not given",
     )
-    text = diff_text(found)
-    assert "+ store U[c]: 100 tuples, 3200 bytes" in text
-    assert "+ from U: U probes S⋈T: 100 tuples" in text
+    assert {s.label: s.tuples for s in found.added}["from U: U probes S⋈T"] == 100.0
 
 
 def test_what_belongs_to_forgotten_queries_has_no_estimate() -> None:
@@ -125,8 +122,6 @@ def test_what_belongs_to_forgotten_queries_has_no_estimate() -> None:
     lost = [s for s in found.removed if s.cost is None]
     assert {s.key.start for s in lost} >= {"U"}
     assert "no longer known" in found.notes[0]
-    assert "no estimate" in diff_text(found)
-    assert "cost unknown before" in diff_text(found)
     # Base relations are known by their ids alone.
     assert [s.tuples for s in found.dropped if s.label == "U[c]"] == [100.0]
 
@@ -150,4 +145,3 @@ def test_long_lists_are_cut_dearest_first() -> None:
     assert some["omitted"] == len(found.added) + len(found.built) - 4
     assert some["totals"] == whole["totals"]
     assert whole["totals"]["built"]["count"] == len(found.built)
-    assert f"and {some['omitted']} more" in diff_text(found, at_most=2)

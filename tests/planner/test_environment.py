@@ -12,14 +12,9 @@ import pytest
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.mirs import is_connected, sub_join
-from anabranch_planner.command.environment import (
-    natural,
-    natural_problem,
-    tree,
-    tree_problem,
-    write_yaml,
-)
+from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.cost.model import CostModel
+from benchmarks.planner.random_queries import natural, tree
 
 
 def connected(sets: list[set[str]], chosen: tuple[int, ...]) -> bool:
@@ -121,6 +116,7 @@ def test_environments_that_cannot_be(field: str, arguments: dict[str, int]) -> N
 def test_equal_arguments_give_equal_bytes_in_every_process() -> None:
     script = (
         "from anabranch_planner.command.environment import *\n"
+        "from benchmarks.planner.random_queries import natural\n"
         "for make in natural_problem, tree_problem:\n"
         "    print(write_yaml(make(5, relations=9, count=70, size=3)))\n"
         "print(natural(5, relations=9, count=70, size=3))\n"

@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.command.environment import natural
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.search.lower_bounds import by_shares, exclusive, floor
-from anabranch_planner.search.neighbourhood import Sharing, around
+from anabranch_planner.search.lower_bounds import by_shares, floor
+from anabranch_planner.search.neighbourhood import Sharing
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.solvers.deadline import Deadline
+from benchmarks.planner.random_queries import natural
+from benchmarks.planner.session import around, exclusive
 
 SLACK = 1 + 1e-9
 

@@ -13,10 +13,10 @@ from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.printed.candidates import (
-    candidate_mirs,
     candidate_orders,
     count_orders,
     decorate,
+    mirs_of,
     partition_candidates,
 )
 from anabranch_planner.search.printed.formulation import (
@@ -100,7 +100,7 @@ def test_figure_3_is_what_the_variables_stand_for() -> None:
             }
             assert set(listed.orders[False, query.id, start]) == expected
             assert count_orders(query, start, partitions) == len(expected)
-    kept = [m for m in candidate_mirs([F1, F2]) if not m.is_base]
+    kept = {m.id: m for q in (F1, F2) for _, m in mirs_of(q) if not m.is_base}.values()
     assert {goal[1] for goal in listed.orders if goal[0]} == {m.id for m in kept}
     assert {(goal[1], goal[2]) for goal in listed.orders if goal[0]} == {
         (m.id, label) for m in kept for label in m.members

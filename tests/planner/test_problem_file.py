@@ -10,9 +10,7 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 from anabranch_planner.command.environment import (
     RandomProblem,
-    join_queries,
     natural_problem,
-    statistics_of,
     tree_problem,
     write_yaml,
 )
@@ -20,6 +18,7 @@ from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.normal.parse import parse_sql
+from benchmarks.planner.random_queries import join_queries, statistics_of
 from tests.support.queries import equality
 
 STREAMS = "streams: {R: {rate: 100}, S: {rate: 200}, T: {}}"

@@ -13,12 +13,13 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.explain.detours import Ledger, without
+from anabranch_planner.explain.detours import Ledger
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import game, part
 from tests.support.queries import FixedStatistics, chain
 from tests.support.what_if import priced_plan, small_queries, small_statistics
+from tests.support.without_store import without
 
 seeds = st.integers(0, 2**32 - 1)
 optimizers = st.sampled_from(list(Optimizer))

@@ -15,7 +15,7 @@ from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import Prefix, cost_of, walk
-from anabranch_planner.plans.optimise import individual_cost, optimise
+from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.plans.shares import (
     Element,
     Game,
@@ -177,7 +177,13 @@ def test_nobody_pays_more_than_the_sum_of_what_each_pays_alone(
     assert sum(s.proportional or 0.0 for s in found) == pytest.approx(plan.cost)
     for query in queries:
         assert alone[query.id] == pytest.approx(
-            individual_cost([query], statistics, objective=objective, parallelism=3)
+            optimise(
+                [query],
+                statistics,
+                optimizer=Optimizer.INDIVIDUAL,
+                objective=objective,
+                parallelism=3,
+            ).cost
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.command.environment import tree
+from benchmarks.planner.random_queries import tree
 
 if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import JoinSample

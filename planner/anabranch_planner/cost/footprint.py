@@ -16,8 +16,6 @@ other. ``before``, ``after``, ``target`` and ``members`` are never qualified.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,12 +164,6 @@ def from_json(document: Mapping[str, Any]) -> Footprint:
             f"the footprint can't be read: {cause!r}",
             remedy="something else wrote it",
         ) from None
-
-
-def digest(found: Footprint) -> str:
-    """A short digest: equal for equal footprints, whatever process computes it."""
-    text = json.dumps(to_json(found), separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _attribute(label: Any, name: Any) -> AttrRef:

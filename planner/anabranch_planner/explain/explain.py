@@ -188,37 +188,3 @@ def _order_lines(goal: str, orders: list[dict[str, Any]]) -> list[str]:
                 f"    {name}: cost {step['cost']:.10g}, then {step['cardinality']:.10g}{shared}"
             )
     return lines
-
-
-def explain_dot(plan: Plan, queries: Sequence[JoinQuery]) -> str:
-    """The probe trees as a Graphviz digraph: arrivals, probes, results and kept sub-joins."""
-    doc = explain(plan, queries)
-    lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
-    goals = [(q["id"], "doubleoctagon", o) for q in doc["queries"] for o in q["orders"]]
-    goals += [(k["label"], "cylinder", o) for k in doc["maintenance"] for o in k["orders"]]
-    seen: set[str] = set()
-
-    def emit(line: str) -> None:
-        if line not in seen:
-            seen.add(line)
-            lines.append(f"  {line}")
-
-    for name, shape, order in goals:
-        owner = f"{order['owner']}:" if order["owner"] else ""
-        at = _quote(f"arrive {owner}{order['start']}")
-        emit(f"{at} [label={_quote(order['start'])}, shape=oval];")
-        for step in order["steps"]:
-            node = f"s{step['id']}"
-            emit(f"{node} [label={_quote(step['store'])}];")
-            dashed = ", style=bold" if step["broadcast"] else ""
-            emit(f"{at} -> {node} [label={_quote(format(step['cost'], '.6g'))}{dashed}];")
-            at = node
-        end = _quote(f"goal {owner}{name}")
-        emit(f"{end} [label={_quote(name)}, shape={shape}];")
-        emit(f"{at} -> {end} [style=dashed];")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

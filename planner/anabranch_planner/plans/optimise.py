@@ -147,29 +147,6 @@ def _apart(whole: Problem, optimizer: Optimizer, settings: Settings, deadline: D
     return make_plan(optimizer, whole.model.objective, outcomes)
 
 
-def individual_cost(
-    queries: Sequence[JoinQuery],
-    statistics: Statistics,
-    *,
-    objective: Objective = Objective.DEFAULT,
-    parallelism: int = 1,
-    mir: bool = True,
-    partitioning: bool = True,
-    deadline: Deadline | None = None,
-) -> float:
-    """What ``queries`` cost if each is planned and run alone."""
-    return optimise(
-        queries,
-        statistics,
-        optimizer=Optimizer.INDIVIDUAL,
-        objective=objective,
-        parallelism=parallelism,
-        mir=mir,
-        partitioning=partitioning,
-        deadline=deadline,
-    ).cost
-
-
 def require_plannable(queries: Sequence[JoinQuery]) -> None:
     """Refuse queries that can't be planned together.
 

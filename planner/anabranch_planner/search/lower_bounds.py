@@ -64,44 +64,11 @@ def by_shares(problem: Problem, deadline: Deadline, seed: int) -> float:
             extra_copies={},
             memory=None,
         )
-        total += _relaxed(priced, deadline, seed)
+        total += relaxed(priced, deadline, seed)
     return total
 
 
-def exclusive(problem: Problem, query: str, deadline: Deadline, seed: int) -> float:
-    """What ``query`` costs at least beyond any plan of the other queries.
-
-    A joint plan pays for a plan of the others, which uses nothing that only ``query`` can use,
-    and for what ``query`` uses of the latter. So to a bound of the others the optimum of
-    ``query`` alone may be added if everything that the others can use is free to it.
-    """
-    target, mirs = problem.graph.target, problem.mirs
-    goals = [g for g in problem.goals if g.mir is None and g.name != query]
-    others = {e for goal in goals for e in goal.edges}
-    stores: set[Sub] = set()
-    fresh = {target[e] for e in others}
-    while fresh:
-        stores |= fresh
-        upkeep = {e for m in fresh if m in mirs for g in mirs[m] for e in problem.goals[g].edges}
-        others |= upkeep
-        fresh = {target[e] for e in upkeep} - stores
-    alone = next(p for p in problem.apart() if p.queries == (query,))
-    edges = {e for goal in alone.goals for e in goal.edges}
-    cost = list(problem.graph.cost)
-    for e in edges & others:
-        cost[e] = 0.0
-    priced = replace(
-        alone,
-        graph=replace(problem.graph, cost=cost),
-        inserts={s: 0.0 if s in stores else c for s, c in alone.inserts.items()},
-        extra_steps={},
-        extra_copies={},
-        memory=None,
-    )
-    return _relaxed(priced, deadline, seed)
-
-
-def _relaxed(problem: Problem, deadline: Deadline, seed: int) -> float:
+def relaxed(problem: Problem, deadline: Deadline, seed: int) -> float:
     """The optimum of the linear relaxation; the constant part of the cost if there's no time."""
     made = formulate(problem)
     relaxation = Relaxation(made.program, seed)

@@ -58,23 +58,11 @@ class Sharing:
         for e in self._edges[query]:
             for other in self._users[e]:
                 shared[other] += 1
-        return _nearest(query, shared, self._flows, flows)
+        return nearest(query, shared, self._flows, flows)
 
 
-def around(problem: Problem, query: str, flows: int) -> list[str]:
-    """:meth:`Sharing.around` for one query only."""
-    mine = {e for g in problem.goals if g.mir is None and g.name == query for e in g.edges}
-    shared: dict[str, int] = defaultdict(int)
-    size: dict[str, int] = defaultdict(int)
-    for goal in problem.goals:
-        if goal.mir is None:
-            size[goal.name] += len(goal.edges)
-            if not mine.isdisjoint(goal.edges):
-                shared[goal.name] += len(mine.intersection(goal.edges))
-    return _nearest(query, shared, size, flows)
-
-
-def _nearest(query: str, shared: dict[str, int], size: Mapping[str, int], flows: int) -> list[str]:
+def nearest(query: str, shared: dict[str, int], size: Mapping[str, int], flows: int) -> list[str]:
+    """``query`` and those of ``shared``, most shared first, up to so many flows together."""
     chosen, total = [query], size[query]
     for other in sorted(shared.keys() - {query}, key=lambda q: (-shared[q], q)):
         total += size[other]

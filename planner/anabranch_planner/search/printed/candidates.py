@@ -40,12 +40,6 @@ def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
     return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
 
 
-def candidate_mirs(queries: Iterable[JoinQuery]) -> tuple[Mir, ...]:
-    """The distinct MIRs of several queries, base relations first, then by size and name."""
-    by_id = {mir.id: mir for query in queries for _, mir in mirs_of(query)}
-    return tuple(sorted(by_id.values(), key=lambda m: (len(m.members), m.id)))
-
-
 def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
     """The query over ``labels`` alone, whose orders maintain the MIR over them."""
     kept = tuple(m for m in query.members if m.label in labels)

@@ -15,6 +15,8 @@ of that query holds.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
@@ -24,8 +26,8 @@ from anabranch_planner.cost.timing import loosest_bounds
 from anabranch_planner.plans.optimise import MAX_FLOWS, require_plannable
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Steps, make_plan
-from anabranch_planner.search.lower_bounds import exclusive, floor
-from anabranch_planner.search.neighbourhood import around, reoptimise, size_of
+from anabranch_planner.search.lower_bounds import floor, relaxed
+from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Builder
 from anabranch_planner.search.routes import Routing, finish, first_routing
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import JoinQuery, QueryId
     from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.search.problem import EdgeId, GoalKey, Problem
+    from anabranch_planner.search.problem import EdgeId, GoalKey, Problem, Sub
 
 
 class Session:
@@ -191,3 +193,49 @@ def _timed(query: JoinQuery) -> bool:
         for j, bound in enumerate(row)
         if i != j
     )
+
+
+def around(problem: Problem, query: str, flows: int) -> list[str]:
+    """:meth:`~anabranch_planner.search.neighbourhood.Sharing.around` for one query only."""
+    mine = {e for g in problem.goals if g.mir is None and g.name == query for e in g.edges}
+    shared: dict[str, int] = defaultdict(int)
+    size: dict[str, int] = defaultdict(int)
+    for goal in problem.goals:
+        if goal.mir is None:
+            size[goal.name] += len(goal.edges)
+            if not mine.isdisjoint(goal.edges):
+                shared[goal.name] += len(mine.intersection(goal.edges))
+    return nearest(query, shared, size, flows)
+
+
+def exclusive(problem: Problem, query: str, deadline: Deadline, seed: int) -> float:
+    """What ``query`` costs at least beyond any plan of the other queries.
+
+    A joint plan pays for a plan of the others, which uses nothing that only ``query`` can use,
+    and for what ``query`` uses of the latter. So to a bound of the others the optimum of
+    ``query`` alone may be added if everything that the others can use is free to it.
+    """
+    target, mirs = problem.graph.target, problem.mirs
+    goals = [g for g in problem.goals if g.mir is None and g.name != query]
+    others = {e for goal in goals for e in goal.edges}
+    stores: set[Sub] = set()
+    fresh = {target[e] for e in others}
+    while fresh:
+        stores |= fresh
+        upkeep = {e for m in fresh if m in mirs for g in mirs[m] for e in problem.goals[g].edges}
+        others |= upkeep
+        fresh = {target[e] for e in upkeep} - stores
+    alone = next(p for p in problem.apart() if p.queries == (query,))
+    edges = {e for goal in alone.goals for e in goal.edges}
+    cost = list(problem.graph.cost)
+    for e in edges & others:
+        cost[e] = 0.0
+    priced = replace(
+        alone,
+        graph=replace(problem.graph, cost=cost),
+        inserts={s: 0.0 if s in stores else c for s, c in alone.inserts.items()},
+        extra_steps={},
+        extra_copies={},
+        memory=None,
+    )
+    return relaxed(priced, deadline, seed)

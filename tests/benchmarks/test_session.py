@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.queries.joins import QueryId
-from anabranch_planner.command.environment import natural
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.plans.session import Session
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.solvers.deadline import Deadline
+from benchmarks.planner.random_queries import natural
+from benchmarks.planner.session import Session
 
 SLACK = 1 + 1e-9
 

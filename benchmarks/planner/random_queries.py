@@ -1,0 +1,108 @@
+"""The random problems of :mod:`anabranch_planner.command.environment` as queries and statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.joins import (
+    AttrRef,
+    Equality,
+    JoinQuery,
+    KeyClass,
+    Label,
+    Member,
+    QueryId,
+    RelationId,
+    StreamName,
+    make_relation,
+)
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_planner.command.environment import RATE, RandomProblem, natural_problem, tree_problem
+from anabranch_planner.cost.statistics import TableStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LONG = DataType(TypeKind.BIGINT)
+
+
+def natural(
+    seed: int,
+    *,
+    relations: int,
+    count: int,
+    size: int,
+    attributes: int | None = None,
+    per_relation: int = 3,
+) -> tuple[tuple[JoinQuery, ...], TableStatistics]:
+    """``count`` natural joins of ``size`` relations each, if as many exist; and the statistics.
+
+    >>> queries, _ = natural(1, relations=10, count=2, size=3)
+    >>> [(q.id, *q.labels) for q in queries]
+    [('q0000', 'r2', 'r5', 'r8'), ('q0001', 'r2', 'r7', 'r8')]
+    """
+    problem = natural_problem(
+        seed,
+        relations=relations,
+        count=count,
+        size=size,
+        attributes=attributes,
+        per_relation=per_relation,
+    )
+    return join_queries(problem), statistics_of(problem)
+
+
+def tree(
+    seed: int, *, relations: int, count: int, size: int, attributes: int = 3
+) -> tuple[tuple[JoinQuery, ...], TableStatistics]:
+    """``count`` joins whose predicates form a tree; arguments and result as for ``natural``."""
+    problem = tree_problem(seed, relations=relations, count=count, size=size, attributes=attributes)
+    return join_queries(problem), statistics_of(problem)
+
+
+def statistics_of(problem: RandomProblem) -> TableStatistics:
+    """The same rate for every relation, and as many distinct values of everything."""
+    rates = {RelationId(name): RATE for name in problem.columns}
+    return TableStatistics(cardinalities=rates, every_distinct=rates)
+
+
+def join_queries(problem: RandomProblem) -> tuple[JoinQuery, ...]:
+    """The queries, as the planner's own normaliser makes them of the problem's file."""
+    relation = {n: make_relation(StreamName(n), ()) for n in problem.columns}
+    member = {n: Member(n, Label(n), RelationId(n)) for n in problem.columns}
+    matrix: dict[int, tuple[tuple[int | None, ...], ...]] = {}
+    found = []
+    for query in problem.queries:
+        size = len(query.relations)
+        if size not in matrix:
+            matrix[size] = tuple(
+                tuple(0 if i == j else None for j in range(size)) for i in range(size)
+            )
+        read = sorted({side for e in query.predicates for side in (e.left, e.right)})
+        found.append(
+            JoinQuery(
+                id=QueryId(query.id),
+                members=tuple(member[n] for n in query.relations),
+                relations=tuple(relation[n] for n in query.relations),
+                predicates=query.predicates,
+                classes=_closed(query.predicates),
+                bounds=matrix[size],
+                residuals=(),
+                projection=tuple(Output(str(a), Column(a.label, a.attribute, _LONG)) for a in read),
+            )
+        )
+    return tuple(found)
+
+
+def _closed(predicates: Sequence[Equality]) -> tuple[KeyClass, ...]:
+    """The predicates closed under equality."""
+    group: dict[AttrRef, set[AttrRef]] = {}
+    for predicate in predicates:
+        merged = group.get(predicate.left, {predicate.left}) | group.get(
+            predicate.right, {predicate.right}
+        )
+        for attribute in merged:
+            group[attribute] = merged
+    members = sorted({tuple(sorted(g)) for g in group.values()})
+    return tuple(KeyClass("bigint", m) for m in members)
