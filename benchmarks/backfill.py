@@ -47,7 +47,8 @@ from anabranch_planner.plans.backfill import Backfilling, decide, document
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
 from benchmarks import figures

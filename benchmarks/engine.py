@@ -26,7 +26,8 @@ from anabranch_planner.normal.parse import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.task.worker import run_task
 

@@ -52,7 +52,8 @@ from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as driver_module
 from anabranch_runtime.driver import fold_reports as fold
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.meters import Collector

@@ -32,7 +32,7 @@ from tests.support.s3 import s3_server, uri
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_runtime.driver.driver import Job
+    from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.task.context import BatchContext
 

@@ -119,9 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
     begun = starting(options.master)
     from anabranch_runtime.control import Control
-    from anabranch_runtime.driver.driver import Settings
     from anabranch_runtime.driver.exit_cause import tell
     from anabranch_runtime.driver.pipeline import Pipeline
+    from anabranch_runtime.driver.settings import Settings
 
     settings = Settings(
         state=Path(options.state).absolute(),

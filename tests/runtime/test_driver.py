@@ -213,7 +213,7 @@ def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
 ) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10, seconds=0.1)
-    while one._epoch < 2:
+    while one.cycle.epoch < 2:
         one.tick()
         time.sleep(0.01)
     one.run(0, job(0))

@@ -18,7 +18,8 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks import redis_stream

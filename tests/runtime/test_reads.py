@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.driver.driver import Driver, Job
+    from anabranch_runtime.driver.attempts import Job
+    from anabranch_runtime.driver.driver import Driver
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.context import BatchContext

@@ -23,7 +23,7 @@ from tests.support.states import RS, rules, stream
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.driver.driver import Job
+    from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.task.context import BatchContext
 

@@ -15,7 +15,8 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
 from tests.support.policy import OPEN
@@ -24,7 +25,7 @@ from tests.support.states import RS, rules
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.driver.driver import Job
+    from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.task.context import BatchContext
 

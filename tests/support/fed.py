@@ -29,7 +29,8 @@ from anabranch_runtime.control import (
     StreamRecord,
     fetch_ruleset,
 )
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.batch_input import Sources, note
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
@@ -159,7 +160,7 @@ class Fed:
         self.reader = FeedsReader(options)
         feeds = frozenset(self.reader.feeds)
         planned = {"feeds": lambda: FeedsReader(options)}
-        self.driver.sources = Sources(planned, 2, tuple(records), feeds)
+        self.driver.progress.sources = Sources(planned, 2, tuple(records), feeds)
         self.driver.align()
 
     def change(self, stream: str, **options: str) -> None:

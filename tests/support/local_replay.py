@@ -26,7 +26,8 @@ from anabranch_runtime.control import (
     fetch_ruleset,
 )
 from anabranch_runtime.driver import state_publisher as state_teller
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.failed_queries import surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters

@@ -12,7 +12,8 @@ import pyarrow as pa
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
 from tests.support.policy import OPEN

@@ -24,9 +24,10 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
-from anabranch_runtime.driver.driver import Driver, Settings
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.spark.session import spark_session, warm_up

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from anabranch_runtime.control import Control, StreamRecord
-    from anabranch_runtime.driver.driver import Settings
+    from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.planned import PlannedReader
     from anabranch_runtime.task.context import BatchContext
@@ -268,9 +268,9 @@ class Pipeline:
         opened = self._open(session, records, used)
         watch.left_out = opened.errors
         watch.opened = frozenset(r.registration for r in records)
-        driver.left_out = watch.unread()
+        driver.progress.left_out = watch.unread()
         tasks = session.sparkContext.defaultParallelism
-        driver.sources = Sources(
+        driver.progress.sources = Sources(
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
         )
         if not opened.frames:
@@ -415,7 +415,7 @@ class Pipeline:
                     registered = self.control.streams()
                 else:
                     watch.ingest.check()
-                watch.held = driver.held
+                watch.held = driver.progress.held(driver.state)
                 watch.look(registered)
                 if registered != records:
                     return
@@ -424,13 +424,13 @@ class Pipeline:
                     if self._open(session, records).errors.keys() != watch.left_out.keys():
                         return
                     tried = time.monotonic()
-                driver.left_out = watch.unread()
+                driver.progress.left_out = watch.unread()
                 if busy.acquire(blocking=False):
                     try:
                         # Delivers what has waited for a sink.
                         heart.well(LONG)
                         driver.tick()
-                        driver.watch_sources()
+                        driver.report_intake()
                     finally:
                         busy.release()
             time.sleep(WATCH)

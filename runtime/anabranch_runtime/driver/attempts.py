@@ -1,0 +1,72 @@
+"""The attempts at a batch: its job runs again where it fails or meets input that can't be read."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_runtime.sinks.parquet import STAGING
+from anabranch_runtime.task.context import exchange_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.sources.batch_input import BatchInput
+    from anabranch_runtime.task.context import BatchContext
+
+    Job = Callable[[BatchContext], list[TaskReport]]
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+def attempt(
+    context: BatchContext,
+    job: Job,
+    read: BatchInput | None,
+    *,
+    results: Path,
+    attempts: int,
+    stopping: Callable[[], bool],
+    discard: Callable[[set[str]], None],
+) -> tuple[BatchContext, list[TaskReport]]:
+    """Run ``job``, every time under a new name, until an attempt counts.
+
+    Args:
+        context: the batch. ``read``: what it reads; None: the job knows by itself.
+        results: where results are staged.
+        attempts: how many may fail. One that meets input that can't be read does not count as
+            failed: what it has written is given to ``discard``, and the next reads less.
+        stopping: whether the pipeline has been asked to stop, so that a failure is final.
+
+    Returns:
+        The context and the reports of the attempt that counts.
+    """
+    while True:
+        name = uuid.uuid4().hex[:12]
+        shares = () if read is None else read.shares()
+        context = replace(
+            context, attempt=name, staging=str(results / STAGING / name), shares=shares
+        )
+        try:
+            reports = job(context)
+            if read is None or read.accept([note for r in reports for note in r.unread]):
+                return context, reports
+            discard(written(reports))
+        except Exception as error:
+            attempts -= 1
+            if not attempts or stopping():
+                raise
+            _LOG.warning("batch attempt failed", batch=context.batch, error=str(error)[:2000])
+        finally:
+            shutil.rmtree(exchange_directory(context), ignore_errors=True)
+
+
+def written(reports: list[TaskReport]) -> set[str]:
+    """The packs that the tasks of an attempt have written."""
+    return {str(d["path"]) for r in reports for d in (*r.segments, *r.backfilled)}

@@ -1,0 +1,92 @@
+"""The state in which a batch starts and the one after it: pure functions of what is committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.driver.fold_reports import fold
+from anabranch_runtime.epochs import backfill
+from anabranch_runtime.epochs.access import accesses
+from anabranch_runtime.epochs.failed_queries import take_out
+from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.ownership import without
+from anabranch_runtime.epochs.retention import drop_unused, expire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import Failure
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.coverage import Access
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.slices import Throttle
+    from anabranch_runtime.task.context import BatchContext
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that is about to run.
+
+    Attributes:
+        state: in which it starts. ``ruleset``: by which it goes.
+        access: edge -> how its probe is answered.
+    """
+
+    state: State
+    ruleset: Ruleset
+    access: dict[str, Access]
+
+
+def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: tuple[JoinSample, ...]) -> State:
+    """The state once ``epoch`` has begun by ``ruleset`` without a batch; see :func:`begin`."""
+    state = enter_epoch(replace(state, steps=steps), ruleset, epoch)
+    return drop_unused(state, ruleset, accesses(state, ruleset))
+
+
+def begin(
+    state: State, ruleset: Ruleset, epoch: int, steps: tuple[JoinSample, ...], throttle: Throttle
+) -> Batch:
+    """The next batch, which belongs to ``epoch``; where that is a new one, it begins.
+
+    Args:
+        state: as committed.
+        ruleset: by which ``epoch`` goes, without the queries that have failed.
+        steps: samples of joins up to now, for a new epoch.
+        throttle: how much of a backfill a batch does.
+    """
+    fresh = epoch != state.epoch
+    if fresh:
+        state = enter_epoch(replace(state, steps=steps), ruleset, epoch)
+    state = backfill.begin(state, ruleset, throttle)
+    access = accesses(state, ruleset)
+    return Batch(drop_unused(state, ruleset, access) if fresh else state, ruleset, access)
+
+
+def finish(
+    batch: Batch,
+    context: BatchContext,
+    reports: Sequence[TaskReport],
+    failures: Mapping[str, Failure],
+    seconds: float,
+    now: float,
+    throttle: Throttle,
+) -> tuple[State, Ruleset]:
+    """The state after ``batch``, and its ruleset without the queries that have failed in it.
+
+    Args:
+        batch: as it began. ``context``: as its tasks had it. ``reports``: theirs.
+        failures: query -> why it failed; ``reports`` has nothing of it any more.
+        seconds: how long the batch took. ``now``: when it ended (seconds since 1970).
+        throttle: how much of a backfill a batch does.
+    """
+    ruleset = batch.ruleset
+    state = fold(batch.state, context, reports, seconds, now)
+    state = backfill.advance(state, context.backfill, reports, seconds, throttle)
+    if failures:
+        state = take_out(state, ruleset, failures)
+        ruleset = without(ruleset, frozenset(failures))
+        state = drop_unused(state, ruleset, accesses(state, ruleset))
+    return expire(state, ruleset), ruleset

@@ -1,0 +1,104 @@
+"""The pipeline's progress as the control plane and the sources hear of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.protocol.progress import Progress
+from anabranch_runtime.driver.fold_reports import stream_counts
+from anabranch_runtime.epochs.access import latest_since
+from anabranch_runtime.epochs.backfill import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.sources.batch_input import Sources
+    from anabranch_runtime.sources.rate_limiter import RateLimiter
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.unread import FeedState
+
+
+@dataclass(slots=True)
+class ProgressReporter:
+    """Reports progress, and which feeds are held, where either has changed.
+
+    Attributes:
+        sources: what is read; None: the job knows by itself what a batch brings.
+        left_out: stream -> why its source is not read, where the sources don't say so themselves.
+        batch_seconds: how long the last batch took. ``private``: private memory of its tasks.
+        problems: query -> why its results are not where they should be, as reported last.
+    """
+
+    control: Control
+    rate_limiter: RateLimiter
+    memory_limit: int | None
+    sources: Sources | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    batch_seconds: float = 0.0
+    private: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    #: What was said last of feeds that are held; None: an earlier run may have said something.
+    _held: dict[str, tuple[int, Any]] | None = None
+
+    def report(
+        self,
+        phase: str,
+        state: State,
+        problems: dict[str, str],
+        *,
+        exhausted: bool,
+        error: str | None = None,
+    ) -> None:
+        """Write the progress of a pipeline that is in ``phase`` and has committed ``state``."""
+        self.problems = problems
+        self.control.report(
+            Progress(
+                state=phase,
+                committed=state.next_batch,
+                epoch=state.epoch,
+                epoch_starts={str(e): b for e, b in state.epoch_starts},
+                ruleset_epoch=state.ruleset_epoch,
+                streams=stream_counts(state),
+                latest_since=latest_since(state),
+                results={q: a.results for q, a in state.queries.items()},
+                probes=state.probes,
+                state_bytes=state.bytes,
+                batch_seconds=self.batch_seconds,
+                processing_seconds=state.processing_seconds,
+                exhausted=exhausted,
+                error=error,
+                sinks=problems,
+                intake=self.rate_limiter.tell(self.left_out, self._feeds(state.feeds)),
+                row_limit=self.rate_limiter.limit,
+                private_bytes=self.private,
+                memory_limit=self.memory_limit,
+                backfill=progress(state),
+                run=self.control.run,
+            ),
+            state.queries,
+        )
+
+    def intake_changed(self, state: State) -> bool:
+        """Whether a source can't be read any more, or can again, since the last report."""
+        now = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
+        return now != self.rate_limiter.told
+
+    def held(self, state: State) -> dict[str, str]:
+        """Stream -> why no more of it is read for now."""
+        feeds = self._feeds(state.feeds)
+        return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
+
+    def report_held(self, state: State) -> None:
+        """Report to the sources which feeds are held, before they plan the next batch."""
+        feeds = state.feeds.items()
+        held = {name: (f.held.trials, f.held.start) for name, f in feeds if f.held is not None}
+        if held != self._held:
+            self.control.set_held(held)
+            self._held = held
+
+    def _feeds(self, feeds: Mapping[str, FeedState]) -> list[FeedState]:
+        """Those of ``feeds`` that are registered."""
+        gone = frozenset() if self.sources is None else self.sources.gone(feeds)
+        return [feed for name, feed in feeds.items() if name not in gone]

@@ -1,0 +1,61 @@
+"""How a pipeline runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.epochs.merging import FANOUT
+from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.verify import Verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a pipeline runs.
+
+    Attributes:
+        state: directory of manifests, segments and Spark's checkpoint.
+        results: directory of result files.
+        epoch_batches: batches per epoch.
+        epoch_seconds: in live mode an epoch also ends after this time if something has been
+            registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
+        patience: seconds to wait for a ruleset that must come.
+        attempts: how often a batch's job is tried before the pipeline fails.
+        stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
+        verify: how much of the state is read at a start to see whether it is whole.
+        fanout: segments of one store partition that are merged into one.
+        throttle: how much of a backfill a batch does.
+        target_latency: seconds that a batch should take, from its planning to its commit: the
+            sources that the runtime reads itself bring as many rows; None: whatever there is.
+            Not in step mode, where batches don't depend on how fast they run.
+        memory_limit: bytes of private memory that the workers of a host may take together; None:
+            any number. See ``task.memory``.
+        object_store: address of a store in which the state is durable, as ``pyarrow.fs`` has them;
+            the state directory is then a cache of it. None: the directory is all there is.
+        cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
+            ``storage.cache``.
+        access: what sources and sinks may ask for.
+    """
+
+    state: Path
+    results: Path
+    epoch_batches: int = 4
+    epoch_seconds: float = 5.0
+    mode: Mode = Mode.LIVE
+    patience: float = 300.0
+    attempts: int = 4
+    stuck_after: float = 600.0
+    verify: Verify = Verify.FULL
+    fanout: int = FANOUT
+    throttle: Throttle = field(default_factory=Throttle)
+    target_latency: float | None = 1.0
+    memory_limit: int | None = None
+    object_store: str | None = None
+    cache_size: int | None = None
+    access: AccessPolicy = field(default_factory=AccessPolicy)
