@@ -20,8 +20,8 @@ from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.epoch import StatedStatistics, Task, plan_queries
 from anabranch_service.planning.what_if import Running, decided_in
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.normalise import parse, usable_streams
 from anabranch_service.registry.records import EpochRecord, PlanningRecord, StreamRecord
+from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
 from anabranch_service.wire.streams import StreamIn
@@ -45,7 +45,7 @@ RECORDS: dict[str, StreamRecord] = {
 
 def task() -> Task:
     return Task(
-        streams=usable_streams(RECORDS),
+        streams=usable_streams(RECORDS.values()),
         statistics=NoStatistics(),
         options=PlanningRecord(
             optimizer=Optimizer.CLASH, objective=Objective.DEFAULT, parallelism=2
@@ -57,9 +57,9 @@ def task() -> Task:
 
 
 def queries() -> list[JoinQuery]:
-    streams = usable_streams(RECORDS)
+    streams = usable_streams(RECORDS.values())
     return [
-        parse(name, streams, sql=sql, query=None, window=None)
+        read_statement(sql).normalise(name, streams)
         for name, sql in (("pair", PAIR), ("chain", CHAIN))
     ]
 

@@ -18,8 +18,8 @@ from anabranch_service.planning.assumptions import Names, assume
 from anabranch_service.planning.epoch import Task, plan_queries
 from anabranch_service.planning.what_if import explain_choice
 from anabranch_service.planning.widths import stream_width
-from anabranch_service.registry.normalise import parse, usable_streams
 from anabranch_service.registry.records import EpochRecord, PlanningRecord
+from anabranch_service.registry.statements import read_statement, usable_streams
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.test_planning import RECORDS
 
@@ -232,7 +232,7 @@ def test_measured_statistics_stay_where_nothing_else_is_assumed(shop: Service) -
     assert same["cost"] == measured["cost"]
 
 
-STREAMS = usable_streams(RECORDS)
+STREAMS = usable_streams(RECORDS.values())
 
 
 def task() -> Task:
@@ -253,7 +253,7 @@ def test_composite_keys_and_filtered_relations_can_be_named() -> None:
         "SELECT o.total FROM orders o JOIN items i "
         "ON o.order_id = i.order_id AND o.ts = i.ts WHERE o.total > 5"
     )
-    query = parse("q", STREAMS, sql=sql, query=None, window=None)
+    query = read_statement(sql).normalise("q", STREAMS)
     names = Names([query])
     orders = next(r.id for r in query.relations if r.stream == "orders")
     assert orders != "orders"
@@ -274,7 +274,7 @@ def test_composite_keys_and_filtered_relations_can_be_named() -> None:
 
 
 def test_a_plan_is_worth_more_than_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
-    query = parse("pair", STREAMS, sql=PAIR, query=None, window=None)
+    query = read_statement(PAIR).normalise("pair", STREAMS)
     planned = plan_queries([query], task())
 
     def broken(*_: object, **__: object) -> None:

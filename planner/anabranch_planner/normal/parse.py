@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.sql.syntax import parse_statement
-from anabranch_planner.sql.unresolved import located
+from anabranch_planner.sql.unresolved import Unresolved, located
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import JoinQuery, Stream
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def parse_sql(
     query_id: str,
-    sql: str,
+    sql: str | Unresolved,
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
     relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
@@ -27,7 +28,7 @@ def parse_sql(
 
     Args:
         query_id: the query's id.
-        sql: one SELECT statement.
+        sql: one SELECT statement, or what :func:`read_sql` has made of it.
         streams: the registered streams by name.
         window: microseconds for every alias, or alias -> microseconds (others unbounded).
         relaxed: alias -> the filter that its relation is to have, which the statement's implies;
@@ -44,9 +45,27 @@ def parse_sql(
     >>> [str(m) for m in q.classes[0].members]
     ['R.b', 'S.b', 'T.b']
     """
+    with _malformed():
+        statement = sql if isinstance(sql, Unresolved) else parse_statement(sql)
+        return normalise(query_id, statement, streams, window, relaxed)
+
+
+def read_sql(sql: str) -> Unresolved:
+    """One SELECT statement, parsed; its names are not looked up.
+
+    Raises:
+        QueryError: with ``field`` ``"sql"``, saying what to change.
+    """
+    with _malformed():
+        return parse_statement(sql)
+
+
+@contextmanager
+def _malformed() -> Iterator[None]:
+    """Let errors raised inside name the statement."""
     with located("sql"):
         try:
-            return normalise(query_id, parse_statement(sql), streams, window, relaxed)
+            yield
         except RecursionError as cause:
             raise QueryError(
                 "malformed-sql",

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.planning.assumptions import Names, assume
 from anabranch_service.planning.epoch import Planned, StatedStatistics
-from anabranch_service.planning.options import changed, default_planning
-from anabranch_service.planning.request import PlanningRequest, answer_request, read_queries
-from anabranch_service.planning.what_if import FULL, SUMMARY, read_running
+from anabranch_service.planning.options import changed
+from anabranch_service.planning.request import (
+    PlanningAnswer,
+    answer_request,
+    plan_request,
+    read_queries,
+    read_registered,
+)
+from anabranch_service.planning.what_if import FULL, SUMMARY
 from anabranch_service.planning.work import Work, go_on
-from anabranch_service.registry.lifecycle import is_wanted
-from anabranch_service.registry.normalise import parse, usable_streams
 from anabranch_service.registry.records import StreamRecord
-from anabranch_service.registry.sizes import check_query
+from anabranch_service.registry.sizes import read_checked
+from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
-from anabranch_service.wire.plans import CostRangeOut, DryRunIn, DryRunOut
+from anabranch_service.wire.plans import CostRangeOut, Detail, DryRunIn, DryRunOut
 from anabranch_service.wire.queries import ProblemOut
 from anabranch_service.wire.streams import RetentionIn
 
@@ -37,14 +41,8 @@ async def plan_dry_run(
     body: DryRunIn, store: Store, work: Work, settings: Settings, now: datetime
 ) -> DryRunOut:
     """Plan what is registered with some queries added and some dropped. Stores nothing."""
-    current = await store.planning() or default_planning(settings)
-    options = changed(current, body)
-    if body.formulation is Formulation.PAPER:
-        # It knows neither limits nor the running plan.
-        unlimited = {"switching": 0.0, "memory": None, "copies": None}
-        options = options.model_copy(update=unlimited)
-    registered = await store.queries()
-    known = {q.id for q in registered}
+    found = await read_registered(store, settings, now, await store.last_snapshot())
+    known = {q.id for q in found.queries}
     for name in body.drop:
         if name not in known:
             raise NotFound(
@@ -53,50 +51,48 @@ async def plan_dry_run(
                 field="drop",
                 remedy="GET /v1/queries lists them",
             )
-    known_streams = await store.streams()
-    streams = usable_streams(_assumed(known_streams, body.retention))
-    activations, dropped = await store.activations(), set(body.drop)
-    kept = [
-        q for q in registered if is_wanted(q, activations.get(q.id), now) and q.id not in dropped
-    ]
-    # What is registered was understood once; only what is new has a limit.
-    queries, rejected = await work.call(read_queries, kept, streams)
+    options = changed(found.options, body)
+    if body.formulation is Formulation.PAPER:
+        # It knows neither limits nor the running plan.
+        unlimited = {"switching": 0.0, "memory": None, "copies": None}
+        options = options.model_copy(update=unlimited)
+    limit = settings.solve_seconds
+    wanted = [q for q in found.wanted if q.id not in body.drop]
+    found = replace(found, wanted=wanted, options=options)
+    streams = _assumed(found.streams, body.retention)
+    # What is registered was read once; only what is new has a limit.
+    request = await work.read(plan_request, found, store.forms, limit)
+    if body.retention:
+        request = replace(request, streams=streams)
+        queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
+        request = replace(request, queries=queries, rejected=rejected)
     async with work.limited() as deadline:
-        taken = {q.id for q in kept}
-        queries += tuple(await work.call(_added, body, taken, streams, settings, deadline))
-    snapshot = await store.last_snapshot()
+        taken = {q.id for q in wanted}
+        new = await work.read(_added, body, taken, request.streams, settings, deadline)
+    queries = (*request.queries, *new)
     names = Names(queries)
     for name in body.widths:
         names.require(name, f"widths.{name}")
-    stated = _stated(NoStatistics() if snapshot is None else snapshot, body, names)
-    assumed = assume(stated, names, body.distinct, body.selectivity, body.statistics)
-    limit = settings.solve_seconds
-    published = await store.published()
-    latest = await store.epoch(published[-1]) if published else None
-    request = PlanningRequest(
+    stated = _stated(request.statistics, body, names)
+    request = replace(
+        request,
         queries=queries,
-        streams=streams,
-        statistics=assumed,
-        statistics_epoch=None if snapshot is None else snapshot.epoch,
-        samples=await store.samples(),
-        options=options,
+        statistics=assume(stated, names, body.distinct, body.selectivity, body.statistics),
         seconds=limit if body.deadline is None else min(body.deadline, limit),
-        running=read_running(latest, registered, usable_streams(known_streams)),
-        rejected=rejected,
         formulation=body.formulation,
         widths=body.widths,
         limits=SUMMARY if body.detail == "summary" else FULL,
     )
-    answer = await asyncio.to_thread(answer_request, request)
-    planned = answer.planned
-    spread = await asyncio.to_thread(
-        cost_range,
-        planned.plan,
-        planned.queries,
-        answer.task.statistics,
-        parallelism=options.parallelism,
+    return await work.plan(lambda: dry_run_out(answer_request(request), body.detail))
+
+
+def dry_run_out(answer: PlanningAnswer, detail: Detail) -> DryRunOut:
+    """The answer to a dry run."""
+    request, planned, whole = answer.request, answer.planned, detail == "full"
+    options = request.options
+    spread = cost_range(
+        planned.plan, planned.queries, answer.task.statistics, parallelism=options.parallelism
     )
-    whole = body.detail == "full"
     return DryRunOut(
         **answer.figures(),
         cost_range=CostRangeOut(low=spread.low, high=spread.high),
@@ -111,7 +107,7 @@ async def plan_dry_run(
         copies=options.copies,
         solver=options.solver,
         deadline=request.seconds,
-        detail=body.detail,
+        detail=detail,
     )
 
 
@@ -133,9 +129,9 @@ def _added(
     deadline: Deadline,
 ) -> list[JoinQuery]:
     queries: list[JoinQuery] = []
-    for index, document in enumerate(body.add):
+    for index, given in enumerate(body.add):
         go_on(deadline)
-        name = document.id or f"dry-run-{index}"
+        name = given.id or f"dry-run-{index}"
         if name in taken:
             raise InvalidInput(
                 "duplicate-query",
@@ -145,17 +141,8 @@ def _added(
             )
         taken = taken | {name}
         try:
-            sql = None if document.sql is None else to_spark(document.sql, document.dialect)
-            check_query(sql, document.query, settings)
-            parsed = parse(
-                name,
-                streams,
-                sql=sql,
-                query=document.query,
-                window=document.window,
-                dialect=document.dialect,
-            )
-            queries.extend(parsed.planned)
+            statement = read_checked(settings, given.sql, given.query, given.window, given.dialect)
+            queries.extend(statement.normalise(name, streams).planned)
         except (PlannerError, InvalidInput) as cause:
             raise InvalidInput(
                 cause.code,
@@ -169,8 +156,8 @@ def _added(
 
 def _assumed(
     streams: Mapping[str, StreamRecord], retention: Mapping[str, RetentionIn | None]
-) -> dict[str, StreamRecord]:
-    """The streams with the retention that is to be assumed."""
+) -> dict[str, Stream]:
+    """The usable streams with the retention that is to be assumed."""
     found = dict(streams)
     for name, one in retention.items():
         if name not in streams:
@@ -191,7 +178,7 @@ def _assumed(
             raise InvalidInput(
                 cause.code, cause.message, field=f"retention.{name}.{part}", remedy=cause.remedy
             ) from None
-    return found
+    return usable_streams(found.values())
 
 
 def _stated(base: Statistics, body: DryRunIn, names: Names) -> Statistics:

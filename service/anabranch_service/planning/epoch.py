@@ -134,55 +134,92 @@ class Task:
     backfills: tuple[Backfill, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A plan, its ruleset, the milliseconds of the solve, and what becomes of the past."""
+
+    plan: Plan
+    ruleset: Ruleset
+    solve_ms: float
+    backfills: tuple[Backfill, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A joint plan, without the alternatives that it is compared with.
+
+    Attributes:
+        task: with the limits that could be kept.
+        queries: those that could be planned. ``rejected``: the others.
+        fallback: empty, or why this is not what the chosen optimiser would have given.
+    """
+
+    task: Task
+    attempt: _Attempt
+    queries: tuple[JoinQuery, ...]
+    rejected: dict[str, ProblemRecord] = field(default_factory=dict)
+    fallback: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of ``queries``."""
+        return self.attempt.plan
+
+
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
+    """Plan ``queries`` jointly, and alternatives to compare with; see :func:`plan_jointly`."""
+    joint = plan_jointly(queries, task)
+    plan, chosen, task = joint.plan, joint.queries, joint.task
+    relations = sorted({r.id for q in chosen for r in q.relations})
+    shared = _other_plan(plan, chosen, task, Optimizer.SHARED)
+    backfills = [document(b) for b in joint.attempt.backfills]
+    return Planned(
+        plan=plan,
+        ruleset=joint.attempt.ruleset,
+        queries=chosen,
+        rejected=joint.rejected,
+        individual=_other_plan(plan, chosen, task, Optimizer.INDIVIDUAL),
+        shared_cost=None if shared is None else finite(shared.cost),
+        solve_ms=joint.attempt.solve_ms,
+        fallback=joint.fallback,
+        assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
+        estimated=_estimated(task.statistics),
+        explain={**explain(plan, chosen), "backfill": backfills},
+    )
+
+
+def plan_jointly(queries: Sequence[JoinQuery], task: Task) -> Joint:
     """Plan ``queries`` jointly; a single query never makes it fail.
 
     No single query is at fault where a memory budget is too small: it is left out then, and
-    :attr:`Planned.fallback` says so.
+    :attr:`Joint.fallback` says so.
     """
     try:
-        return _plan_queries(queries, task)
+        return _plan_jointly(tuple(queries), task)
     except PlannerError as cause:
         if cause.code != "memory-limit":
             raise
         _LOG.warning("memory budget left out", error=str(cause))
         options = task.options.model_copy(update={"memory": None})
-        found = _plan_queries(queries, replace(task, options=options))
+        found = _plan_jointly(tuple(queries), replace(task, options=options))
         return replace(found, fallback=f"planned without the memory budget: {cause.message}")
 
 
-def _plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
-    chosen, rejected, fallback = list(queries), dict[str, ProblemRecord](), ""
+def _plan_jointly(queries: tuple[JoinQuery, ...], task: Task) -> Joint:
     optimizer = task.options.optimizer
     try:
-        attempt = _attempt(chosen, task, optimizer)
+        return Joint(task, _attempt(queries, task, optimizer), queries)
     except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
         _raise_budget(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
-        chosen, rejected = _isolate(chosen, task)
-        try:
-            attempt = _attempt(chosen, task, optimizer)
-        except Exception as again:  # noqa: BLE001 - the fallback is reported in the record
-            _raise_budget(again)
-            _LOG.error("joint plan failed again", error=repr(again))
-            attempt = _attempt(chosen, task, Optimizer.INDIVIDUAL)
-            fallback = f"{optimizer} failed ({again!r}); planned individually"
-    plan = attempt.plan
-    relations = sorted({r.id for q in chosen for r in q.relations})
-    shared = _other_plan(plan, chosen, task, Optimizer.SHARED)
-    return Planned(
-        plan=plan,
-        ruleset=attempt.ruleset,
-        queries=tuple(chosen),
-        rejected=rejected,
-        individual=_other_plan(plan, chosen, task, Optimizer.INDIVIDUAL),
-        shared_cost=None if shared is None else finite(shared.cost),
-        solve_ms=attempt.solve_ms,
-        fallback=fallback,
-        assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
-        estimated=_estimated(task.statistics),
-        explain={**explain(plan, chosen), "backfill": [document(b) for b in attempt.backfills]},
-    )
+    sound, rejected = _isolate(queries, task)
+    try:
+        return Joint(task, _attempt(sound, task, optimizer), sound, rejected)
+    except Exception as cause:  # noqa: BLE001 - the fallback is reported in the record
+        _raise_budget(cause)
+        _LOG.error("joint plan failed again", error=repr(cause))
+        fallback = f"{optimizer} failed ({cause!r}); planned individually"
+    return Joint(task, _attempt(sound, task, Optimizer.INDIVIDUAL), sound, rejected, fallback)
 
 
 def _estimated(statistics: Statistics) -> dict[str, float]:
@@ -212,7 +249,7 @@ def finite(number: float) -> float | None:
 
 
 def problem_of(cause: Exception) -> ProblemRecord:
-    """What a query's owner is told."""
+    """Why a query is rejected, for its owner."""
     if isinstance(cause, PlannerError):
         return ProblemRecord(
             code=cause.code, message=cause.detail, field=cause.field, remedy=cause.remedy
@@ -257,16 +294,6 @@ def _switching(task: Task) -> Switching | None:
     return Switching(task.running, task.options.switching)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """Plan, checked ruleset, the milliseconds that the solve took, and what becomes of the past."""
-
-    plan: Plan
-    ruleset: Ruleset
-    solve_ms: float
-    backfills: tuple[Backfill, ...]
-
-
 def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> _Attempt:
     started = time.perf_counter()
     plan = _solve(queries, task, optimizer)
@@ -308,7 +335,7 @@ def _backfills(plan: Plan, queries: Sequence[JoinQuery], task: Task) -> tuple[Ba
 
 def _isolate(
     queries: Sequence[JoinQuery], task: Task
-) -> tuple[list[JoinQuery], dict[str, ProblemRecord]]:
+) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
     """The queries that can be planned alone, and why the others can't."""
     sound: list[JoinQuery] = []
     rejected: dict[str, ProblemRecord] = {}
@@ -316,10 +343,10 @@ def _isolate(
         try:
             _attempt([query], task, task.options.optimizer)
             sound.append(query)
-        except Exception as cause:  # noqa: BLE001 - the query's owner is told
+        except Exception as cause:  # noqa: BLE001 - reported to the query's owner
             _LOG.warning("query can't be planned", query=query.id, error=repr(cause))
             rejected[query.id] = problem_of(cause)
-    return sound, rejected
+    return tuple(sound), rejected
 
 
 def _other_plan(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -21,21 +21,20 @@ from redis.exceptions import RedisError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.epoch import dump_ruleset
-from anabranch_service.planning.options import default_planning
-from anabranch_service.planning.request import PlanningRequest, answer_request, read_queries
-from anabranch_service.planning.what_if import read_running
-from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.lifecycle import is_wanted
-from anabranch_service.registry.normalise import usable_streams
-from anabranch_service.registry.records import (
-    EpochRecord,
-    ProblemRecord,
-    QueryRecord,
+from anabranch_service.planning.request import (
+    PlanningAnswer,
+    PlanningRequest,
+    Registered,
+    answer_request,
+    plan_request,
+    read_registered,
 )
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.records import EpochRecord, ProblemRecord, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
 
@@ -58,9 +57,21 @@ def target_epoch(boundary: Boundary, mode: Mode) -> int:
 
 
 class EpochLoop:
-    """Follows ``Keys.boundaries``; one per process."""
+    """Follows ``Keys.boundaries``; one per process.
 
-    def __init__(self, store: Store, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+    Attributes:
+        answer: plans a request. A plan that it gives is checked before it is published.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        answer: Callable[[PlanningRequest], PlanningAnswer] = answer_request,
+    ) -> None:
+        self.answer = answer
         self.store = store
         self.settings = settings
         self.metrics = metrics
@@ -171,48 +182,36 @@ class EpochLoop:
         return record
 
     async def _plan(self, epoch: int, boundary: Boundary) -> tuple[EpochRecord, str]:
-        now = self.clock()
-        activations = await self.store.activations()
-        wanted = [q for q in await self.store.queries() if is_wanted(q, activations.get(q.id), now)]
-        streams = await self.store.streams()
-        options = await self.store.planning() or default_planning(self.settings)
         snapshot = _snapshot(boundary)
-        usable = usable_streams(streams)
-        queries, rejected = await asyncio.to_thread(read_queries, wanted, usable)
-        request = PlanningRequest(
-            queries=queries,
-            streams=usable,
-            statistics=NoStatistics() if snapshot is None else snapshot,
-            statistics_epoch=None if snapshot is None else snapshot.epoch,
-            samples={} if snapshot is None else await self.store.samples(),
-            options=options,
-            seconds=self.settings.solve_seconds,
-            running=read_running(await self._newest(epoch), await self.store.queries(), usable),
-            rejected=rejected,
-            epoch=epoch,
-            sinks={record.id: record.sink.to_sink() for record in wanted},
-        )
-        answer = await asyncio.to_thread(answer_request, request)
-        text, digest = dump_ruleset(answer.planned.ruleset)
+        found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
+        answer = await asyncio.to_thread(self._request_and_answer, found, epoch)
+        planned = answer.planned
+        text, digest = dump_ruleset(planned.ruleset)
         record = EpochRecord(
             epoch=epoch,
             published_at=self.clock(),
             rejected=answer.rejected,
-            explain=answer.planned.explain,
+            explain=planned.explain,
             ruleset_digest=digest,
             footprint=answer.insight.footprint,
             **answer.figures(),
         )
         return record, text
 
-    async def _newest(self, epoch: int) -> EpochRecord | None:
-        """The newest epoch published before ``epoch``."""
-        earlier = [n for n in await self.store.published() if n < epoch]
-        return await self.store.epoch(earlier[-1]) if earlier else None
+    def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
+        """Plan what is registered, and check the plan; runs in a thread."""
+        request = replace(
+            plan_request(found, self.store.forms, self.settings.solve_seconds),
+            epoch=epoch,
+            sinks={record.id: record.sink.to_sink() for record in found.wanted},
+        )
+        answer = self.answer(request)
+        validate_plan(answer.planned.plan, answer.planned.queries)
+        return answer
 
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
         """The newest earlier epoch under a new number: planning failed, what runs goes on."""
-        old = await self._newest(epoch)
+        old = await self.store.newest_epoch(before=epoch)
         text = None if old is None else await self.store.ruleset(old.epoch)
         if old is None or text is None:
             return None

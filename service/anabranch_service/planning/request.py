@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import structlog
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.plan import Formulation
+from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.sampling import estimate
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.epoch import Planned, Task, finite, plan_queries, problem_of
+from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.what_if import (
     SUMMARY,
     Insight,
@@ -24,10 +28,92 @@ from anabranch_service.planning.what_if import (
     explain_choice,
     rewired_from,
 )
-from anabranch_service.registry.normalise import parse_record
-from anabranch_service.registry.records import PlanningRecord, ProblemRecord, QueryRecord
+from anabranch_service.planning.work import go_on
+from anabranch_service.registry.lifecycle import is_wanted
+from anabranch_service.registry.records import (
+    EpochRecord,
+    PlanningRecord,
+    ProblemRecord,
+    QueryRecord,
+    StreamRecord,
+)
+from anabranch_service.registry.statements import NormalForms, usable_streams
+from anabranch_service.registry.store import Store
+from anabranch_service.settings import Settings
 
 _LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What is registered, measured and published, as of one moment.
+
+    Attributes:
+        wanted: the queries of the next epoch.
+        running: the epoch to compare with; None: none has been published.
+    """
+
+    queries: list[QueryRecord]
+    wanted: list[QueryRecord]
+    streams: Mapping[str, StreamRecord]
+    options: PlanningRecord
+    snapshot: Snapshot | None
+    samples: Mapping[str, StreamSample]
+    running: EpochRecord | None
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was measured."""
+        return NoStatistics() if self.snapshot is None else self.snapshot
+
+
+async def read_registered(
+    store: Store,
+    settings: Settings,
+    now: datetime,
+    snapshot: Snapshot | None,
+    before: int | None = None,
+) -> Registered:
+    """Read what a plan follows from.
+
+    Args:
+        snapshot: the newest statistics.
+        before: the epoch that is planned; its predecessor runs. None: the newest one runs.
+    """
+    activations, queries = await store.activations(), await store.queries()
+    return Registered(
+        queries=queries,
+        wanted=[q for q in queries if is_wanted(q, activations.get(q.id), now)],
+        streams=await store.streams(),
+        options=await store.planning() or default_planning(settings),
+        snapshot=snapshot,
+        samples={} if snapshot is None else await store.samples(),
+        running=await store.newest_epoch(before),
+    )
+
+
+def read_queries(
+    records: Iterable[QueryRecord],
+    streams: Mapping[str, Stream],
+    forms: NormalForms,
+    deadline: Deadline | None = None,
+) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
+    """The joins of ``records`` to plan, and why some records can't be read.
+
+    Raises:
+        Busy: ``registration-too-slow``, by ``deadline``.
+    """
+    queries: list[JoinQuery] = []
+    rejected: dict[str, ProblemRecord] = {}
+    for record in records:
+        if deadline is not None:
+            go_on(deadline)
+        try:
+            queries.extend(forms.of(record, streams).planned)
+        except Exception as cause:  # noqa: BLE001 - reported to the query's owner, the others run
+            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
+            rejected[record.id] = problem_of(cause)
+    return tuple(queries), rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +123,8 @@ class PlanningRequest:
     Attributes:
         queries: those to plan.
         streams: every usable stream.
-        statistics: what was measured, or is to be assumed.
-        statistics_epoch: the epoch in which it was measured; None: nothing was.
+        statistics: measured or assumed.
+        statistics_epoch: the epoch in which they were measured; None: nothing was.
         samples: stream -> its newest sample; the shares of relations are estimated from them.
         seconds: time limit of one solve; 0: what is found without solving anything.
         running: the published epoch that the plan is compared with and charged for changing.
@@ -82,7 +168,7 @@ class PlanningAnswer:
     rejected: dict[str, ProblemRecord]
 
     def figures(self) -> dict[str, Any]:
-        """What an epoch's record and the answer to a dry run have in common, by field."""
+        """The fields that an epoch's record and the answer to a dry run have in common."""
         planned, plan, insight = self.planned, self.planned.plan, self.insight
         return {
             "optimizer": plan.optimizer,
@@ -111,8 +197,30 @@ class PlanningAnswer:
         }
 
 
+def plan_request(found: Registered, forms: NormalForms, seconds: float) -> PlanningRequest:
+    """The request for a plan of all that is wanted, in ``seconds`` per solve."""
+    streams = usable_streams(found.streams.values())
+    queries, rejected = read_queries(found.wanted, streams, forms)
+    running = None
+    if found.running is not None:
+        members = set(found.running.queries)
+        known = [query for query in found.queries if query.id in members]
+        running = Running(found.running, read_queries(known, streams, forms)[0])
+    return PlanningRequest(
+        queries=queries,
+        streams=streams,
+        statistics=found.statistics,
+        statistics_epoch=None if found.snapshot is None else found.snapshot.epoch,
+        samples=found.samples,
+        options=found.options,
+        seconds=seconds,
+        running=running,
+        rejected=rejected,
+    )
+
+
 def answer_request(request: PlanningRequest) -> PlanningAnswer:
-    """Plan and explain what is asked for; touches nothing shared, so it can run in a thread."""
+    """Plan and explain ``request``; touches nothing shared, so it can run in a thread."""
     task = Task(
         streams=request.streams,
         statistics=estimate(request.statistics, request.queries, request.samples),
@@ -130,18 +238,3 @@ def answer_request(request: PlanningRequest) -> PlanningAnswer:
         planned, task, request.running, limits=request.limits, widths=request.widths
     )
     return PlanningAnswer(request, task, planned, insight, {**request.rejected, **planned.rejected})
-
-
-def read_queries(
-    records: Iterable[QueryRecord], streams: Mapping[str, Stream]
-) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The queries of ``records``, and why those that can't be read can't."""
-    queries: list[JoinQuery] = []
-    rejected: dict[str, ProblemRecord] = {}
-    for record in records:
-        try:
-            queries.extend(parse_record(record, streams).planned)
-        except Exception as cause:  # noqa: BLE001 - the query's owner is told, the others run
-            _LOG.warning("query can't be read", query=record.id, error=repr(cause))
-            rejected[record.id] = problem_of(cause)
-    return tuple(queries), rejected

@@ -6,12 +6,12 @@ Everything here is computed from a plan that has been made, costs no further sol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream
+from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_planner.cost.footprint import (
     Footprint,
     FootprintError,
@@ -33,11 +33,9 @@ from anabranch_planner.plans.shares import (
 )
 from anabranch_service.planning.epoch import Planned, Task
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.normalise import parse_record
 from anabranch_service.registry.records import (
     DiffRecord,
     EpochRecord,
-    QueryRecord,
     ReasonsRecord,
     ShareRecord,
     SharesRecord,
@@ -130,23 +128,6 @@ def explain_choice(
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
         reason = f"the comparison failed: {cause!r}"
     return Insight(marks, share, found, reason, why)
-
-
-def read_running(
-    record: EpochRecord | None, known: Iterable[QueryRecord], streams: Mapping[str, Stream]
-) -> Running | None:
-    """The published epoch with those of its queries that can still be read."""
-    if record is None:
-        return None
-    members = set(record.queries)
-    queries: list[JoinQuery] = []
-    for query in known:
-        if query.id in members:
-            try:
-                queries.extend(parse_record(query, streams).planned)
-            except Exception as cause:  # noqa: BLE001 - it has no estimate then
-                _LOG.warning("a running query can't be read", query=query.id, error=repr(cause))
-    return Running(record, tuple(queries))
 
 
 def rewired_from(running: Running | None) -> Footprint | None:

@@ -1,10 +1,9 @@
-"""Threads for what a request asks the planner to understand, and how long that may take.
+"""Threads for requests that read statements or plan, and how long reading may take.
 
-Parsing holds up everything else in the event loop, so it runs in threads of its own. They are few:
-what was given up after its time is over still runs to its end, and whoever comes next waits for a
-thread no longer than for an answer. A thread can't be stopped, but the sizes that
-``registry.sizes`` checks bound what it does, and what comes in steps looks at its :class:`Deadline`
-between them.
+The event loop must not wait for either, nor must an epoch: both run in a few threads of their own,
+the epoch loop in another. A request that is given up still runs to its end in its thread, and the
+next one waits for it. Sizes (``registry.sizes``) bound each step, and between steps the thread
+looks at its :class:`Deadline`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from anabranch_service.errors import Busy
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Requests whose statements are read at one time.
-_THREADS = 2
+#: Requests whose statements are read at one time, and dry runs that are planned.
+_READERS, _PLANNERS = 2, 2
 
 
 def go_on(deadline: Deadline) -> None:
-    """Give up what takes too long, between two steps in a thread.
+    """Give up where the deadline has passed.
 
     Raises:
         Busy: ``registration-too-slow``.
@@ -47,22 +46,24 @@ def _too_slow(seconds: float) -> Busy:
 
 
 class Work:
-    """Where statements are read."""
+    """Two pools of threads; the functions that run there change nothing shared."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="understanding")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
+        self._planners = ThreadPoolExecutor(_PLANNERS, thread_name_prefix="dry-run")
 
-    async def call(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """The result of ``function``, which touches nothing shared."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*args, **named))
+    async def read(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Call what reads statements."""
+        return await _call(self._readers, lambda: function(*args, **named))
+
+    async def plan(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Call what plans, for as long as a solve may take."""
+        return await _call(self._planners, lambda: function(*args, **named))
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[Deadline]:
-        """A block that may take so long, and a deadline for what runs in threads.
-
-        The block must change nothing: it may be given up wherever it waits.
+        """A block with a deadline, which changes nothing: it may be given up wherever it waits.
 
         Raises:
             Busy: ``registration-too-slow``.
@@ -78,4 +79,9 @@ class Work:
 
     def close(self) -> None:
         """Begin nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._readers, self._planners):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def _call(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, function)

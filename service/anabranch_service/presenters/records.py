@@ -13,8 +13,8 @@ from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.durations import iso_time
 from anabranch_service.presenters.statistics import stream_statistics_out
+from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
-from anabranch_service.registry.normalise import bounds_between
 from anabranch_service.registry.records import (
     EpochRecord,
     NormalisedInfo,

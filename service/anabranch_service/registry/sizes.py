@@ -8,39 +8,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.syntax import parse_statement
+from anabranch_planner.sql.dialects import SPARK, to_spark
 from anabranch_service.errors import Conflict, InvalidInput
+from anabranch_service.registry.statements import Statement, read_statement
 from anabranch_service.settings import Settings
 
 
-def check_query(sql: str | None, query: Mapping[str, Any] | None, settings: Settings) -> None:
-    """Refuse a query of too many aliases or columns, as far as both are written out; one that can't
-    be read at all is left to the planner.
+def read_checked(
+    settings: Settings,
+    sql: str | None,
+    query: Mapping[str, Any] | None = None,
+    window: str | Mapping[str, str] | None = None,
+    dialect: str = SPARK,
+) -> Statement:
+    """Parse a query of a request, and refuse one of too many aliases or columns, as far as both
+    are written out.
+
+    Args:
+        sql: in ``dialect``.
 
     Raises:
-        InvalidInput: ``too-many-aliases`` or ``too-many-columns``.
+        InvalidInput: ``too-many-aliases`` or ``too-many-columns``, or as
+            :func:`~anabranch_service.registry.statements.read_statement` does.
+        QueryError: the SQL can't be parsed.
     """
-    if sql is not None:
-        try:
-            statement = parse_statement(sql)
-        except (QueryError, RecursionError):
-            return
-        count, selected = statement.size, len(statement.items)
+    text = None if sql is None else to_spark(sql, dialect)
+    statement = read_statement(text, query, window, dialect)
+    if statement.parsed is not None:
+        count, selected = statement.parsed.size, len(statement.parsed.items)
+        aliases, columns = "sql", "sql"
     else:
-        count, selected = (_length((query or {}).get(part)) for part in ("from", "select"))
+        count, selected = (_length(statement.query.get(part)) for part in ("from", "select"))
+        aliases, columns = "query.from", "query.select"
     if count > settings.max_aliases:
         raise InvalidInput(
             "too-many-aliases",
             f"the query reads {count} aliases once its subqueries are written out",
-            field="sql" if sql is not None else "query.from",
+            field=aliases,
             remedy=f"{settings.max_aliases} are allowed; --max-aliases (ANABRANCH_MAX_ALIASES)"
             " allows more",
         )
-
-    check_columns(
-        selected, settings, "the query selects", "sql" if sql is not None else "query.select"
-    )
+    check_columns(selected, settings, "the query selects", columns)
+    return statement
 
 
 def _length(part: object) -> int:

@@ -30,6 +30,7 @@ from anabranch_service.registry.records import (
     StreamRecord,
 )
 from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.statements import NormalForms
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)
@@ -111,11 +112,16 @@ class Misfit:
 
 
 class Store:
-    """All the service's state, under one namespace."""
+    """All the service's state, under one namespace.
+
+    Attributes:
+        forms: the normal forms of its queries, kept in this process.
+    """
 
     def __init__(self, redis: Redis, namespace: str) -> None:
         self.redis = redis
         self.keys = Keys(namespace)
+        self.forms = NormalForms()
         self._add_query = redis.register_script(_ADD_QUERY)
         self._swap = redis.register_script(_SWAP)
         self._advance = redis.register_script(_ADVANCE)
@@ -306,6 +312,11 @@ class Store:
         """One published epoch's record, or None."""
         text = await _text(self.redis.get(self.keys.epoch(number)))
         return _strict(EpochRecord, str(number), text)
+
+    async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
+        """The record of the newest epoch (published ``before`` another), or None."""
+        numbers = [n for n in await self.published() if before is None or n < before]
+        return await self.epoch(numbers[-1]) if numbers else None
 
     async def epochs(self, numbers: list[int]) -> list[EpochRecord]:
         """Several epochs' records in the order asked for; unreadable ones are left out."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
@@ -17,20 +18,27 @@ from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.planning.dry_run import plan_dry_run
-from anabranch_service.planning.epoch import problem_of
-from anabranch_service.registry.normalise import describe, parse, usable_streams
-from anabranch_service.registry.sizes import check_query
+from anabranch_service.planning.dry_run import dry_run_out
+from anabranch_service.planning.epoch import plan_jointly, problem_of
+from anabranch_service.planning.request import (
+    PlanningRequest,
+    answer_request,
+    plan_request,
+    read_registered,
+)
+from anabranch_service.planning.what_if import FULL
+from anabranch_service.registry.describe import describe
+from anabranch_service.registry.sizes import read_checked
+from anabranch_service.registry.statements import usable_streams
 from anabranch_service.settings import Settings
 from anabranch_service.wire.plans import (
-    DryRunIn,
     DryRunOut,
     ExplainIn,
     ExplainOut,
     LogicalPlanOut,
     MultiJoinOut,
 )
-from anabranch_service.wire.queries import ProblemOut, QueryIn
+from anabranch_service.wire.queries import ProblemOut
 
 router = guarded_router("/v1", tag="queries")
 
@@ -44,31 +52,37 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     """The plan of a statement with binary joins and with multi-way joins; and if it can run
     continuously, its stores and probe orders beside what is registered. Stores nothing.
     """
+    snapshot = await ctx.store.last_snapshot()
+    found = await read_registered(ctx.store, ctx.settings, ctx.clock(), snapshot)
+    streams, taken = usable_streams(found.streams.values()), {q.id for q in found.queries}
+    names = (_NAME, *(f"{_NAME}-{number}" for number in range(2, len(taken) + 3)))
+    name = next(name for name in names if name not in taken)
     async with ctx.work.limited():
-        streams = usable_streams(await ctx.store.streams())
-        found, meant = await ctx.work.call(_understand, body, streams, ctx.settings)
-    if not meant:
-        return found
-    query = QueryIn(id=await _free_name(ctx), sql=found.sql, window=body.window)
-    parts = ctx.store, ctx.work, ctx.settings, ctx.clock()
-    without = await plan_dry_run(DryRunIn(detail="summary"), *parts)
-    planned = await plan_dry_run(DryRunIn(add=[query]), *parts)
-    return found.model_copy(
-        update={**_own(planned, str(query.id)), "added_cost": planned.cost - without.cost}
-    )
+        answer, query = await ctx.work.read(_understand, name, body, streams, ctx.settings)
+    if query is None:
+        return answer
+    seconds = ctx.settings.solve_seconds
+    request = await ctx.work.read(plan_request, found, ctx.store.forms, seconds)
+    planned, added = await ctx.work.plan(_plan_beside, request, query)
+    return answer.model_copy(update={**_own(planned, name), "added_cost": added})
+
+
+def _plan_beside(request: PlanningRequest, query: JoinQuery) -> tuple[DryRunOut, float]:
+    """The plan of a request with one more query, and by how much that makes it dearer."""
+    queries = (*request.queries, *query.planned)
+    answer = answer_request(replace(request, queries=queries, limits=FULL))
+    without = plan_jointly(request.queries, answer.task).plan.cost
+    return dry_run_out(answer, "full"), answer.planned.plan.cost - without
 
 
 def _understand(
-    body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
-) -> tuple[ExplainOut, bool]:
-    """The answer but for the plan, and whether the query can run continuously."""
-    sql = to_spark(body.sql, body.dialect)
-    check_query(sql, None, settings)
-    meaning, refused = None, None
+    name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
+) -> tuple[ExplainOut, JoinQuery | None]:
+    """The answer but for the plan, and the query if it can run continuously."""
+    meaning = refused = statement = None
     try:
-        meaning = parse(
-            _NAME, streams, sql=sql, query=None, window=body.window, dialect=body.dialect
-        )
+        statement = read_checked(settings, body.sql, None, body.window, body.dialect)
+        meaning = statement.normalise(name, streams)
     except PlannerError as cause:
         refused = cause
         if cause.code == "malformed-sql" or cause.field.startswith("window"):
@@ -82,7 +96,7 @@ def _understand(
             raise refused from None
     after = None if before is None else convert(before)
     answer = ExplainOut(
-        sql=sql,
+        sql=to_spark(body.sql, body.dialect) if statement is None else statement.sql,
         before=_plan_out(before),
         after=_plan_out(after),
         multijoins=[] if after is None else _joins(after),
@@ -94,21 +108,12 @@ def _understand(
         added_cost=None,
         plan=None,
     )
-    return answer, meaning is not None
+    return answer, meaning
 
 
 def catalog_of(streams: Mapping[str, Stream]) -> Catalog:
     """The registered streams as tables."""
     return {name: {c: str(kind) for c, kind in s.columns} for name, s in streams.items()}
-
-
-async def _free_name(ctx: Ctx) -> str:
-    taken = {query.id for query in await ctx.store.queries()}
-    name, number = _NAME, 1
-    while name in taken:
-        number += 1
-        name = f"{_NAME}-{number}"
-    return name
 
 
 def _plan_out(root: Node | None) -> LogicalPlanOut | None:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -19,30 +19,23 @@ from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.expressions import Expr, to_json
+from anabranch_contract.queries.expressions import to_json
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.views import change_columns
-from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
-from anabranch_service.planning.options import default_planning
-from anabranch_service.planning.sharing import Newcomer, shared_filters
+from anabranch_service.planning.request import read_registered
+from anabranch_service.planning.sharing import share_filters
 from anabranch_service.presenters.records import query_out, sink_out
+from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, is_wanted, status_of
-from anabranch_service.registry.normalise import (
-    describe,
-    parse,
-    parse_record,
-    read_window,
-    usable_streams,
-)
 from anabranch_service.registry.permitted import check_sink_request
-from anabranch_service.registry.records import NormalisedInfo, QueryRecord, SinkRecord
-from anabranch_service.registry.sizes import check_columns, check_query, check_room
+from anabranch_service.registry.records import QueryRecord, SinkRecord
+from anabranch_service.registry.sizes import check_columns, check_room, read_checked
+from anabranch_service.registry.statements import Statement, usable_streams
 from anabranch_service.settings import Settings
 from anabranch_service.wire.queries import QueryIn, QueryList, QueryOut, QueryPatch
 
@@ -71,24 +64,30 @@ async def add_query(
             return _kept(kept, digest)
     now = ctx.clock()
     name = body.id or f"q-{uuid4().hex[:12]}"
-    activations = await ctx.store.activations()
-    live = [q for q in await ctx.store.queries() if is_wanted(q, activations.get(q.id), now)]
-    check_room("queries", len(live), ctx.settings.max_queries)
+    snapshot = await ctx.store.last_snapshot()
+    found = await read_registered(ctx.store, ctx.settings, now, snapshot)
+    check_room("queries", len(found.wanted), ctx.settings.max_queries)
+    streams = usable_streams(found.streams.values())
+    most = ctx.settings.max_aliases
     async with ctx.work.limited() as deadline:
-        found = await _understand(ctx, name, body, deadline)
+        statement, query = await ctx.work.read(_read, name, body, streams, ctx.settings)
+        query, relaxed = await share_filters(
+            query, statement, found, ctx.store.forms, ctx.work, deadline, most_aliases=most
+        )
+        meaning = await ctx.work.read(describe, query, streams)
     await _check_target(ctx, body.sink)
     record = QueryRecord(
         id=name,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
-        sql=found.sql,
+        sql=statement.sql,
         query=body.query,
         window=body.window,
         expires_at=_expiry(body.ttl, body.expires_at, now),
         sink=body.sink,
         priority=body.priority,
-        normalised=found.normalised,
-        relaxed={alias: [to_json(e) for e in kept] for alias, kept in found.relaxed.items()},
+        normalised=meaning,
+        relaxed={alias: [to_json(e) for e in kept] for alias, kept in relaxed.items()},
     )
     answer = query_out(record, None, None, await ctx.store.sources(), now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
@@ -111,8 +110,9 @@ async def add_query(
             field="sql" if body.sql is not None else "query",
             remedy="register the stream again",
         )
+    ctx.store.forms.keep(record, query, streams)
     response.headers["Location"] = f"/v1/queries/{name}"
-    if await _is_understood(ctx, record, found.streams):
+    if await _is_understood(ctx, record, streams):
         return answer
     return await get_query(name, ctx)
 
@@ -204,63 +204,17 @@ async def _update(
     return record
 
 
-@dataclass(frozen=True, slots=True)
-class _Understood:
-    """What a request for a query means.
-
-    Attributes:
-        sql: in Spark's words. ``relaxed``: alias -> the filter of the store that it shares.
-        streams: those that it was parsed with.
-    """
-
-    sql: str | None
-    normalised: NormalisedInfo
-    relaxed: Mapping[str, tuple[Expr, ...]]
-    streams: Mapping[str, Stream]
-
-
-async def _understand(ctx: Context, name: str, body: QueryIn, deadline: Deadline) -> _Understood:
-    """What ``body`` means beside what is registered; changes nothing."""
-    streams = usable_streams(await ctx.store.streams())
-    sql, parsed = await ctx.work.call(_parsed, name, body, streams, ctx.settings)
-    options = await ctx.store.planning() or default_planning(ctx.settings)
-    limits = read_window(body.window)
-    relaxed = await shared_filters(
-        Newcomer(parsed, sql, limits),
-        ctx.store,
-        ctx.work,
-        streams,
-        options,
-        deadline,
-        now=ctx.clock(),
-        most_aliases=ctx.settings.max_aliases,
-    )
-    if relaxed:
-        parsed = await ctx.work.call(
-            parse, name, streams, sql=sql, query=None, window=body.window, relaxed=relaxed
-        )
-    meaning = await ctx.work.call(describe, parsed, streams)
-    return _Understood(sql, meaning, relaxed, streams)
-
-
-def _parsed(
+def _read(
     name: str, body: QueryIn, streams: Mapping[str, Stream], settings: Settings
-) -> tuple[str | None, JoinQuery]:
-    """The SQL of a request in Spark's words, and what it means; its sink is looked at as well."""
-    sql = None if body.sql is None else to_spark(body.sql, body.dialect)
-    check_query(sql, body.query, settings)
-    parsed = parse(
-        name, streams, sql=sql, query=body.query, window=body.window, dialect=body.dialect
-    )
-    shown = "sql" if sql is not None else "query.select"
-    check_columns(len(parsed.shown), settings, "the results have", shown)
+) -> tuple[Statement, JoinQuery]:
+    """The query that a request gives, and its normal form; its sink is checked as well."""
+    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect)
+    query = statement.normalise(name, streams)
+    shown = "sql" if statement.sql is not None else "query.select"
+    check_columns(len(query.shown), settings, "the results have", shown)
     check_sink_request(body.sink.to_sink(), settings)
-    _check_sink(body.sink, parsed)
-    return sql, parsed
-
-
-def _described(record: QueryRecord, streams: Mapping[str, Stream]) -> NormalisedInfo:
-    return describe(parse_record(record, streams), streams)
+    _check_sink(body.sink, query)
+    return statement, query
 
 
 async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
@@ -271,11 +225,12 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
     """
     used, before = {a.stream for a in record.normalised.aliases}, streams
     while True:
-        now = usable_streams(await ctx.store.streams())
+        now = usable_streams((await ctx.store.streams()).values())
         if all(now.get(s) == before[s] for s in used):
             return before is streams
         try:
-            changes = {"normalised": await ctx.work.call(_described, record, now)}
+            query = await ctx.work.read(ctx.store.forms.of, record, now)
+            changes = {"normalised": await ctx.work.read(describe, query, now)}
         except PlannerError:
             return True
         await _update(ctx, record.id, partial(QueryRecord.model_copy, update=changes))

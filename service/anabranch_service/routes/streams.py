@@ -28,11 +28,12 @@ from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
+from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, is_wanted, status_of
-from anabranch_service.registry.normalise import describe, parse_record, usable_streams
 from anabranch_service.registry.permitted import check_push, check_stream
 from anabranch_service.registry.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.registry.sizes import check_columns, check_room
+from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.rows import entries, read_rows, target
 from anabranch_service.wire.statistics import SampleOut
@@ -75,7 +76,7 @@ async def add_stream(
     registered all the same: it is tried again.
     """
     async with ctx.work.limited():
-        given = await ctx.work.call(read_stream, body, ctx.settings)
+        given = await ctx.work.read(read_stream, body, ctx.settings)
     record = given.model_copy(update={"registration": uuid4().hex[:8]})
     existing = await ctx.store.streams()
     clash = next((n for n in existing if n.lower() == record.name.lower()), None)
@@ -167,7 +168,8 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         ) -> list[QueryRecord]:
             readers = [q for q in queries if _reads(q, name)]
             wanted = [q for q in readers if is_wanted(q, activations.get(q.id), now)]
-            return await asyncio.to_thread(_replanned, name, wanted, usable_streams(streams))
+            usable = usable_streams(streams.values())
+            return await ctx.work.read(_replanned, name, wanted, usable, ctx.store.forms)
 
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
@@ -359,7 +361,7 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 
 def _replanned(
-    name: str, queries: list[QueryRecord], streams: Mapping[str, Stream]
+    name: str, queries: list[QueryRecord], streams: Mapping[str, Stream], forms: NormalForms
 ) -> list[QueryRecord]:
     """What queries over stream ``name`` mean now that its retention is another.
 
@@ -369,7 +371,7 @@ def _replanned(
     changed, reasons = [], []
     for query in queries:
         try:
-            meaning = describe(parse_record(query, streams), streams)
+            meaning = describe(forms.of(query, streams), streams)
         except PlannerError as cause:
             reasons.append(f"{query.id} ({cause.message})")
         else:

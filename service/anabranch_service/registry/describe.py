@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import structlog
 
-from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.expressions import (
     Column,
     Expr,
     Output,
     columns,
-    from_json,
     substitute,
 )
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
-from anabranch_planner.normal.parse import parse_sql
-from anabranch_planner.normal.structured import parse_structured
-from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.durations import format_duration
-from anabranch_service.durations import read_duration
-from anabranch_service.errors import InvalidInput
 from anabranch_service.registry.records import (
     AliasInfo,
     BoundInfo,
@@ -32,83 +24,10 @@ from anabranch_service.registry.records import (
     NormalisedInfo,
     OuterInfo,
     OutputInfo,
-    QueryRecord,
-    StreamRecord,
     ViewInfo,
 )
 
 _LOG = structlog.get_logger(__name__)
-
-
-def usable_streams(records: Mapping[str, StreamRecord]) -> dict[str, Stream]:
-    """The planner's view of the registered streams; what it can't use is logged and left out."""
-    streams = {}
-    for name, record in records.items():
-        try:
-            streams[name] = record.to_stream()
-        except PlannerError as cause:
-            _LOG.error("unusable stream left out", stream=name, reason=str(cause))
-    return streams
-
-
-def parse_record(record: QueryRecord, streams: Mapping[str, Stream]) -> JoinQuery:
-    """The normalised form of a registered query; raises as :func:`parse` does."""
-    return parse(
-        record.id,
-        streams,
-        sql=record.sql,
-        query=record.query,
-        window=record.window,
-        relaxed={a: tuple(from_json(e) for e in f) for a, f in record.relaxed.items()},
-    )
-
-
-def parse(
-    name: str,
-    streams: Mapping[str, Stream],
-    *,
-    sql: str | None,
-    query: Mapping[str, Any] | None,
-    window: str | Mapping[str, str] | None,
-    dialect: str = SPARK,
-    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
-) -> JoinQuery:
-    """The normalised form of a query document.
-
-    Args:
-        dialect: that ``sql`` was written in before it was put into Spark's words.
-        relaxed: alias -> the filter of the store that it shares (``sharing``); of ``sql`` only.
-
-    Raises:
-        InvalidInput: not exactly one of ``sql`` and ``query``, or a window that is none.
-        QueryError: the query can't be planned.
-    """
-    if (sql is None) == (query is None):
-        raise InvalidInput(
-            "ambiguous-query" if sql is not None else "missing-query",
-            "exactly one of sql and query must be given",
-            field="sql",
-            remedy="give the SQL text as sql, or a structured query as query",
-        )
-    limits = read_window(window)
-    if sql is not None:
-        with spoken_of(sql, dialect):
-            return parse_sql(name, sql, streams, limits, relaxed)
-    try:
-        return parse_structured(name, query or {}, streams, limits)
-    except QueryError as cause:
-        # The planner names parts of the document; the document is a part of the request.
-        inside = "" if cause.field.startswith("window") else "query."
-        raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
-
-
-def read_window(window: str | Mapping[str, str] | None) -> int | dict[str, int] | None:
-    """Durations in microseconds."""
-    if window is None:
-        return None
-    if isinstance(window, str):
-        return read_duration(window, "window")
-    return {alias: read_duration(text, f"window.{alias}") for alias, text in window.items()}
 
 
 def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:

@@ -1,0 +1,181 @@
+"""Queries as they are given, parsed once; and their normal forms, kept from then on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import structlog
+
+from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.queries.expressions import Expr, from_json
+from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_planner.normal.parse import parse_sql, read_sql
+from anabranch_planner.normal.structured import parse_structured
+from anabranch_planner.sql.dialects import SPARK, spoken_of
+from anabranch_planner.sql.unresolved import Unresolved
+from anabranch_service.durations import read_duration
+from anabranch_service.errors import InvalidInput
+from anabranch_service.registry.records import QueryRecord, StreamRecord
+
+_LOG = structlog.get_logger(__name__)
+
+#: Bytes that the records of kept normal forms have as JSON.
+KEPT_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A query as it was given, parsed.
+
+    Attributes:
+        sql: in Spark's dialect; None: it is the structured document ``query``.
+        window: microseconds of all aliases, or by alias.
+        dialect: in which the SQL was written, before it was put into Spark's.
+        parsed: ``sql`` before its names are looked up.
+    """
+
+    sql: str | None
+    query: Mapping[str, Any]
+    window: int | Mapping[str, int] | None
+    dialect: str
+    parsed: Unresolved | None
+
+    def normalise(
+        self,
+        name: str,
+        streams: Mapping[str, Stream],
+        relaxed: Mapping[str, Sequence[Expr]] | None = None,
+    ) -> JoinQuery:
+        """The normal form over ``streams`` as query ``name``.
+
+        Args:
+            relaxed: alias -> the filter of the store that it shares (``planning.sharing``); SQL
+                only.
+
+        Raises:
+            QueryError: the query can't be planned.
+        """
+        if self.parsed is not None:
+            filters = {alias: tuple(kept) for alias, kept in (relaxed or {}).items()}
+            with spoken_of(self.sql or "", self.dialect):
+                return parse_sql(name, self.parsed, streams, self.window, filters)
+        try:
+            return parse_structured(name, self.query, streams, self.window)
+        except QueryError as cause:
+            # The planner names parts of the document; the document is a part of the request.
+            inside = "" if cause.field.startswith("window") else "query."
+            raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
+
+
+def read_statement(
+    sql: str | None,
+    query: Mapping[str, Any] | None = None,
+    window: str | Mapping[str, str] | None = None,
+    dialect: str = SPARK,
+) -> Statement:
+    """Parse a query.
+
+    Raises:
+        InvalidInput: not exactly one of ``sql`` and ``query``, or a window that is none.
+        QueryError: the SQL can't be parsed.
+    """
+    if (sql is None) == (query is None):
+        raise InvalidInput(
+            "ambiguous-query" if sql is not None else "missing-query",
+            "exactly one of sql and query must be given",
+            field="sql",
+            remedy="give the SQL text as sql, or a structured query as query",
+        )
+    limits: int | Mapping[str, int] | None = None
+    if isinstance(window, str):
+        limits = read_duration(window, "window")
+    elif window is not None:
+        limits = {alias: read_duration(text, f"window.{alias}") for alias, text in window.items()}
+    if sql is None:
+        return Statement(None, query or {}, limits, dialect, None)
+    with spoken_of(sql, dialect):
+        return Statement(sql, {}, limits, dialect, read_sql(sql))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A normal form, the record that it follows from, and the streams that it reads."""
+
+    record: QueryRecord
+    streams: tuple[Stream, ...]
+    query: JoinQuery
+    bytes: int
+
+    def holds(self, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
+        return _given(record) == _given(self.record) and all(
+            streams.get(stream.name) == stream for stream in self.streams
+        )
+
+
+class NormalForms:
+    """The normal forms of registered queries, by id: a record is parsed once in this process.
+
+    An entry holds as long as the record's statement and every stream that it reads are the same.
+    The entries that were read longest ago are given up beyond ``most`` bytes. Thread-safe.
+    """
+
+    def __init__(self, most: int = KEPT_BYTES) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def of(self, record: QueryRecord, streams: Mapping[str, Stream]) -> JoinQuery:
+        """The normal form of a registered query.
+
+        Raises:
+            QueryError: the query can't be planned (any more).
+        """
+        with self._lock:
+            entry = self._kept.get(record.id)
+            if entry is not None:
+                self._kept.move_to_end(record.id)
+        if entry is not None and entry.holds(record, streams):
+            return entry.query
+        relaxed = {a: [from_json(e) for e in kept] for a, kept in record.relaxed.items()}
+        statement = read_statement(record.sql, record.query, record.window)
+        query = statement.normalise(record.id, streams, relaxed)
+        self.keep(record, query, streams)
+        return query
+
+    def keep(self, record: QueryRecord, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+        """Keep the normal form of ``record`` over ``streams``."""
+        names = {relation.stream for part in query.planned for relation in part.relations}
+        used = tuple(streams[name] for name in sorted(names))
+        entry = _Kept(record, used, query, len(record.model_dump_json()))
+        with self._lock:
+            self._forget(record.id)
+            self._kept[record.id] = entry
+            self._bytes += entry.bytes
+            while self._bytes > self._most:
+                self._forget(next(iter(self._kept)))
+
+    def _forget(self, name: str) -> None:
+        kept = self._kept.pop(name, None)
+        self._bytes -= 0 if kept is None else kept.bytes
+
+
+def _given(record: QueryRecord) -> tuple[object, ...]:
+    return record.sql, record.query, record.window, record.relaxed
+
+
+def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:
+    """The planner's form of registered streams, by name; those that it can't use are logged and
+    left out.
+    """
+    streams = {}
+    for record in records:
+        try:
+            streams[record.name] = record.to_stream()
+        except PlannerError as cause:
+            _LOG.error("unusable stream left out", stream=record.name, reason=str(cause))
+    return streams

@@ -1,0 +1,71 @@
+"""A plan that does not answer its queries is not published: what runs goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.asyncio import Redis
+
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.protocol.progress import Boundary
+from anabranch_planner.cost.validate import PlanError
+from anabranch_service.clock import utc_now
+from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.request import PlanningAnswer, PlanningRequest, answer_request
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.store import Store
+from tests.service.conftest import CHAIN, STREAMS
+from tests.support.service import serving
+
+if TYPE_CHECKING:
+    from anabranch_service.settings import Settings
+
+
+def lossy(request: PlanningRequest) -> PlanningAnswer:
+    """A plan in which the tuples of one relation start no probe: it would lose results."""
+    answer = answer_request(request)
+    plan = replace(answer.planned.plan, orders=answer.planned.plan.orders[1:])
+    return replace(answer, planned=replace(answer.planned, plan=plan))
+
+
+async def turn(settings: Settings, epoch: int) -> None:
+    """Answer the end of ``epoch`` with a lossy plan."""
+    redis = Redis.from_url(settings.redis_url, decode_responses=True)
+    store = Store(redis, settings.namespace)
+    try:
+        await store.redis.rpush(store.keys.boundaries, Boundary(epoch, 4).dumps())
+        await EpochLoop(store, settings, Metrics(), utc_now, lossy).turn()
+    finally:
+        await redis.aclose()
+
+
+def test_the_rules_of_the_last_epoch_go_on(settings: Settings) -> None:
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(-1)
+    asyncio.run(turn(settings, 0))
+    with serving(settings) as service:
+        kept = service.get("/v1/epochs/1")
+        assert "orders and queries do not match" in kept["fallback"]
+        assert "the rules of epoch 0 go on" in kept["fallback"]
+        before, after = (wire.from_json(service.get(f"/v1/epochs/{n}/ruleset")) for n in (0, 1))
+        assert after == replace(before, epoch=1)
+        service.plan(1)
+        assert service.get("/v1/epochs/2")["fallback"] == ""
+
+
+def test_without_an_earlier_epoch_nothing_is_published(settings: Settings) -> None:
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    with pytest.raises(PlanError, match="orders and queries do not match"):
+        asyncio.run(turn(settings, -1))
+    with serving(settings) as service:
+        service.answered()
+        assert service.get("/v1/epochs/0")["fallback"] == ""
