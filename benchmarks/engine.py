@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import redis
 import structlog
 
+from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.keys import Keys
@@ -107,7 +108,7 @@ class Engine:
         queries = [parse_sql(q.name, q.sql, by_name) for q in self.queries]
         plan = optimise(
             queries,
-            NoStatistics() if known is None else Snapshot.from_json(known),
+            NoStatistics() if known is None else codec.from_json(known, Snapshot),
             optimizer=self.optimizer,
             parallelism=self.parallelism,
         )

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from anabranch_contract.codec import to_json
 from anabranch_contract.errors import StructuredError
-from anabranch_contract.plain import plain
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.epochs.state_report import (
     Packs,
@@ -196,7 +196,7 @@ def _told(error: StructuredError) -> dict[str, str]:
 
 
 def _document(report: StateReport | StoreReport) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(report, default=plain))
+    found: dict[str, Any] = json.loads(json.dumps(report, default=to_json))
     return found
 
 

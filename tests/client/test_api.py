@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from typing import TYPE_CHECKING
 
 import httpx
@@ -13,6 +12,7 @@ import pytest
 from anabranch_client.errors import ApiError
 from anabranch_client.rest.api import AsyncClient, Client
 from anabranch_client.rest.calls import get_epoch, query_body
+from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
@@ -187,7 +187,7 @@ def test_statistics_and_samples_are_read(shop: Client, service: Service) -> None
         stores={"orders/1": StoreStatistics(10, 2048, 1, {"customer_id": 4.0})},
         measured={"orders": StreamStatistics(10, 1, 0, 5.0, 20.0, (9, 1))},
     )
-    service.redis.set(service.keys.statistics(0), json.dumps(measured.to_json()))
+    service.redis.set(service.keys.statistics(0), codec.dumps(measured))
     found = shop.epoch_statistics(0)
     assert found.streams["orders"].tuples_per_second == 2
     assert found.streams["orders"].delay_us["p50"] == 0

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
+from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.measurements import (
@@ -234,7 +235,7 @@ def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Cl
     service.redis.hset(service.keys.state_parts, "orders/1", parts.dumps())
     reads = {"customer_id:bigint": Reads(8, 1, 1, looked=20)}
     ended = Snapshot(0, 4, 4, stores={"orders/1": StoreStatistics(9, 9, 1, reads=reads)})
-    service.redis.set(service.keys.statistics(0), json.dumps(ended.to_json()))
+    service.redis.set(service.keys.statistics(0), codec.dumps(ended))
     assert "12.50%" in run("state", "live", url=url).stdout
     found = answer("state", "live", "orders/1", url=url)
     assert (found["parts"][0]["rows"], found["life"]["hit_rate"]) == (4_321, 0.25)
@@ -256,7 +257,7 @@ def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Clie
         stores={"orders/1": StoreStatistics(10, 2048, 1, {"customer_id": 4.0})},
         measured={"orders": StreamStatistics(10, 1, 0, 5.0, 20.0, (9, *[0] * 19, 1))},
     )
-    service.redis.set(service.keys.statistics(0), json.dumps(measured.to_json()))
+    service.redis.set(service.keys.statistics(0), codec.dumps(measured))
     sample = StreamSample(9_000, 3, {"total": ("decimal(12,2)", ["7.50", None, "7.50"])})
     service.redis.hset(service.keys.samples, "orders", sample.dumps())
     text = run("epochs", "statistics", "0", url=url).stdout

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from anabranch_contract.errors import RulesetError, StreamError
 from anabranch_contract.plans import ruleset as rulesets
@@ -113,9 +114,9 @@ def test_dangling_rules_are_refused() -> None:
     found = planned(RS, "b")
     (rule,) = found.latest_rules
     for bad in (
-        replace(rule, store=StoreId("none")),
-        replace(rule, relation=RelationId("none")),
-        replace(rule, key=(("ts", "timestamp"),)),
+        structs.replace(rule, store=StoreId("none")),
+        structs.replace(rule, relation=RelationId("none")),
+        structs.replace(rule, key=(("ts", "timestamp"),)),
     ):
         with pytest.raises(RulesetError):
             replace(found, latest_rules=(bad,)).validate()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from anabranch_contract import codec
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries import outer_joins as outer
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.normal.parse import parse_sql
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.outer_joins import OuterJoin
 
 COLUMNS = tuple((c, parse_type(t)) for c, t in (("k", "int"), ("v", "int"), ("ts", "timestamp")))
 STREAMS = {n: Stream(StreamName(n), COLUMNS, "ts", lateness=0) for n in ("a", "b", "c")}
@@ -26,7 +22,7 @@ SOON = "c.ts <= a.ts + INTERVAL '1' HOUR"
 def parsed(sql: str, window: int | dict[str, int] | None = None) -> tuple[JoinQuery, OuterJoin]:
     query = parse_sql("q", sql, STREAMS, window)
     assert query.outer is not None
-    assert outer.from_json(outer.to_json(query.outer)) == query.outer
+    assert codec.loads(codec.dumps(query.outer), OuterJoin) == query.outer
     return query, query.outer
 
 
@@ -53,7 +49,7 @@ def test_two_joins_are_planned() -> None:
 @pytest.mark.parametrize("words", ["LEFT SEMI JOIN", "SEMI JOIN", "left semi join"])
 def test_a_semi_join_shows_left_columns_only(words: str) -> None:
     query, made = parsed(f"SELECT * FROM a {words} c ON c.k = a.k AND {SOON}")
-    assert made.kind is outer.JoinKind.SEMI
+    assert made.kind is JoinKind.SEMI
     assert [o.name for o in query.shown] == ["k", "v", "ts"]
     with pytest.raises(QueryError, match=r"no alias 'c'|no column"):
         parsed(f"SELECT c.v FROM a {words} c ON c.k = a.k AND {SOON}")

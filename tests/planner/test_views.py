@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from anabranch_contract import codec
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries import views
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.views import RANK, View
 from anabranch_planner.normal.parse import parse_sql
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.views import View
 
 COLUMNS = {"k": "bigint", "v": "decimal(12,2)", "n": "int", "ts": "timestamp", "d": "date"}
 STREAMS = {
@@ -30,7 +26,7 @@ FROM = "FROM a JOIN b ON a.k = b.k"
 def parsed(sql: str) -> tuple[JoinQuery, View]:
     query = parse_sql("q", sql, STREAMS)
     assert query.view is not None
-    assert views.from_json(views.to_json(query.view)) == query.view
+    assert codec.loads(codec.dumps(query.view), View) == query.view
     return query, query.view
 
 
@@ -155,7 +151,7 @@ def test_joined_rows_are_ranked() -> None:
     query, view = parsed(f"SELECT a.n, a.v {FROM} ORDER BY b.v DESC, n LIMIT 5 OFFSET 2")
     assert below(query) == ["a.n", "a.v", "b.v"]
     assert not view.grouped
-    assert view.identity == (views.RANK,)
+    assert view.identity == (RANK,)
     assert (view.limit, view.offset) == (5, 2)
 
 

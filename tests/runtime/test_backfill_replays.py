@@ -181,7 +181,7 @@ def combinations(state: State, root: Path, store: str) -> Counter[tuple[int, ...
     spec, found = state.stores[store].spec, Counter[tuple[int, ...]]()
     for segment in state.stores[store].segments:
         rows = open_segment(str(root), segment).batch
-        sigmas = [rows.column(f"{SIGMA}:{m}").to_pylist() for m in spec["members"]]
+        sigmas = [rows.column(f"{SIGMA}:{m}").to_pylist() for m in spec.members]
         found.update(zip(*sigmas, strict=True))
     return found
 

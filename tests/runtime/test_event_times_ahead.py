@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
+from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import StreamSpec
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver.fold_reports import snapshot
 from anabranch_runtime.epochs.layout import Layout
@@ -81,14 +84,15 @@ def test_the_moment_of_planning_is_part_of_the_offsets() -> None:
 
 
 def test_the_bound_follows_the_clock_and_the_stream() -> None:
-    spec = {"ahead_of_clock": 10, "ahead_of_stream": 100}
+    bare = StreamSpec(StreamName("s"), (), None, 0)
+    spec = replace(bare, ahead_of_clock=10, ahead_of_stream=100)
     streams = {
         "new": StreamState(spec),
         "near": StreamState(spec, max_tau=500),
         "behind": StreamState(spec, max_tau=50),
         "idle": StreamState(spec, max_tau=50, floor=300),
-        "free": StreamState({"lateness": 0}, max_tau=50),
-        "old": StreamState({"ahead_of_clock": None, "ahead_of_stream": 7}, max_tau=50),
+        "free": StreamState(bare, max_tau=50),
+        "old": StreamState(replace(bare, ahead_of_stream=7), max_tau=50),
     }
     live = newest_allowed(streams, 1000)
     assert live == {"new": 1010, "near": 600, "behind": 150, "idle": 400, "old": 57}
@@ -126,7 +130,7 @@ def test_one_row_of_the_year_9999_makes_no_later_row_late(url: str, tmp_path: Pa
     assert statistics.spans["R"] == 2 * DAY
     assert statistics.measured["R"].ahead == 2
     assert sum(statistics.measured["R"].delays) == 3
-    assert Snapshot.from_json(json.loads(json.dumps(statistics.to_json()))) == statistics
+    assert codec.loads(codec.dumps(statistics), Snapshot) == statistics
 
 
 def test_the_clock_bounds_event_times_live_from_the_first_batch_on(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.ruleset import StreamSpec
+from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.epochs.idleness import clock_reading, is_idle, pass_time
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State, StreamState
@@ -28,12 +30,12 @@ def stream(
     active_at: int | None = None,
     floor: int | None = None,
 ) -> StreamState:
-    spec = {"lateness": lateness, "idle_timeout": timeout}
+    spec = StreamSpec(StreamName("s"), (), None, lateness, idle_timeout=timeout)
     return StreamState(spec, max_tau, input=tuples, active_at=active_at, floor=floor)
 
 
 def test_the_clock_is_running_time_or_event_time_and_never_goes_back() -> None:
-    streams = {"R": stream(7), "S": stream(9), "unplanned": StreamState({}, 99)}
+    streams = {"R": stream(7), "S": stream(9), "unplanned": StreamState(None, 99)}
     assert clock_reading(streams, 5, None) == 5
     assert clock_reading(streams, 5, 8) == 8
     assert clock_reading(streams, None, None) == 9
@@ -54,7 +56,7 @@ def test_an_idle_streams_watermark_is_the_least_of_the_others() -> None:
         "idle": stream(50, timeout=10, tuples=1, active_at=0),
         "slow": stream(60, tuples=1, active_at=0),
         "fast": stream(90, lateness=5, tuples=1, active_at=0),
-        "untimed": StreamState({"lateness": None, "idle_timeout": None}, input=1),
+        "untimed": stream(lateness=None, tuples=1),
     }
     after = {**before, "fast": replace(before["fast"], max_tau=95, input=2)}
     found = pass_time(before, after, 100)
@@ -96,9 +98,10 @@ def test_settings_of_silence_do_not_make_another_stream() -> None:
         streams={n: replace(s, input=5, max_tau=9) for n, s in state.streams.items()},
     )
     patient = (replace(R, idle_timeout=60, keep_late=True), S, T)
-    found = enter_epoch(state, rules(1, {"q": RS}, streams=patient), 1)
+    ruleset = rules(1, {"q": RS}, streams=patient)
+    found = enter_epoch(state, ruleset, 1)
     assert found.streams["R"].input == 5
-    assert found.streams["R"].spec["idle_timeout"] == 60
+    assert found.streams["R"].spec == ruleset.streams[0]
     assert found.stores["R/1"].open_since == 0
     other = (replace(R, lateness=7), S, T)
     again = enter_epoch(state, rules(1, {"q": RS}, streams=other), 1)

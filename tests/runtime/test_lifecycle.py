@@ -11,7 +11,7 @@ from anabranch_contract.protocol.activations import Failure, Visibility
 from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.epochs.state_report import state_report
-from anabranch_runtime.state.manifest import UNPLANNED, State
+from anabranch_runtime.state.manifest import State, StreamState
 from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 
 if TYPE_CHECKING:
@@ -145,11 +145,13 @@ def test_a_stream_that_is_defined_anew_starts_from_nothing() -> None:
 
 
 def test_what_was_read_before_its_stream_was_planned_stays_counted() -> None:
-    state = replace(State(next_batch=2), streams={"R": replace(UNPLANNED, input=9)})
+    state = replace(State(next_batch=2), streams={"R": StreamState(input=9)})
     state = enter_epoch(state, rules(0, {"q": RS}), 0)
 
     assert state.streams["R"].input == 9
-    assert state.streams["R"].spec["name"] == "R"
+    spec = state.streams["R"].spec
+    assert spec is not None
+    assert spec.name == "R"
     # Nobody has looked at the event times of those nine.
     assert state.queries["q"].complete == "never"
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Label, QueryId, RelationId
 from anabranch_planner.plans.optimise import optimise
@@ -153,7 +154,7 @@ def test_samples_survive_the_way_to_the_planner(redis: str, tmp_path: Path) -> N
     path = write_correlated(tmp_path / "scenario")
     watcher = replay(path, tmp_path / "out", redis, blind=True)
     (last,) = [s for s in watcher.seen[-1:] if isinstance(s, Snapshot)]
-    assert Snapshot.from_json(last.to_json()) == last
+    assert codec.loads(codec.dumps(last), Snapshot) == last
     assert last.steps
     assert all(s.hits <= s.pairs for s in last.steps)
     assert last.span(RelationId("R")) == (ROWS * 3 // 4 - 1) * 1_000_000  # three epochs of four

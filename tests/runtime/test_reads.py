@@ -74,11 +74,11 @@ def bringing(
 
 def reads(state: State) -> dict[str, Reads]:
     """Relation -> what was asked of its only store in the epoch, by its only index."""
-    found = {}
+    found: dict[str, Reads] = {}
     for name, by_index in state.reads.items():
         ((index, counts),) = by_index.items()
         assert index == "a:bigint"
-        found[state.stores[name].spec["mir"]] = Reads(*counts)
+        found[state.stores[name].spec.mir] = Reads(*counts)
     return found
 
 
@@ -102,7 +102,7 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
     first = {"S": Reads(3, 2, 0 + 1 + 2, looked=1 + 2 + 3), "R": Reads(3, 3, 6, looked=6)}
     assert reads(one.state) == first
     assert not one.state.reads_before
-    told = {one.state.stores[n].spec["mir"]: s.reads for n, s in snapshot(one.state).stores.items()}
+    told = {one.state.stores[n].spec.mir: s.reads for n, s in snapshot(one.state).stores.items()}
     assert told == {mir: {"a:bigint": counts} for mir, counts in first.items()}
     idle = without_batches(snapshot(one.state))
     assert [s.reads for s in idle.stores.values()] == [{}, {}]
@@ -110,7 +110,7 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
     one.run(3, job(3))
     assert reads(one.state)["S"] == Reads(1, 1, 3, looked=4)
     before = one.state.reads_before
-    assert {one.state.stores[n].spec["mir"]: Reads(*c["a:bigint"]) for n, c in before.items()} == (
+    assert {one.state.stores[n].spec.mir: Reads(*c["a:bigint"]) for n, c in before.items()} == (
         first
     )
     again = driver(url, tmp_path, every=3)
@@ -168,7 +168,7 @@ def test_segments_of_other_batches_are_passed_over(url: str, tmp_path: Path) -> 
     one = started(url, tmp_path)
     for batch in range(4):
         one.run(batch, bringing([], [1, batch]))
-    store = next(name for name, s in one.state.stores.items() if s.spec["mir"] == "S")
+    store = next(name for name, s in one.state.stores.items() if s.spec.mir == "S")
     some = Access((Tile(store, (0, 0)), Tile(store, (2, 3))))
     one.run(4, bringing([1, 2, 9], [], S=some))
     # Of four segments the first run has one, the second two. There 1 is three times (batch 1, which
@@ -246,4 +246,4 @@ def test_counts_of_a_store_that_is_gone_are_gone(url: str, tmp_path: Path) -> No
 
 
 def _store(state: State, mir: str) -> str:
-    return next(name for name, s in state.stores.items() if s.spec["mir"] == mir)
+    return next(name for name, s in state.stores.items() if s.spec.mir == mir)

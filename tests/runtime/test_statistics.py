@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
@@ -271,11 +272,11 @@ def test_a_snapshot_survives_its_document_and_old_ones_are_read() -> None:
         stores={"R/2": StoreStatistics(5, 400, 2, {"a": 4.0})},
         measured={"R": StreamStatistics(20, 1, 2, 4.0, 8.0, (15, 0, 3))},
     )
-    document = json.loads(json.dumps(snapshot.to_json()))
-    assert Snapshot.from_json(document) == snapshot
+    document = json.loads(codec.dumps(snapshot))
+    assert codec.from_json(document, Snapshot) == snapshot
     del document["measured"]
     del document["stores"]["R/2"]["keys"]
-    old = Snapshot.from_json(document)
+    old = codec.from_json(document, Snapshot)
     assert old.measured == {}
     assert old.stores["R/2"] == StoreStatistics(5, 400, 2)
     assert old.edges["R>S"].nanoseconds == 250_000_000

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
+from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.samples import StreamSample
@@ -99,7 +100,7 @@ def reported(
     snapshots = [b.snapshot for b in boundaries(redis)]
     sample = connection.hget(KEYS.samples, "R")
     assert isinstance(sample, bytes)
-    return sample.decode(), [Snapshot.from_json(s) for s in snapshots if s is not None]
+    return sample.decode(), [codec.from_json(s, Snapshot) for s in snapshots if s is not None]
 
 
 def counted(epoch: int) -> tuple[int, int, int, Counter[int]]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.plans.ruleset import store_from_json, to_json
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.normal.parse import parse_sql
@@ -41,7 +40,7 @@ def layout_with_partition() -> tuple[Layout, StoreId]:
             if spec.partition is not None and "cast" in spec.partition[0].attribute:
                 stores = {
                     str(s.id): StoreLayout(s.id, s.members, s.partition, s.partitions, is_base=True)
-                    for s in map(store_from_json, to_json(known)["stores"])
+                    for s in known.stores
                 }
                 return Layout(known, stores), spec.id
     raise AssertionError("no plan cuts by the cast")

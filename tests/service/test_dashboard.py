@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, ViewRows, Visibility
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.measurements import (
@@ -186,7 +186,7 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
     shop.call(
         "PATCH", "/v1/streams/items", 200, {"retention": {"ttl": "3 hours", "latest": ["part"]}}
     )
-    shop.redis.set(shop.keys.statistics(0), json.dumps(found.to_json()))
+    shop.redis.set(shop.keys.statistics(0), codec.dumps(found))
     shop.plan(0, snapshot=found)
     shop.progress(Progress("running", committed=5, epoch=1, epoch_starts={"0": 0, "1": 4}))
     with opened(browser, shop) as (page, complaints):

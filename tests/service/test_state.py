@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StoreStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import (
@@ -105,7 +106,7 @@ def test_state_tells_what_the_last_epoch_asked(shop: Service) -> None:
         "idle": StoreStatistics(5, 50, 1),
     }
     snapshot = Snapshot(0, 4, 4, stores=stores)
-    shop.redis.set(shop.keys.statistics(0), json.dumps(snapshot.to_json()))
+    shop.redis.set(shop.keys.statistics(0), codec.dumps(snapshot))
     life = tuple(
         IndexReport(key, 90, 800, 100, found + found + found) for key, found in reads.items()
     )
@@ -140,7 +141,7 @@ def test_one_store_with_its_segments_readers_and_history(shop: Service) -> None:
         edges = {rule["out"]: EdgeStatistics(40, 30, 0.5, 800, 40)}
         # Epoch 1 had no batch.
         snapshot = Snapshot(epoch, 4 * (epoch != 1), 4, stores=known, edges=edges)
-        shop.redis.set(shop.keys.statistics(epoch), json.dumps(snapshot.to_json()))
+        shop.redis.set(shop.keys.statistics(epoch), codec.dumps(snapshot))
     shop.redis.set(shop.keys.state, report(store(name, 100), epoch=4).dumps())
 
     missing = shop.get("/v1/state/stores/nothing/1", 404)

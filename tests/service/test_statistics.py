@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
@@ -54,7 +55,7 @@ SAMPLE = StreamSample(
 def measured(shop: Service) -> None:
     """An epoch ends with statistics and a sample, as the runtime reports them."""
     shop.plan(-1)
-    document = SNAPSHOT.to_json()
+    document = codec.to_json(SNAPSHOT)
     shop.redis.set(shop.keys.statistics(0), json.dumps(document))
     shop.redis.hset(shop.keys.samples, "orders", SAMPLE.dumps())
     shop.plan(0, snapshot=SNAPSHOT)

@@ -373,7 +373,7 @@ class _Batch:
     def _require_index(self, store: StoreSpec, key: Sequence[KeyPart]) -> None:
         assert key, "cross product"
         parts = {(part.build, part.type) for part in key}
-        assert any(set(i.parts) == parts for i in store.indexes), f"{store.id} has no index {parts}"
+        assert any(set(i) == parts for i in store.indexes), f"{store.id} has no index {parts}"
 
 
 def _precedes(row: Arrival, label: Label, partial: _Partial, inclusive: Sequence[Label]) -> bool:

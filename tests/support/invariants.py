@@ -134,14 +134,14 @@ class Watch:
             if store.is_base:
                 needed = any(_holds(store, r) for r in rules.relations)
             else:
-                needed = store.spec["mir"] in probed
+                needed = store.spec.mir in probed
             assert needed, f"nobody needs {name}, yet it exists"
             self.events["closed container kept"] += 1
 
     def _containers(self, state: State) -> None:
         """A container keeps the layout it was made with, however many others there are."""
         for name, store in state.stores.items():
-            layout = (store.spec["partition"], store.spec["partitions"])
+            layout = (store.spec.partition, store.spec.partitions)
             assert self._specs.setdefault(name, layout) == layout, f"{name} has another layout"
             for segment in store.segments:
                 assert segment.store == name, f"{name} has a segment of {segment.store}"
@@ -216,7 +216,7 @@ class Watch:
             if known is not None and _first(known, now) < _first(store, now):
                 self.events["past of an MIR forgotten"] += 1
         open_now = [s for s in state.stores.values() if s.open_since is not None]
-        there = {(s.is_base, s.spec["mir"]) for s in open_now}
+        there = {(s.is_base, str(s.spec.mir)) for s in open_now}
         for base, _ in (there & self._known) - self._there:
             self.events[f"{'relation' if base else 'MIR'} introduced again"] += 1
         self._there = there

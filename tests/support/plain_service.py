@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import redis
 
+from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.protocol.keys import Keys
@@ -218,4 +219,6 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
 def last_snapshot(control: Control) -> Snapshot | None:
     """The statistics of the epoch that has ended last."""
     last: Boundary | None = control.last_boundary()
-    return None if last is None or last.snapshot is None else Snapshot.from_json(last.snapshot)
+    return (
+        None if last is None or last.snapshot is None else codec.from_json(last.snapshot, Snapshot)
+    )

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.plans.ruleset import Ruleset, StoreId
+from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreRule
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import (
     Mir,
@@ -48,7 +50,7 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
     made = replace(
         rules,
         stores=tuple(sorted(stores, key=lambda s: s.id)),
-        store_rules=tuple(replace(r, store=renamed[r.store]) for r in rules.store_rules),
+        store_rules=tuple(StoreRule(r.edge, renamed[r.store]) for r in rules.store_rules),
         probe_rules=tuple(
             replace(
                 p,
@@ -65,7 +67,7 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
             )
             for b in rules.backfill_rules
         ),
-        latest_rules=tuple(replace(r, store=renamed[r.store]) for r in rules.latest_rules),
+        latest_rules=tuple(structs.replace(r, store=renamed[r.store]) for r in rules.latest_rules),
     )
     made.validate()
     return made

@@ -13,6 +13,7 @@ import httpx
 import uvicorn
 from redis import Redis
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary, Heartbeat
@@ -82,7 +83,7 @@ class Service:
         self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None
     ) -> None:
         """What the runtime writes at the end of ``epoch``."""
-        document = None if snapshot is None else snapshot.to_json()
+        document = None if snapshot is None else codec.to_json(snapshot)
         self.redis.rpush(self.keys.boundaries, Boundary(epoch, next_batch, document).dumps())
 
     def answered(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_contract.connectors.spark_source import refusal_to_json, to_json
+from anabranch_contract.codec import to_json
+from anabranch_contract.connectors.spark_source import refusal_to_json
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
@@ -197,7 +198,7 @@ class _Attendant(threading.Thread):
             if boundary.epoch + 1 in self._service.done:
                 continue
             if boundary.snapshot is not None:
-                self._service.snapshot = Snapshot.from_json(boundary.snapshot)
+                self._service.snapshot = codec.from_json(boundary.snapshot, Snapshot)
             self._service.publish(boundary.epoch + 1)
 
 

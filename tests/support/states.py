@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.plans.ruleset import StoreId, StoreSpec, TimeBound
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
+from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.normal.parse import parse_sql
@@ -102,8 +105,11 @@ def mir_store(
     expired_below: Sequence[int | None] = (),
 ) -> StoreState:
     """A container of an MIR over ``members``, which are relations without filters."""
-    spec = _spec(mir, members, members, None)
-    spec |= {"columns": [list(c) for c in columns], "bounds": [list(b) for b in bounds]}
+    spec = replace(
+        _spec(mir, members, members, None),
+        columns=tuple((Label(m), c) for m, c in columns),
+        bounds=tuple(TimeBound(Label(a), Label(b), most) for a, b, most in bounds),
+    )
     return StoreState(
         spec,
         tuple(members),
@@ -115,18 +121,12 @@ def mir_store(
     )
 
 
-def _spec(
-    mir: str, members: Sequence[str], relations: Sequence[str], partition: Any
-) -> dict[str, Any]:
-    return {
-        "id": mir,
-        "mir": mir,
-        "members": list(members),
-        "relations": list(relations),
-        "partition": partition,
-        "partitions": 1,
-        "owner": "",
-        "columns": [],
-        "bounds": [],
-        "indexes": [],
-    }
+def _spec(mir: str, members: Sequence[str], relations: Sequence[str], partition: Any) -> StoreSpec:
+    return StoreSpec(
+        StoreId(mir),
+        MirId(mir),
+        tuple(map(Label, members)),
+        tuple(map(RelationId, relations)),
+        None if partition is None else (AttrRef(*partition[0]), partition[1]),
+        1,
+    )

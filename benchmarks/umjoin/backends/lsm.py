@@ -20,6 +20,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from anabranch_contract import codec
 from anabranch_runtime.epochs.merging import FANOUT, LARGEST, STALL, merge_groups, replaced
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
 from anabranch_runtime.storage.segment import OFFSET_BITS, PackWriter, Segment
@@ -335,5 +336,7 @@ def _read(folder: Path) -> dict[str, Any]:
         StateError: ``damaged-backend-manifest`` or ``unknown-version``.
     """
     state: dict[str, Any] = read_document(folder / "manifest.json", KIND)
-    found = {n: tuple(Segment.from_json(s) for s in some) for n, some in state["segments"].items()}
+    found = {
+        n: tuple(codec.from_json(s, Segment) for s in some) for n, some in state["segments"].items()
+    }
     return {**state, "segments": found}

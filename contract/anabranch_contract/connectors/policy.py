@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from anabranch_contract.codec import Document
 from anabranch_contract.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class AccessError(PlannerError):
 
 
 @dataclass(frozen=True, slots=True)
-class AccessPolicy:
+class AccessPolicy(Document):
     """What registrations may ask for beside the defaults.
 
     Attributes:
@@ -120,17 +120,6 @@ class AccessPolicy:
             read_only=paths("read_only_path"),
             hosts=items("allow_host"),
         )
-
-    def to_text(self) -> str:
-        """A JSON document; :meth:`from_text` is its inverse."""
-        return json.dumps({**asdict(self), "formats": sorted(self.formats)})
-
-    @staticmethod
-    def from_text(text: str) -> AccessPolicy:
-        """The policy that :meth:`to_text` wrote."""
-        document = json.loads(text)
-        rest = {name: tuple(value) for name, value in document.items() if name != "formats"}
-        return AccessPolicy(formats=frozenset(document["formats"]), **rest)
 
 
 def _within(path: str, root: str) -> bool:

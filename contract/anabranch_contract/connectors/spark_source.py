@@ -8,16 +8,17 @@ rendered there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from anabranch_contract import codec
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries import expressions
+from anabranch_contract.queries.expressions import Column, Expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_contract.errors import StructuredError
-    from anabranch_contract.queries.expressions import Column, Expr
 
 #: The options that are not the format's own.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
@@ -56,18 +57,6 @@ def format_options(options: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in options.items() if k not in ours and not k.startswith(COLUMN)}
 
 
-def to_json(source: SparkSource) -> dict[str, Any]:
-    """Return a JSON document for ``source``; :func:`from_json` is its inverse."""
-    return {
-        "schema": source.schema,
-        "parsed": source.parsed,
-        "inputs": [[expressions.to_json(column), text] for column, text in source.inputs],
-        "columns": [expressions.to_json(e) for e in source.columns],
-        "invalid": source.invalid,
-        "arrived": source.arrived,
-    }
-
-
 def refusal_to_json(cause: StructuredError) -> dict[str, Any]:
     """Return what takes the document's place where a registration can't be understood."""
     return {
@@ -79,20 +68,11 @@ def refusal_to_json(cause: StructuredError) -> dict[str, Any]:
 
 
 def from_json(doc: Mapping[str, Any]) -> SparkSource:
-    """Return the source that :func:`to_json` wrote.
+    """Return the source of a document of this release or an earlier one.
 
     Raises:
         StreamError: the registration could not be understood.
     """
     if "refused" in doc:
         raise StreamError(doc["refused"], doc["message"], field=doc["field"], remedy=doc["remedy"])
-    return SparkSource(
-        schema=doc["schema"],
-        parsed=doc["parsed"],
-        inputs=tuple(
-            (cast("Column", expressions.from_json(column)), text) for column, text in doc["inputs"]
-        ),
-        columns=tuple(expressions.from_json(e) for e in doc["columns"]),
-        invalid=doc["invalid"],
-        arrived=doc["arrived"],
-    )
+    return codec.from_json(expressions.marked(doc), SparkSource)

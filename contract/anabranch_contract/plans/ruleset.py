@@ -13,13 +13,14 @@ one that no longer occurs keeps what it has until nothing needs it (``semantics.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NewType
+from typing import Any, NewType, TypeAlias
 
+from anabranch_contract import codec
+from anabranch_contract.codec import Row
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.queries import expressions, views
-from anabranch_contract.queries import outer_joins as outers
-from anabranch_contract.queries.expressions import Output
+from anabranch_contract.queries import expressions
+from anabranch_contract.queries.expressions import Expr, Output
 from anabranch_contract.queries.joins import (
     AttrRef,
     Label,
@@ -29,23 +30,20 @@ from anabranch_contract.queries.joins import (
     StreamName,
 )
 from anabranch_contract.queries.mirs import MirId
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.outer_joins import OuterJoin
-    from anabranch_contract.queries.views import View
+from anabranch_contract.queries.outer_joins import OuterJoin
+from anabranch_contract.queries.views import View
 
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
-#: latest per key; in version 4 nothing stood above joins.
-VERSION = 5
+#: latest per key; in version 4 nothing stood above joins; up to version 5
+#: expressions did not name the kinds of their terms.
+VERSION, _UNMARKED = 6, 5
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBound:
+class TimeBound(Row, frozen=True):
     """``tau(later) - tau(earlier) <= micros`` (microseconds, may be negative)."""
 
     earlier: Label
@@ -53,8 +51,7 @@ class TimeBound:
     micros: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPart:
+class KeyPart(Row, frozen=True):
     """One equality of a probe: ``probe`` in the partial result, ``build`` in the store."""
 
     probe: AttrRef
@@ -62,11 +59,8 @@ class KeyPart:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSpec:
-    """A local index of a store: (attribute in the store's namespace, key type), sorted."""
-
-    parts: tuple[tuple[AttrRef, str], ...]
+#: A local index of a store: (attribute in the store's namespace, key type), sorted.
+IndexSpec: TypeAlias = tuple[tuple[AttrRef, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +88,7 @@ class StoreSpec:
     indexes: tuple[IndexSpec, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRule:
+class StoreRule(Row, frozen=True):
     """Insert what arrives on ``edge`` into ``store``."""
 
     edge: Edge
@@ -163,8 +156,7 @@ class BackfillRule:
     steps: tuple[FillStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LatestRule:
+class LatestRule(Row, frozen=True):
     """Of a stream's tuples only the latest of a key are of use (``Stream.latest``).
 
     Attributes:
@@ -182,7 +174,7 @@ class LatestRule:
     def index(self) -> IndexSpec:
         """The store's index by which later tuples of a key are found."""
         label = Label(self.relation)
-        return IndexSpec(tuple((AttrRef(label, column), kind) for column, kind in self.key))
+        return tuple((AttrRef(label, column), kind) for column, kind in self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,153 +312,20 @@ def _require(condition: bool, message: str) -> None:
         raise RulesetError("bad-ruleset", message)
 
 
-# --- wire format -------------------------------------------------------------------------------
-
-
-def _ref(ref: AttrRef) -> list[str]:
-    return [ref.label, ref.attribute]
-
-
-def _unref(doc: list[str]) -> AttrRef:
-    return AttrRef(Label(doc[0]), doc[1])
-
-
-def _bounds(bounds: tuple[TimeBound, ...]) -> list[list[Any]]:
-    return [[b.earlier, b.later, b.micros] for b in bounds]
-
-
-def _unbounds(doc: list[list[Any]]) -> tuple[TimeBound, ...]:
-    return tuple(TimeBound(Label(a), Label(b), m) for a, b, m in doc)
-
-
-def _key(key: tuple[KeyPart, ...]) -> list[list[Any]]:
-    return [[_ref(k.probe), _ref(k.build), k.type] for k in key]
-
-
-def _unkey(doc: list[list[Any]]) -> tuple[KeyPart, ...]:
-    return tuple(KeyPart(_unref(p), _unref(b), t) for p, b, t in doc)
-
-
-def _labels(doc: list[str]) -> tuple[Label, ...]:
-    return tuple(Label(x) for x in doc)
-
-
-def _fill(step: FillStep) -> dict[str, Any]:
-    return {
-        "relation": step.relation,
-        "store": step.store,
-        "label": step.label,
-        "key": _key(step.key),
-        "inclusive": list(step.inclusive),
-        "bounds": _bounds(step.bounds),
-    }
-
-
-def _unfill(doc: dict[str, Any]) -> FillStep:
-    return FillStep(
-        RelationId(doc["relation"]),
-        StoreId(doc["store"]),
-        Label(doc["label"]),
-        _unkey(doc["key"]),
-        _labels(doc["inclusive"]),
-        _unbounds(doc["bounds"]),
-    )
-
-
-def backfill_to_json(rule: BackfillRule) -> dict[str, Any]:
-    """One backfill rule of a wire document."""
-    return {"store": rule.store, "start": rule.start, "steps": [_fill(s) for s in rule.steps]}
-
-
-def backfill_from_json(doc: dict[str, Any]) -> BackfillRule:
-    """The rule that :func:`backfill_to_json` wrote."""
-    return BackfillRule(
-        StoreId(doc["store"]), Label(doc["start"]), tuple(_unfill(s) for s in doc["steps"])
-    )
+#: The rules of a document by kind, and the fields that hold them.
+_RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
 
 
 def to_json(ruleset: Ruleset) -> dict[str, Any]:
-    """The wire document; equal rulesets give equal documents, byte for byte once dumped."""
-    encode = expressions.to_json
-    return {
-        "version": ruleset.version,
-        "epoch": ruleset.epoch,
-        "streams": [
-            {
-                "name": s.name,
-                "columns": [list(c) for c in s.columns],
-                "event_time": s.event_time,
-                "lateness": s.lateness,
-                "idle_timeout": s.idle_timeout,
-                "keep_late": s.keep_late,
-                "ttl": s.ttl,
-                "latest": list(s.latest),
-                "ahead_of_clock": s.ahead_of_clock,
-                "ahead_of_stream": s.ahead_of_stream,
-            }
-            for s in ruleset.streams
-        ],
-        "relations": [
-            {"id": r.id, "stream": r.stream, "filter": [encode(f) for f in r.filter]}
-            for r in ruleset.relations
-        ],
-        "queries": [query_to_json(q) for q in ruleset.queries],
-        "stores": [
-            {
-                "id": s.id,
-                "mir": s.mir,
-                "members": list(s.members),
-                "relations": list(s.relations),
-                "partition": [_ref(s.partition[0]), s.partition[1]] if s.partition else None,
-                "partitions": s.partitions,
-                "owner": s.owner,
-                "columns": [list(c) for c in s.columns],
-                "bounds": _bounds(s.bounds),
-                "indexes": [[[_ref(a), t] for a, t in i.parts] for i in s.indexes],
-            }
-            for s in ruleset.stores
-        ],
-        "rules": {
-            "store": [[r.edge, r.store] for r in ruleset.store_rules],
-            "probe": [
-                {
-                    "edge": p.edge,
-                    "out": p.out,
-                    "start": p.start,
-                    "mir": p.mir,
-                    "store": p.store,
-                    "members": list(p.members),
-                    "key": _key(p.key),
-                    "inclusive": list(p.inclusive),
-                    "bounds": _bounds(p.bounds),
-                    "residuals": [encode(e) for e in p.residuals],
-                    "level": p.level,
-                    "fill": [_fill(f) for f in p.fill],
-                }
-                for p in ruleset.probe_rules
-            ],
-            "output": [
-                {
-                    "edge": o.edge,
-                    "query": o.query,
-                    "bounds": _bounds(o.bounds),
-                    "residuals": [encode(e) for e in o.residuals],
-                }
-                for o in ruleset.output_rules
-            ],
-            "backfill": [backfill_to_json(b) for b in ruleset.backfill_rules],
-            "latest": [
-                [r.stream, r.relation, r.store, [list(k) for k in r.key]]
-                for r in ruleset.latest_rules
-            ],
-        },
-        "derived": [[s, a, encode(e)] for s, a, e in ruleset.derived],
-        "sketches": [[r, [list(a) for a in attrs]] for r, attrs in ruleset.sketches],
-    }
+    """Return the wire document; equal rulesets give equal documents, byte for byte once dumped."""
+    doc: dict[str, Any] = codec.to_json(ruleset)
+    doc["queries"] = [query_to_json(query) for query in ruleset.queries]
+    doc["rules"] = {kind: doc.pop(name) for kind, name in _RULES.items()}
+    return doc
 
 
 def from_json(doc: dict[str, Any]) -> Ruleset:
-    """The ruleset that :func:`to_json` wrote.
+    """Return the ruleset that :func:`to_json` wrote, in this release or an earlier one.
 
     Raises:
         RulesetError: an unknown version, or a malformed document.
@@ -479,124 +338,25 @@ def from_json(doc: dict[str, Any]) -> Ruleset:
             remedy=f"this release reads versions up to {VERSION}: upgrade the runtime before the "
             "service",
         )
+    if written <= _UNMARKED:
+        doc = expressions.marked(doc)
     try:
-        return _decode(doc)
-    except (KeyError, TypeError, ValueError) as cause:
+        found = {_RULES[kind]: rules for kind, rules in doc["rules"].items() if kind in _RULES}
+        found["queries"] = list(map(_with_sink, doc["queries"]))
+        return codec.from_json({**doc, **found, "version": VERSION}, Ruleset)
+    except (KeyError, TypeError, AttributeError, codec.Malformed) as cause:
         raise RulesetError("bad-ruleset", f"malformed ruleset: {cause!r}") from cause
 
 
 def query_to_json(query: QuerySpec) -> dict[str, Any]:
-    """One query of a wire document."""
-    return {
-        "id": query.id,
-        "members": [list(m) for m in query.members],
-        "retention": [list(row) for row in query.retention],
-        "projection": [[o.name, expressions.to_json(o.expr)] for o in query.projection],
-        "sink": query.sink.to_json(),
-        "view": None if query.view is None else views.to_json(query.view),
-        "outer": None if query.outer is None else outers.to_json(query.outer),
-        "left_of": query.left_of,
-    }
+    """Return one query of a wire document."""
+    return {**codec.to_json(query), "sink": query.sink.to_json()}
 
 
 def query_from_json(doc: dict[str, Any]) -> QuerySpec:
-    """The query that :func:`query_to_json` wrote, in this release or an earlier one."""
-    view, outer, left_of = doc.get("view"), doc.get("outer"), doc.get("left_of")
-    return QuerySpec(
-        QueryId(doc["id"]),
-        tuple((a, Label(x), RelationId(r)) for a, x, r in doc["members"]),
-        tuple(tuple(row) for row in doc["retention"]),
-        tuple(Output(n, expressions.from_json(e)) for n, e in doc["projection"]),
-        SinkSpec.from_json(doc["sink"]),
-        None if view is None else views.from_json(view),
-        None if outer is None else outers.from_json(outer),
-        None if left_of is None else QueryId(left_of),
-    )
+    """Return the query that :func:`query_to_json` wrote, in this release or an earlier one."""
+    return codec.from_json(_with_sink(expressions.marked(doc)), QuerySpec)
 
 
-def store_from_json(doc: dict[str, Any]) -> StoreSpec:
-    """One store of a wire document."""
-    partition = doc["partition"]
-    return StoreSpec(
-        id=StoreId(doc["id"]),
-        mir=MirId(doc["mir"]),
-        members=_labels(doc["members"]),
-        relations=tuple(RelationId(r) for r in doc["relations"]),
-        partition=(_unref(partition[0]), partition[1]) if partition else None,
-        partitions=doc["partitions"],
-        owner=doc["owner"],
-        columns=tuple((Label(m), c) for m, c in doc["columns"]),
-        bounds=_unbounds(doc["bounds"]),
-        indexes=tuple(
-            IndexSpec(tuple((_unref(a), t) for a, t in parts)) for parts in doc["indexes"]
-        ),
-    )
-
-
-def _decode(doc: dict[str, Any]) -> Ruleset:
-    decode = expressions.from_json
-    rules = doc["rules"]
-    return Ruleset(
-        epoch=doc["epoch"],
-        streams=tuple(
-            StreamSpec(
-                StreamName(s["name"]),
-                tuple((c, t) for c, t in s["columns"]),
-                s["event_time"],
-                s["lateness"],
-                s.get("idle_timeout"),
-                s.get("keep_late", False),
-                s.get("ttl"),
-                tuple(s.get("latest", ())),
-                s.get("ahead_of_clock"),
-                s.get("ahead_of_stream"),
-            )
-            for s in doc["streams"]
-        ),
-        relations=tuple(
-            Relation(
-                RelationId(r["id"]),
-                StreamName(r["stream"]),
-                tuple(decode(f) for f in r["filter"]),
-            )
-            for r in doc["relations"]
-        ),
-        queries=tuple(query_from_json(q) for q in doc["queries"]),
-        stores=tuple(store_from_json(s) for s in doc["stores"]),
-        store_rules=tuple(StoreRule(Edge(e), StoreId(s)) for e, s in rules["store"]),
-        probe_rules=tuple(
-            ProbeRule(
-                edge=Edge(p["edge"]),
-                out=Edge(p["out"]),
-                start=Label(p["start"]),
-                mir=MirId(p["mir"]),
-                store=StoreId(p["store"]),
-                members=_labels(p["members"]),
-                key=_unkey(p["key"]),
-                inclusive=_labels(p["inclusive"]),
-                bounds=_unbounds(p["bounds"]),
-                residuals=tuple(decode(e) for e in p["residuals"]),
-                level=p["level"],
-                fill=tuple(_unfill(f) for f in p["fill"]),
-            )
-            for p in rules["probe"]
-        ),
-        output_rules=tuple(
-            OutputRule(
-                Edge(o["edge"]),
-                QueryId(o["query"]),
-                _unbounds(o["bounds"]),
-                tuple(decode(e) for e in o["residuals"]),
-            )
-            for o in rules["output"]
-        ),
-        derived=tuple((StreamName(s), a, decode(e)) for s, a, e in doc["derived"]),
-        sketches=tuple(
-            (RelationId(r), tuple((a, t) for a, t in attrs)) for r, attrs in doc["sketches"]
-        ),
-        backfill_rules=tuple(backfill_from_json(b) for b in rules.get("backfill", ())),
-        latest_rules=tuple(
-            LatestRule(StreamName(s), RelationId(r), StoreId(t), tuple((c, k) for c, k in key))
-            for s, r, t, key in rules.get("latest", ())
-        ),
-    )
+def _with_sink(doc: dict[str, Any]) -> dict[str, Any]:
+    return {**doc, "sink": codec.to_json(SinkSpec.from_json(doc["sink"]))}

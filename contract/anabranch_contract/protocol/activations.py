@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import Document
 
 
 @dataclass(frozen=True, slots=True)
-class ViewRows:
+class ViewRows(Document):
     """The rows of a view as of a version, in its order.
 
     Attributes:
@@ -22,10 +20,6 @@ class ViewRows:
     total: int
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-
-    def dumps(self) -> str:
-        """The wire form."""
-        return json.dumps(asdict(self), ensure_ascii=False)
 
 
 #: A closed matrix of time bounds in microseconds (``model.JoinQuery.bounds``).
@@ -58,7 +52,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Document):
     """What the runtime fixed when it activated a query, and what it has done since.
 
     Attributes:
@@ -85,26 +79,3 @@ class Activation:
     failure: Failure | None = None
     retention: Retention | None = None
     earlier: tuple[Activation, ...] = ()
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: str | bytes) -> Activation:
-        """The activation that :meth:`dumps` wrote."""
-        return Activation.from_json(json.loads(text))
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> Activation:
-        """The activation of a JSON document."""
-        failure, retention = doc.get("failure"), doc.get("retention")
-        return Activation(
-            **{
-                **doc,
-                "visible_from": {a: Visibility(**v) for a, v in doc["visible_from"].items()},
-                "failure": None if failure is None else Failure(**failure),
-                "retention": None if retention is None else tuple(map(tuple, retention)),
-                "earlier": tuple(map(Activation.from_json, doc.get("earlier", ()))),
-            }
-        )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ class SourceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStatus:
+class SourceStatus(Document):
     """What the runtime says of a stream's source.
 
     Attributes:
@@ -38,16 +37,6 @@ class SourceStatus:
     state: SourceState = SourceState.NOT_TRIED
     error: str | None = None
     since: float = 0.0
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: str | bytes) -> SourceStatus:
-        """What :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        return SourceStatus(**{**doc, "state": SourceState(doc["state"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +105,6 @@ class Unread:
             last.append(piece)
         return Unread(pieces, lost, tuple(last[-RECORDED:]))
 
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> Unread:
-        """What a JSON document says."""
-        return Unread(**{**doc, "last": tuple(UnreadPiece(**p) for p in doc["last"])})
-
 
 #: How many records of pieces that could not be read are kept per stream.
 RECORDED = 20
@@ -144,16 +128,9 @@ class StreamIntake:
     error: str | None = None
     unread: Unread = Unread()
 
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> StreamIntake:
-        """What a JSON document says."""
-        return StreamIntake(
-            **{**doc, "unread": Unread.from_json(doc["unread"]) if "unread" in doc else Unread()}
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class Intake(Document):
     """How the input of the streams stands that the runtime reads itself.
 
     ``planned`` is the Unix time at which the last batch was planned that brings rows of theirs.
@@ -161,14 +138,3 @@ class Intake:
 
     streams: dict[str, StreamIntake] = field(default_factory=dict)
     planned: float = 0.0
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: str | bytes) -> Intake:
-        """What :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        streams = {name: StreamIntake.from_json(s) for name, s in doc["streams"].items()}
-        return Intake(streams, doc["planned"])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.reads import Reads
-
-# At run time too: whoever checks a document against JoinSample resolves its annotations.
-from anabranch_contract.queries.joins import Label  # noqa: TC001
-from anabranch_contract.queries.mirs import MirId  # noqa: TC001
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from anabranch_contract.queries.joins import Equality, RelationId
 
@@ -35,12 +33,6 @@ class JoinSample:
     probes: float
     pairs: float
     hits: float
-
-    @staticmethod
-    def from_json(doc: Mapping[str, Any]) -> JoinSample:
-        """The sample of which ``doc`` has the fields."""
-        cut = {name: tuple(doc[name]) for name in ("head", "target")}
-        return JoinSample(**{**doc, **cut})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +77,6 @@ class StoreStatistics:
     segments: int
     keys: dict[str, float] = field(default_factory=dict)
     reads: dict[str, Reads] = field(default_factory=dict)
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> StoreStatistics:
-        """What a JSON document says."""
-        reads = {index: Reads(**found) for index, found in doc.get("reads", {}).items()}
-        return StoreStatistics(**{**doc, "reads": reads})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,25 +189,3 @@ class Snapshot:
     def samples(self) -> Sequence[JoinSample]:
         """What edges have told so far."""
         return self.steps
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON document; :meth:`from_json` is its inverse."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> Snapshot:
-        """The snapshot that :meth:`to_json` wrote."""
-        return Snapshot(
-            **{
-                **doc,
-                "edges": {k: EdgeStatistics(**v) for k, v in doc.get("edges", {}).items()},
-                "stores": {
-                    k: StoreStatistics.from_json(v) for k, v in doc.get("stores", {}).items()
-                },
-                "steps": tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
-                "measured": {
-                    k: StreamStatistics(**{**v, "delays": tuple(v.get("delays", ()))})
-                    for k, v in doc.get("measured", {}).items()
-                },
-            }
-        )

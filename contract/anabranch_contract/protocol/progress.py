@@ -26,12 +26,11 @@ Protocol:
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import Document
 from anabranch_contract.protocol.intake import StreamIntake
 
 
@@ -46,25 +45,16 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(Document):
     """The end of an epoch (``epoch = -1``: the runtime has started)."""
 
     epoch: int
     next_batch: int
     snapshot: dict[str, Any] | None = None
 
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: str | bytes) -> Boundary:
-        """The boundary that :meth:`dumps` wrote."""
-        return Boundary(**json.loads(text))
-
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Document):
     """A sign of life of the runtime.
 
     Attributes:
@@ -78,19 +68,9 @@ class Heartbeat:
     host: str
     state: str = "working"
 
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: str | bytes) -> Heartbeat:
-        """The heartbeat that :meth:`dumps` wrote, also one of a later release."""
-        doc = json.loads(text)
-        return Heartbeat(**{name: doc[name] for name in Heartbeat.__slots__ if name in doc})
-
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Document):
     """How far the runtime is.
 
     Attributes:
@@ -146,15 +126,3 @@ class Progress:
     def input_tuples(self) -> int:
         """Rows read so far, all streams; late and invalid ones included."""
         return sum(counts.get("input", 0) for counts in self.streams.values())
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: str | bytes) -> Progress:
-        """The progress that :meth:`dumps` wrote, also one of a later release."""
-        found = json.loads(text)
-        doc = {name: found[name] for name in Progress.__slots__ if name in found}
-        intake = {name: StreamIntake.from_json(s) for name, s in doc.pop("intake", {}).items()}
-        return Progress(intake=intake, **doc)

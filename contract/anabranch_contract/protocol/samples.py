@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from anabranch_contract.codec import Document
 from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ Value: TypeAlias = bool | int | float | str | Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSample:
+class StreamSample(Document):
     """Tuples drawn uniformly, without replacement, from all that a stream has brought.
 
     Attributes:
@@ -29,17 +29,6 @@ class StreamSample:
     seen: int
     size: int
     columns: dict[str, tuple[str, list[Any]]]
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps({"seen": self.seen, "size": self.size, "columns": self.columns})
-
-    @staticmethod
-    def loads(text: str | bytes) -> StreamSample:
-        """The sample that :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        columns = {name: (kind, list(values)) for name, (kind, values) in doc["columns"].items()}
-        return StreamSample(doc["seen"], doc["size"], columns)
 
     def values(self, column: str) -> list[Value]:
         """A column's values, decimals and floats as such."""

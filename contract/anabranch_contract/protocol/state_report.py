@@ -8,15 +8,10 @@ whole life (``docs/state.md``).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import Document, Row
 from anabranch_contract.protocol.reads import Reads
-
-#: JSON as it is read; a name of its own, because reports have a field ``bytes``.
-Text: TypeAlias = str | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +109,7 @@ class StoreReport:
         return written / self.bytes if self.bytes else None
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentReport:
+class SegmentReport(Row, frozen=True):
     """One segment. ``batches``: its first and last, of its rows' last-arriving members;
     ``event_time``: the least and the greatest of any member, microseconds; None: it has none.
     """
@@ -143,7 +137,7 @@ class EdgeReport:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParts:
+class StoreParts(Document):
     """One store's segments and readers, as of ``next_batch``.
 
     Attributes:
@@ -159,28 +153,9 @@ class StoreParts:
     edges: tuple[EdgeReport, ...]
     edges_omitted: int
 
-    def dumps(self) -> str:
-        """JSON text; segments are lists of their fields in order, as there may be many."""
-        doc = plain(self)
-        doc["segments"] = [list(plain(s).values()) for s in self.segments]
-        return json.dumps(doc, default=plain, sort_keys=True, separators=(",", ":"))
-
-    @staticmethod
-    def loads(text: Text) -> StoreParts:
-        """What :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        segments = (
-            SegmentReport(
-                partition, level, rows, size, (batches[0], batches[1]), time and (time[0], time[1])
-            )
-            for partition, level, rows, size, batches, time in doc["segments"]
-        )
-        edges = (EdgeReport(**{**e, "queries": tuple(e["queries"])}) for e in doc["edges"])
-        return StoreParts(**{**doc, "segments": tuple(segments), "edges": tuple(edges)})
-
 
 @dataclass(frozen=True, slots=True)
-class StateReport:
+class StateReport(Document):
     """All stores, and what keeping them has cost.
 
     Attributes:
@@ -204,24 +179,3 @@ class StateReport:
     merged_bytes: int
     write_amplification: float | None
     stores: tuple[StoreReport, ...]
-
-    def dumps(self) -> str:
-        """JSON text."""
-        return json.dumps(self, default=plain, sort_keys=True)
-
-    @staticmethod
-    def loads(text: Text) -> StateReport:
-        """The report that :meth:`dumps` wrote."""
-        doc = json.loads(text)
-        return StateReport(**{**doc, "stores": tuple(map(_store, doc["stores"]))})
-
-
-def _store(doc: dict[str, Any]) -> StoreReport:
-    found: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in doc.items()}
-    found["batches"] = tuple((first, last) for first, last in doc["batches"])
-    found["levels"] = tuple(LevelReport(**level) for level in doc["levels"])
-    found["indexes"] = tuple(
-        IndexReport(**{**index, "reads": Reads(**index["reads"])})
-        for index in doc.get("indexes", ())
-    )
-    return StoreReport(**found)

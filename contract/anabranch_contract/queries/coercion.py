@@ -4,7 +4,7 @@ Where Spark would convert silently across families (string with number, date wit
 answer here is None, and the caller asks for a cast: such a conversion is rarely meant.
 
 >>> common_type(parse_type("int"), parse_type("decimal(10,2)"))
-DataType(kind=<TypeKind.DECIMAL: 'decimal'>, precision=12, scale=2)
+'decimal(12,2)'
 >>> str(arithmetic_type("mul", parse_type("decimal(38,10)"), parse_type("decimal(38,10)")))
 'decimal(38,6)'
 """

@@ -4,24 +4,34 @@ The planner builds them (from SQL or from a structured query), a ruleset carries
 and the runtime compiles them to Arrow kernels. ``Column.alias`` is empty inside an expression
 over one relation and a canonical label inside an expression over several.
 
+>>> from anabranch_contract.queries.types import parse_type
 >>> e = Call("gt", (Column("", "price", parse_type("int")), Literal(5, parse_type("int"))), BOOLEAN)
 >>> str(e)
 '(price > 5)'
->>> from_json(to_json(e)) == e
+>>> codec.loads(codec.dumps(e), Call) == e
 True
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+from msgspec.structs import force_setattr
+
+from anabranch_contract import codec
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_contract.queries.types import FLOATING, DataType, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    Value: TypeAlias = bool | int | float | str | Decimal | None
+else:
+    #: Decimals and texts look alike in a document: the type tells them apart.
+    Value = Any
 
 BOOLEAN = DataType(TypeKind.BOOLEAN)
 INTERVAL = DataType(TypeKind.INTERVAL)
@@ -47,8 +57,11 @@ _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add"
           "div", "mod", "like"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Term(msgspec.Struct, frozen=True, tag_field="term"):
+    """One node of an expression; its document names its kind in ``term``."""
+
+
+class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
     """A stream's column, seen through ``alias`` (a canonical label, or empty)."""
 
     alias: str
@@ -59,12 +72,24 @@ class Column:
         return f"{self.alias}.{self.name}" if self.alias else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A constant. Dates are days, timestamps and intervals microseconds (ints), binary is hex."""
+class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
+    """A constant. Dates are days, timestamps and intervals microseconds (ints), binary is hex.
 
-    value: bool | int | float | str | Decimal | None
+    A float is finite, since JSON has no other. In documents decimals are text, and so were floats
+    in those of earlier releases.
+    """
+
+    value: Value
     type: DataType
+
+    def __post_init__(self) -> None:
+        value = self.value
+        if isinstance(value, str) and self.type.kind is TypeKind.DECIMAL:
+            force_setattr(self, "value", Decimal(value))
+        elif isinstance(value, str) and self.type.kind in FLOATING:
+            force_setattr(self, "value", float(value))
+        if isinstance(self.value, float) and not isfinite(self.value):
+            raise ValueError(f"{value} is no value of a literal")
 
     def __str__(self) -> str:
         if self.value is None:
@@ -83,8 +108,7 @@ class Literal:
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Term, frozen=True, tag="call"):
     """An operation over arguments; ``type`` is its result type.
 
     ``case`` takes condition, value pairs and an optional last ELSE value; ``in`` takes the
@@ -113,8 +137,7 @@ class Call:
 Expr: TypeAlias = Column | Literal | Call
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(codec.Row, frozen=True):
     """One column of a projection."""
 
     name: str
@@ -150,36 +173,18 @@ def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
     return expr
 
 
-def to_json(expr: Expr) -> dict[str, Any]:
-    """A JSON document for ``expr``; :func:`from_json` is its inverse."""
-    if isinstance(expr, Column):
-        return {"column": expr.name, "alias": expr.alias, "type": str(expr.type)}
-    if isinstance(expr, Literal):
-        value = str(expr.value) if isinstance(expr.value, Decimal | float) else expr.value
-        return {"literal": value, "type": str(expr.type)}
-    return {"op": expr.op, "args": [to_json(a) for a in expr.args], "type": str(expr.type)}
+def marked(document: Any) -> Any:
+    """Return ``document`` of any release with ``term`` in every term that it holds.
 
-
-def from_json(doc: dict[str, Any]) -> Expr:
-    """The expression that :func:`to_json` wrote.
-
-    Raises:
-        PlannerError: the document is not an expression.
+    Documents did not have it up to version 5 of rulesets.
     """
-    kind = _any_type(doc["type"])
-    if "column" in doc:
-        return Column(doc["alias"], doc["column"], kind)
-    if "literal" in doc:
-        value = doc["literal"]
-        if value is not None and kind.kind is TypeKind.DECIMAL:
-            value = Decimal(value)
-        elif value is not None and kind.kind in (TypeKind.FLOAT, TypeKind.DOUBLE):
-            value = float(value)
-        return Literal(value, kind)
-    if "op" in doc:
-        return Call(doc["op"], tuple(from_json(a) for a in doc["args"]), kind)
-    raise PlannerError("bad-expression", f"{doc!r} is no expression")
-
-
-def _any_type(text: str) -> DataType:
-    return {"interval": INTERVAL, "void": NULL}.get(text) or parse_type(text)
+    if isinstance(document, list):
+        return [marked(part) for part in document]
+    if not isinstance(document, dict):
+        return document
+    found = {name: marked(part) for name, part in document.items()}
+    if "type" in found and "term" not in found:
+        for name, term in (("column", "column"), ("literal", "literal"), ("op", "call")):
+            if name in found:
+                return {**found, "term": term}
+    return found

@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NewType
 
+from anabranch_contract.codec import Row
 from anabranch_contract.errors import QueryError, StreamError
 from anabranch_contract.queries.expressions import Expr, Output, columns
 from anabranch_contract.queries.types import FLOATING, TIMESTAMPS, DataType, key_type
@@ -164,8 +165,7 @@ def make_relation(stream: StreamName, conjuncts: Iterable[Expr]) -> Relation:
     return Relation(RelationId(f"{stream}[{digest}]"), stream, tuple(by_text[t] for t in texts))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AttrRef:
+class AttrRef(Row, frozen=True):
     """An attribute of a label: a stream column, or the text of a derived key expression."""
 
     label: Label

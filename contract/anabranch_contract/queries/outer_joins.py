@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from anabranch_contract.queries import expressions
 from anabranch_contract.queries.expressions import Output
-from anabranch_contract.queries.types import DataType, parse_type
+from anabranch_contract.queries.types import DataType
 
 #: What the id of the query of left rows ends with; no user's id has it.
 LEFT_SUFFIX = "+left"
@@ -49,25 +47,3 @@ class OuterJoin:
     times: tuple[tuple[str, int], ...]
     partner: str
     projection: tuple[Output, ...]
-
-
-def to_json(outer: OuterJoin) -> dict[str, Any]:
-    """A JSON document for ``outer``; :func:`from_json` is its inverse."""
-    return {
-        "kind": outer.kind.value,
-        "left": [[name, str(kind)] for name, kind in outer.left],
-        "times": [list(t) for t in outer.times],
-        "partner": outer.partner,
-        "projection": [[o.name, expressions.to_json(o.expr)] for o in outer.projection],
-    }
-
-
-def from_json(doc: dict[str, Any]) -> OuterJoin:
-    """The outer join that :func:`to_json` wrote."""
-    return OuterJoin(
-        JoinKind(doc["kind"]),
-        tuple((name, parse_type(kind)) for name, kind in doc["left"]),
-        tuple((name, micros) for name, micros in doc["times"]),
-        doc["partner"],
-        tuple(Output(name, expressions.from_json(e)) for name, e in doc["projection"]),
-    )

@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from anabranch_contract.errors import PlannerError
 
@@ -46,18 +45,38 @@ NUMERIC = EXACT | FLOATING
 TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
 
 
-@dataclass(frozen=True, slots=True)
-class DataType:
-    """A column type; ``precision`` and ``scale`` are used by ``decimal`` only."""
+class DataType(str):
+    """A column type: its text, with its parts; only a ``decimal`` has precision and scale.
 
+    >>> DataType(TypeKind.DECIMAL, 12, 2), DataType(TypeKind.INT).kind
+    ('decimal(12,2)', <TypeKind.INT: 'int'>)
+    """
+
+    __slots__ = ("kind", "precision", "scale")
     kind: TypeKind
-    precision: int = 0
-    scale: int = 0
+    precision: int
+    scale: int
 
-    def __str__(self) -> str:
-        if self.kind is TypeKind.DECIMAL:
-            return f"decimal({self.precision},{self.scale})"
-        return self.kind.value
+    def __new__(cls, kind: TypeKind, precision: int = 0, scale: int = 0) -> Self:
+        """Return the type of ``kind``."""
+        decimal = kind is TypeKind.DECIMAL
+        self = super().__new__(cls, f"decimal({precision},{scale})" if decimal else kind.value)
+        self.kind, self.precision, self.scale = kind, precision, scale
+        return self
+
+    @classmethod
+    def from_text(cls, text: str) -> DataType:
+        """Return the type whose text is ``text``: one of a column, or of expressions only.
+
+        Raises:
+            PlannerError: the text names no supported type.
+        """
+        if text in (TypeKind.INTERVAL, TypeKind.NULL):
+            return cls(TypeKind(text))
+        return parse_type(text)
+
+    def __getnewargs__(self) -> tuple[TypeKind, int, int]:  # type: ignore[override]
+        return self.kind, self.precision, self.scale
 
 
 _ALIASES = {

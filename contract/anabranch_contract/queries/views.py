@@ -13,14 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.queries import expressions
-from anabranch_contract.queries.expressions import Column, Output
-from anabranch_contract.queries.types import DataType, TypeKind, parse_type
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.codec import Row
+from anabranch_contract.queries.expressions import Column, Expr, Output
+from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Columns of a view's changes beside its own: what became of the row, and as of which version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
@@ -52,8 +48,7 @@ class Function(StrEnum):
     VAR_POP = "var_pop"
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Row, frozen=True):
     """An aggregate of the joined rows' ``column`` (None: of rows), called ``name``."""
 
     name: str
@@ -63,8 +58,7 @@ class Aggregate:
     type: DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(Row, frozen=True):
     """An aggregate of all joined rows, from that of the groups: a sum of sums, a sum of counts, the
     least of the least. HAVING does not matter for it.
     """
@@ -75,8 +69,7 @@ class Total:
     type: DataType
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(Row, frozen=True):
     """Windows of ``length`` that begin every ``slide`` (microseconds), ``start`` after the epoch's
     multiples of it; a row is in each that its ``column`` falls into, as in Spark.
     """
@@ -87,8 +80,7 @@ class TimeWindow:
     start: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(Row, frozen=True):
     """One entry of ORDER BY."""
 
     expr: Expr
@@ -167,48 +159,4 @@ def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
         *rank,
         (CHANGE, DataType(TypeKind.STRING)),
         (VERSION, DataType(TypeKind.BIGINT)),
-    )
-
-
-def to_json(view: View) -> dict[str, Any]:
-    """A JSON document for ``view``; :func:`from_json` is its inverse."""
-    encode = expressions.to_json
-    window = view.window
-    return {
-        "grouped": view.grouped,
-        "keys": [[name, str(kind)] for name, kind in view.keys],
-        "aggregates": [
-            [a.name, a.function.value, a.column, a.distinct, str(a.type)] for a in view.aggregates
-        ],
-        "projection": [[o.name, encode(o.expr)] for o in view.projection],
-        "window": window and [window.column, window.length, window.slide, window.start],
-        "having": None if view.having is None else encode(view.having),
-        "order": [[encode(s.expr), s.descending, s.nulls_first] for s in view.order],
-        "limit": view.limit,
-        "offset": view.offset,
-        "totals": [[t.name, t.aggregate, t.function.value, str(t.type)] for t in view.totals],
-    }
-
-
-def from_json(doc: dict[str, Any]) -> View:
-    """The view that :func:`to_json` wrote."""
-    decode = expressions.from_json
-    having = doc["having"]
-    return View(
-        grouped=doc["grouped"],
-        keys=tuple((name, parse_type(kind)) for name, kind in doc["keys"]),
-        aggregates=tuple(
-            Aggregate(name, Function(function), column, distinct, parse_type(kind))
-            for name, function, column, distinct, kind in doc["aggregates"]
-        ),
-        projection=tuple(Output(name, decode(e)) for name, e in doc["projection"]),
-        window=None if doc["window"] is None else TimeWindow(*doc["window"]),
-        having=None if having is None else decode(having),
-        order=tuple(Sort(decode(e), down, first) for e, down, first in doc["order"]),
-        limit=doc["limit"],
-        offset=doc["offset"],
-        totals=tuple(
-            Total(name, aggregate, Function(function), parse_type(kind))
-            for name, aggregate, function, kind in doc["totals"]
-        ),
     )

@@ -4,7 +4,7 @@
 ('decimal(3,2)', 7)
 >>> from anabranch_contract.queries.types import parse_type
 >>> cast_literal(Literal("2020-01-02", parse_type("string")), parse_type("date"))
-Literal(value=18263, type=DataType(kind=<TypeKind.DATE: 'date'>, precision=0, scale=0))
+Literal(value=18263, type='date')
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
-from anabranch_contract.queries.views import Aggregate, Function, Total
+from anabranch_contract.queries.views import Aggregate, Function, Sort, Total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
         view,
         projection=tuple(Output(o.name, filled(o.expr)) for o in view.projection),
         having=None if view.having is None else filled(view.having),
-        order=tuple(replace(s, expr=filled(s.expr)) for s in view.order),
+        order=tuple(Sort(filled(s.expr), s.descending, s.nulls_first) for s in view.order),
     )
     return replace(query, view=view)
 

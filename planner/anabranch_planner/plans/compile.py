@@ -482,7 +482,7 @@ class _Compiler:
         return next((s for s in stores if s.partition in known), stores[0])
 
     def _index(self, store: StoreId, key: tuple[KeyPart, ...]) -> None:
-        self.indexes[store].add(IndexSpec(tuple((k.build, k.type) for k in key)))
+        self.indexes[store].add(tuple((k.build, k.type) for k in key))
 
     def _store(self, copy: StoreCopy) -> StoreSpec:
         mir = self.mirs[copy.mir]
@@ -651,7 +651,7 @@ def _time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
 
 
 def _with_indexes(store: StoreSpec, indexes: set[IndexSpec]) -> StoreSpec:
-    return replace(store, indexes=tuple(sorted(indexes, key=lambda i: i.parts)))
+    return replace(store, indexes=tuple(sorted(indexes)))
 
 
 def _digest(value: object) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver import batch as batches
@@ -262,7 +263,7 @@ class Driver:
             found = without_batches(found)
         changed = self._samples.changed()
         self.control.report_samples({name: s.dumps() for name, s in changed.items()})
-        boundary = Boundary(epoch, self.state.next_batch, found.to_json())
+        boundary = Boundary(epoch, self.state.next_batch, codec.to_json(found))
         reach(Point.BOUNDARY)
         self.control.report_boundary(boundary)
 

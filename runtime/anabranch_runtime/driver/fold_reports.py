@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_runtime.epochs.idleness import clock_reading, pass_time
 from anabranch_runtime.epochs.join_samples import remember, step_samples
@@ -14,7 +15,7 @@ from anabranch_runtime.epochs.statistics import (
     store_statistics,
     stream_statistics,
 )
-from anabranch_runtime.state.manifest import UNPLANNED
+from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.reads import sum_reads
 from anabranch_runtime.storage.segment import Segment
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import EdgeCounts, State, StoreState, StreamState
+    from anabranch_runtime.state.manifest import EdgeCounts, State, StoreState
     from anabranch_runtime.task.context import BatchContext
 
 
@@ -40,7 +41,7 @@ def fold(
     """
     streams = _streams(state, reports)
     clock = clock_reading(streams, context.clock, state.clock)
-    fresh = [Segment.from_json(d) for r in reports for d in r.segments]
+    fresh = [codec.from_json(d, Segment) for r in reports for d in r.segments]
     state = replace(
         state,
         next_batch=context.batch + 1,
@@ -121,7 +122,7 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     streams = dict(state.streams)
     for report in reports:
         for name, meter in report.streams.items():
-            known = streams.get(name, UNPLANNED)
+            known = streams.get(name, StreamState())
             newest = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
             oldest = [t for t in (known.min_tau, meter["min_tau"]) if t is not None]
             streams[name] = replace(

@@ -97,8 +97,8 @@ def relation_tiles(
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
         name, store = item
-        partition = store.spec["partition"]
-        routed = partition is not None and (partition[0][1], partition[1]) in known
+        partition = store.spec.partition
+        routed = partition is not None and (partition[0].attribute, partition[1]) in known
         return (name != preferred, not routed, -len(store.filter), name)
 
     useful = sorted(((n, s) for n, s in state.stores.items() if serves(s, relation)), key=rank)
@@ -122,14 +122,15 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
     its columns, bounds at most as tight.
     """
     wanted = state.stores[preferred].spec
-    columns = {tuple(c) for c in wanted["columns"]}
-    bounds = {(a, b): d for a, b, d in wanted["bounds"]}
+    columns = set(wanted.columns)
+    bounds = {(b.earlier, b.later): b.micros for b in wanted.bounds}
     found = []
     for name, store in state.stores.items():
         spec = store.spec
-        if spec["mir"] != wanted["mir"] or not columns <= {tuple(c) for c in spec["columns"]}:
+        if spec.mir != wanted.mir or not columns <= set(spec.columns):
             continue
-        if all((a, b) in bounds and bounds[a, b] <= d for a, b, d in spec["bounds"]):
+        given = ((b, bounds.get((b.earlier, b.later))) for b in spec.bounds)
+        if all(own is not None and own <= b.micros for b, own in given):
             found.append((name, store))
     return sorted(found, key=lambda item: (item[0] != preferred, item[0]))
 

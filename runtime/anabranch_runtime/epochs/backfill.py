@@ -21,8 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import backfill_from_json, backfill_to_json
-from anabranch_contract.queries.joins import RelationId
+from anabranch_contract import codec
 from anabranch_runtime.epochs.access import (
     containers,
     first_batch,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.plans.ruleset import BackfillRule, Ruleset
-    from anabranch_contract.queries.joins import Relation
+    from anabranch_contract.queries.joins import Relation, RelationId
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.coverage import Interval
     from anabranch_runtime.state.manifest import State, StoreState
@@ -76,7 +75,7 @@ def gaps(state: State, store: str, relations: dict[RelationId, Relation]) -> tup
     """Batches of which something is stored of every member, and no container has the MIR."""
     spec = state.stores[store].spec
     now = state.next_batch
-    first = max(first_batch(state, relations[RelationId(r)]) for r in spec["relations"])
+    first = max(first_batch(state, relations[r]) for r in spec.relations)
     covers = [(name, one.covers(now)) for name, one in containers(state, store)]
     _, left = tile([(first, now)] if first <= now else [], covers)
     return tuple(sorted(left))
@@ -89,7 +88,7 @@ def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
         return None
     name, found = running
     relations = {r.id: r for r in ruleset.relations}
-    rule = backfill_from_json(found.rule)
+    rule = found.rule
     reach = (0, found.gaps[-1][1])
     return Slice(
         store=name,
@@ -127,7 +126,7 @@ def advance(
             state, stores={**state.stores, done.store: replace(store, backfill=given_up)}
         )
     gone = {s for r in reports for n in r.backfill_merged for s in done.merges[n].segments}
-    fresh = [Segment.from_json(doc) for r in reports for doc in r.backfilled]
+    fresh = [codec.from_json(doc, Segment) for r in reports for doc in r.backfilled]
     taken = max((r.phases.get("backfill", 0.0) for r in reports), default=0.0)
     after = replace(
         before,
@@ -168,8 +167,8 @@ def _begun(
     found = gaps(state, rule.store, relations)
     if not found:
         return None
-    at = store.spec["members"].index(rule.start)
-    start = relations[RelationId(store.spec["relations"][at])]
+    at = store.spec.members.index(rule.start)
+    start = relations[store.spec.relations[at]]
     sources = tuple(
         Source(tile.store, segment, tile.interval, 0, segment.rows)
         for tile in relation_tiles(state, start, (0, found[-1][1]))
@@ -177,7 +176,7 @@ def _begun(
         if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]
     )
     rows = sum(s.rows for s in sources)
-    backfill = Backfill(backfill_to_json(rule), found, sources, rows, throttle.first)
+    backfill = Backfill(rule, found, sources, rows, throttle.first)
     return replace(store, backfill=backfill) if sources else _ended(store, backfill)
 
 

@@ -35,7 +35,7 @@ def clock_reading(
     if running is not None:
         readings = [running, last]
     else:
-        readings = [*(s.max_tau for s in streams.values() if s.spec), last]
+        readings = [*(s.max_tau for s in streams.values() if s.spec is not None), last]
     return max((r for r in readings if r is not None), default=None)
 
 
@@ -72,7 +72,7 @@ def is_idle(stream: StreamState, clock: int) -> bool:
     """Whether ``stream`` has been silent for its time-out. One without a bounded lateness, of
     which nothing is ever late, is never idle.
     """
-    timeout = stream.spec.get("idle_timeout")
-    if timeout is None or stream.spec.get("lateness") is None or stream.active_at is None:
+    spec = stream.spec
+    if spec is None or spec.idle_timeout is None or spec.lateness is None:
         return False
-    return bool(clock - stream.active_at >= timeout)
+    return stream.active_at is not None and clock - stream.active_at >= spec.idle_timeout

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch_contract.plans.ruleset import store_from_json
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.storage.segment import IndexKey
@@ -70,7 +69,7 @@ def layouts(state: State) -> dict[str, StoreLayout]:
 
 
 def _layout(name: str, store: StoreState) -> StoreLayout:
-    spec = store_from_json(store.spec)
+    spec = store.spec
     return StoreLayout(
         name, spec.members, spec.partition, spec.partitions, store.is_base, store.filter
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import StoreState, StreamState
@@ -22,7 +21,7 @@ from anabranch_runtime.state.reads import sum_reads
 if TYPE_CHECKING:
     from typing import Any
 
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
     from anabranch_contract.queries.joins import Relation, StreamName
     from anabranch_runtime.state.manifest import State
 
@@ -39,10 +38,8 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     The epoch goes by ``ruleset``, which may have been published for an earlier epoch.
     """
     batch = state.next_batch
-    documents = rulesets.to_json(ruleset)
-    specs = {s["name"]: s for s in documents["streams"]}
-    forgotten = _forgotten(state, specs)
-    state = keep_latest(_streams(state, specs, forgotten), ruleset)
+    forgotten = _forgotten(state, ruleset)
+    state = keep_latest(_streams(state, ruleset, forgotten), ruleset)
     relations = {r.id: r for r in ruleset.relations}
     queries = {
         name: replace(q, expired_batch=batch)
@@ -64,7 +61,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         else:
             queries[query.id] = _anew(known, _activate(state, query, relations))
         fresh.append(query)
-    stores = _stores(state, ruleset, {s["id"]: s for s in documents["stores"]})
+    stores = _stores(state, ruleset)
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
     starts = (*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:]
     remembered = {str(e) for e, _ in starts}
@@ -116,16 +113,18 @@ def _anew(known: Activation, activation: Activation) -> Activation:
     return replace(activation, results=known.results, earlier=earlier)
 
 
-def _forgotten(state: State, specs: dict[str, dict[str, Any]]) -> frozenset[str]:
+def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
     """The streams that have kept the latest of a key and no longer do: nobody can tell what would
     have been kept by another.
     """
+    known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
-        name
-        for name, spec in specs.items()
-        if name in state.streams
-        and state.streams[name].latest_since is not None
-        and set(state.streams[name].spec["latest"]) != set(spec["latest"])
+        spec.name
+        for spec, stream in known
+        if stream is not None
+        and stream.spec is not None
+        and stream.latest_since is not None
+        and set(stream.spec.latest) != set(spec.latest)
     )
 
 
@@ -144,17 +143,17 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
     return replace(state, streams=streams)
 
 
-def _streams(state: State, specs: dict[str, dict[str, Any]], forgotten: frozenset[str]) -> State:
+def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
     """Take the epoch's stream definitions; one that has changed starts from nothing, and of one
     that is ``forgotten`` nothing stays stored.
     """
     streams: dict[str, StreamState] = {}
     changed: set[str] = set(forgotten)
-    for name, spec in specs.items():
-        known = state.streams.get(name)
-        if known is not None and not known.spec:
+    for spec in ruleset.streams:
+        name, known = spec.name, state.streams.get(spec.name)
+        if known is not None and known.spec is None:
             streams[name] = replace(known, spec=spec)
-        elif known is None or _definition(known.spec) != _definition(spec):
+        elif known is None or known.spec is None or _definition(known.spec) != _definition(spec):
             changed.add(name)
             streams[name] = StreamState(spec)
         else:
@@ -170,17 +169,15 @@ def _streams(state: State, specs: dict[str, dict[str, Any]], forgotten: frozense
     return replace(state.with_stores(stores), streams=streams)
 
 
-def _definition(spec: dict[str, Any]) -> dict[str, Any]:
+def _definition(spec: StreamSpec) -> tuple[object, ...]:
     """What makes a stream another one if it changes: not how its silence and its late and ahead
     tuples are dealt with, nor which of its tuples are of use for how long.
     """
-    return {k: spec.get(k) for k in ("name", "columns", "event_time", "lateness")}
+    return spec.name, spec.columns, spec.event_time, spec.lateness
 
 
-def _stores(
-    state: State, ruleset: Ruleset, specs: dict[str, dict[str, Any]]
-) -> dict[str, StoreState]:
-    batch = state.next_batch
+def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
+    batch, specs = state.next_batch, {str(s.id): s for s in ruleset.stores}
     relations = {r.id: r for r in ruleset.relations}
     stores: dict[str, StoreState] = {}
     for name, store in state.stores.items():
@@ -198,7 +195,7 @@ def _stores(
         if spec.id not in stores:
             members = [relations[r] for r in spec.relations]
             stores[spec.id] = StoreState(
-                specs[spec.id],
+                spec,
                 tuple(r.stream for r in members),
                 tuple(str(f) for f in members[0].filter) if len(members) == 1 else (),
                 open_since=batch,
@@ -215,7 +212,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
     """
     if store.is_base or all(t is None for t in store.expired_below):
         return store
-    members = set(store.spec["members"])
+    members = set(store.spec.members)
     if not any(members <= {label for _, label, _ in q.members} for q in fresh):
         return store
     since = None if store.open_since is None else batch
@@ -267,7 +264,7 @@ def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
         return "nothing"
     if visible.batch == 0 and visible.event_time is None:
         return "nothing"
-    if known.spec["event_time"] is None:
+    if known.spec is None or known.spec.event_time is None:
         return None
     earlier = known.max_tau_before(visible.batch) if visible.batch else None
     if visible.batch and earlier is None:

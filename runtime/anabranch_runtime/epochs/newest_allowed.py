@@ -26,13 +26,15 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
     found = {}
     for name, stream in streams.items():
         limits = []
-        by_clock, by_stream = (stream.spec.get(k) for k in ("ahead_of_clock", "ahead_of_stream"))
-        if by_clock is not None and clock is not None:
-            limits.append(clock + by_clock)
+        spec = stream.spec
+        if spec is None:
+            continue
+        if spec.ahead_of_clock is not None and clock is not None:
+            limits.append(clock + spec.ahead_of_clock)
         # A stream that was idle is as far as its watermark.
         reached = [t for t in (stream.max_tau, stream.floor) if t is not None]
-        if by_stream is not None and reached:
-            limits.append(max(reached) + by_stream)
+        if spec.ahead_of_stream is not None and reached:
+            limits.append(max(reached) + spec.ahead_of_stream)
         if limits:
             found[name] = min(limits)
     return found

@@ -167,4 +167,4 @@ def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
 
 
 def _index(key: tuple[KeyPart, ...]) -> IndexSpec:
-    return IndexSpec(tuple((k.build, k.type) for k in key))
+    return tuple((k.build, k.type) for k in key)

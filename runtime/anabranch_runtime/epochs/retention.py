@@ -116,7 +116,7 @@ class _Readers:
         if store.is_base:
             served = (limits for r, limits in self.relations if serves(store, r))
             return (_least(itertools.chain.from_iterable(served)),)
-        members = store.spec["members"]
+        members = store.spec.members
         wanted = frozenset(members)
         users = [needs for labels, needs in self.queries.items() if wanted <= labels]
         return tuple(_least(itertools.chain.from_iterable(n[m] for n in users)) for m in members)

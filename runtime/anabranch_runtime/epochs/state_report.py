@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import AttrRef
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.storage.segment import Segment
 
@@ -208,12 +209,12 @@ def store_report(
     return StoreReport(
         store=name,
         kind="stream" if store.is_base else "intermediate result",
-        mir=spec["mir"],
-        members=() if store.is_base else tuple(spec["members"]),
+        mir=spec.mir,
+        members=() if store.is_base else tuple(spec.members),
         streams=tuple(store.streams),
         filter=tuple(store.filter),
-        partition=_attribute(spec["partition"]),
-        partitions=spec["partitions"],
+        partition=_attribute(spec.partition),
+        partitions=spec.partitions,
         batches=store.covers(state.next_batch - 1),
         growing=name in current and store.open_since is not None,
         queries=tuple(sorted({q for e in users.get(name, {}).values() for q in e.queries})),
@@ -266,15 +267,11 @@ def _segment(segment: Segment) -> SegmentReport:
 def _ttl(state: State, stream: str) -> int | None:
     """A stream's ttl; None too where the running rules have no such stream any more."""
     known = state.streams.get(stream)
-    ttl: int | None = None if known is None else known.spec.get("ttl")
-    return ttl
+    return None if known is None or known.spec is None else known.spec.ttl
 
 
-def _attribute(partition: list[list[str]] | None) -> str | None:
-    if partition is None:
-        return None
-    (label, attribute), _ = partition
-    return f"{label}.{attribute}"
+def _attribute(partition: tuple[AttrRef, str] | None) -> str | None:
+    return None if partition is None else str(partition[0])
 
 
 def _levels(segments: Iterable[Segment], weights: Iterable[Weight]) -> Iterator[LevelReport]:

@@ -143,7 +143,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
     found = {}
     for name, store in state.stores.items():
         rows = sum(s.rows for s in store.segments)
-        owner = str(store.spec["relations"][0]) if store.is_base else STORE + name
+        owner = str(store.spec.relations[0]) if store.is_base else STORE + name
         keys = {
             key: min(estimate_distinct(unpack(sketch)), float(rows))
             for key, sketch in state.sketches.get(owner, {}).items()

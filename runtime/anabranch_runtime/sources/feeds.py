@@ -64,7 +64,7 @@ class FeedsReader(PlannedReader):
         super().__init__(int(options["tasks"]))
         self._redis_url, self._keys = options["redis"], Keys(options["namespace"])
         records = [StreamRecord.model_validate(r) for r in json.loads(options["streams"])]
-        access = AccessPolicy.from_text(options["access"])
+        access = AccessPolicy.loads(options["access"])
         self._feeds = {
             feed.id: feed
             for feed in (
@@ -243,5 +243,5 @@ def source_options(
         "redis": redis_url,
         "namespace": namespace,
         "state": state,
-        "access": access.to_text(),
+        "access": access.dumps(),
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import to_json
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.sources.batch_input import note
@@ -91,7 +91,7 @@ def _task(context: BatchContext) -> str:
         advanced=Signs(messages, task).give,
     )
     report.unread = unread
-    return json.dumps(report, default=plain)
+    return json.dumps(report, default=to_json)
 
 
 def _report(document: dict[str, object]) -> TaskReport:

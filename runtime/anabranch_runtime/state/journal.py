@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from anabranch_contract import codec
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.unread import LeftOut
 from anabranch_runtime.storage.documents import Kind, read_document
@@ -118,7 +119,7 @@ def _read(path: Path) -> dict[int, Choice]:
             c["ruleset"],
             c["offsets"],
             {name: (length, crc) for name, (length, crc) in c["logs"].items()},
-            {name: LeftOut.from_json(left) for name, left in c.get("left_out", {}).items()},
+            {name: codec.from_json(left, LeftOut) for name, left in c.get("left_out", {}).items()},
         )
         for c in body
     }

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import StoreSpec, StreamSpec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.protocol.reads import ReadCounts
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Backfill
@@ -27,12 +30,10 @@ from anabranch_runtime.storage.segment import Segment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_contract.protocol.reads import ReadCounts
-
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
-#: to version 5 no tuple was ahead.
-KIND = Kind("manifest", "state", 6, sealed=3)
+#: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object.
+KIND = Kind("manifest", "state", 7, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 
@@ -42,7 +43,7 @@ class StoreState:
     """One store generation.
 
     Attributes:
-        spec: the ``StoreSpec`` wire document by which it was written.
+        spec: by which it was written.
         streams: the members' streams.
         filter: for a base store, the texts of the conjuncts that its rows satisfy.
         intervals: closed (first, last) batch intervals that it covers.
@@ -54,7 +55,7 @@ class StoreState:
             from manifests of earlier releases.
     """
 
-    spec: dict[str, Any]
+    spec: StoreSpec
     streams: tuple[str, ...]
     filter: tuple[str, ...] = ()
     intervals: tuple[tuple[int, int], ...] = ()
@@ -92,7 +93,8 @@ class StreamState:
     """One stream: its definition and how far it has come.
 
     Attributes:
-        spec: the ``StreamSpec`` wire document.
+        spec: None: the stream is read although no ruleset names it yet; its tuples are counted and
+            passed over.
         max_tau: greatest event time seen (microseconds), late tuples included, those that were
             ahead not.
         min_tau: least event time of the tuples that were not late.
@@ -107,7 +109,7 @@ class StreamState:
     The last four are absent from manifests of earlier releases.
     """
 
-    spec: dict[str, Any]
+    spec: StreamSpec | None = None
     max_tau: int | None = None
     min_tau: int | None = None
     history: tuple[tuple[int, int | None], ...] = ()
@@ -123,9 +125,9 @@ class StreamState:
         """Greatest event time seen less the lateness, or what idleness has raised it to; None
         where nothing is ever late.
         """
-        if self.max_tau is None or self.spec.get("lateness") is None:
+        if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
-        own = int(self.max_tau - self.spec["lateness"])
+        own = self.max_tau - self.spec.lateness
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
@@ -134,10 +136,6 @@ class StreamState:
             if start >= batch:
                 return greatest
         return self.max_tau if batch > 0 else None
-
-
-#: A stream that is read although no ruleset names it yet: its tuples are counted and passed over.
-UNPLANNED = StreamState({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,65 +311,25 @@ def read_manifest(path: Path) -> State:
     body = read_document(path, KIND)
     try:
         return _decode(body)
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (KeyError, TypeError, ValueError, AttributeError, codec.Malformed) as cause:
         raise StateError("damaged-manifest", f"{path} is no state: {cause!r}") from cause
 
 
 def _decode(doc: dict[str, Any]) -> State:
-    return State(
-        next_batch=doc["next_batch"],
-        epoch=doc["epoch"],
-        ruleset_epoch=doc["ruleset_epoch"],
-        epoch_starts=tuple((e, b) for e, b in doc["epoch_starts"]),
-        streams={
-            name: StreamState(**{**s, "history": tuple((b, t) for b, t in s["history"])})
-            for name, s in doc["streams"].items()
-        },
-        stores={
-            name: StoreState(
-                **{
-                    **s,
-                    "streams": tuple(s["streams"]),
-                    "filter": tuple(s["filter"]),
-                    "intervals": tuple((a, b) for a, b in s["intervals"]),
-                    "segments": tuple(Segment.from_json(x) for x in s["segments"]),
-                    "expired_below": tuple(s["expired_below"]),
-                    "backfill": Backfill.from_json(s["backfill"]) if s.get("backfill") else None,
-                }
-            )
-            for name, s in doc["stores"].items()
-        },
-        queries={name: Activation.from_json(q) for name, q in doc["queries"].items()},
-        arrivals=doc["arrivals"],
-        sketches={
-            relation: {key: _sketch(s) for key, s in keys.items()}
-            for relation, keys in doc["sketches"].items()
-        },
-        edges={edge: _edge(counts) for edge, counts in doc["edges"].items()},
-        reads=_reads(doc.get("reads", {})),
-        reads_before=_reads(doc.get("reads_before", {})),
-        probes=doc["probes"],
-        processing_seconds=doc["processing_seconds"],
-        steps=tuple(JoinSample.from_json(s) for s in doc.get("steps", ())),
-        meters={
-            name: StreamMeter(**{**m, "delays": tuple(m["delays"])})
-            for name, m in doc.get("meters", {}).items()
-        },
-        ran=None if doc.get("ran") is None else (doc["ran"][0], doc["ran"][1]),
-        clock=doc.get("clock"),
-        offsets=doc.get("offsets"),
-        written=(doc["written"][0], doc["written"][1]) if "written" in doc else (0, 0),
-        feeds={name: FeedState.from_json(f) for name, f in doc.get("feeds", {}).items()},
-    )
+    """Read a manifest of this release or an earlier one."""
+    sketches = {
+        relation: {key: _sketch(kept) for key, kept in keys.items()}
+        for relation, keys in doc["sketches"].items()
+    }
+    edges = {edge: _edge(counts) for edge, counts in doc["edges"].items()}
+    streams = {name: {**s, "spec": s["spec"] or None} for name, s in doc["streams"].items()}
+    changed = {"sketches": sketches, "edges": edges, "streams": streams}
+    return codec.from_json({**doc, **changed}, State)
 
 
 def _sketch(kept: str | dict[str, list[int]]) -> str:
     """A packed sketch; manifests of earlier releases list the hashes."""
     return kept if isinstance(kept, str) else pack(np.array(kept["hashes"], np.uint64))
-
-
-def _reads(doc: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, ReadCounts]]:
-    return {store: {i: tuple(c) for i, c in found.items()} for store, found in doc.items()}
 
 
 def _edge(counts: list[Any]) -> EdgeCounts:

@@ -9,13 +9,14 @@ is merged meanwhile; the files are kept until they have been gone through.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import BackfillRule
+from anabranch_runtime.state.coverage import Interval
 from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import BackfillRule
-    from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.coverage import Tile
     from anabranch_runtime.storage.segment import Merge
 
 
@@ -74,7 +75,7 @@ class Backfill:
     """A backfill that has begun.
 
     Attributes:
-        rule: the ``BackfillRule`` wire document by which it began, and will end.
+        rule: by which it began, and will end.
         gaps: the batches that the store covers once it is done.
         sources: what is left of the start member's rows.
         total: how many rows there were.
@@ -84,7 +85,7 @@ class Backfill:
             The gaps go on being answered by the parts, which may never meet that row.
     """
 
-    rule: dict[str, Any]
+    rule: BackfillRule
     gaps: tuple[Interval, ...]
     sources: tuple[Source, ...]
     total: int
@@ -97,28 +98,6 @@ class Backfill:
         """The part of the start member's rows that has been gone through."""
         left = sum(s.rows for s in self.sources)
         return 1.0 - left / self.total if self.total else 1.0
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> Backfill:
-        """The progress of which ``doc`` has the fields."""
-        return Backfill(
-            doc["rule"],
-            tuple((a, b) for a, b in doc["gaps"]),
-            tuple(
-                Source(
-                    s["store"],
-                    Segment.from_json(s["segment"]),
-                    (s["interval"][0], s["interval"][1]),
-                    s["first"],
-                    s["last"],
-                )
-                for s in doc["sources"]
-            ),
-            doc["total"],
-            doc["rows"],
-            tuple(Segment.from_json(s) for s in doc["segments"]),
-            doc["failed"],
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,6 @@ class FeedState:
     held: Held | None = None
     unread: Unread = field(default_factory=Unread)
 
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> FeedState:
-        """What a manifest says."""
-        return FeedState(doc["stream"], _held(doc["held"]), Unread.from_json(doc["unread"]))
-
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
@@ -60,13 +55,3 @@ class LeftOut:
     upto: Any
     held: Held | None
     skipped: dict[str, tuple[str, str]]
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> LeftOut:
-        """What the journal says."""
-        skipped = {source: (code, why) for source, (code, why) in doc["skipped"].items()}
-        return LeftOut(doc["upto"], _held(doc["held"]), skipped)
-
-
-def _held(doc: dict[str, Any] | None) -> Held | None:
-    return None if doc is None else Held(**{**doc, "piece": UnreadPiece(**doc["piece"])})

@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import to_json
 from anabranch_runtime.errors import StateError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def read_document(path: Path, kind: Kind) -> Any:
 
 def canonical(body: Any) -> str:
     """The spelling of a JSON value (dataclasses as objects) over which checksums are taken."""
-    return json.dumps(body, default=plain, separators=(",", ":"), sort_keys=True)
+    return json.dumps(body, default=to_json, separators=(",", ":"), sort_keys=True)
 
 
 def write_durably(path: Path, text: str) -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.plain import plain
+from anabranch_contract import codec
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index.gather import Place, place_of
@@ -105,26 +105,6 @@ class Segment:
         """Bytes on disk, indexes included."""
         return sum(length for _, length, _ in self.blobs)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON document; :meth:`from_json` is its inverse."""
-        return plain(self)
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> Segment:
-        """The descriptor that :meth:`to_json` wrote."""
-        return Segment(
-            **{
-                **doc,
-                "tau_min": tuple(doc["tau_min"]),
-                "tau_max": tuple(doc["tau_max"]),
-                "data": tuple(doc["data"]),
-                "indexes": tuple(
-                    (name, unique, tuple(tuple(b) for b in blobs))
-                    for name, unique, blobs in doc["indexes"]
-                ),
-            }
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -178,9 +158,7 @@ class PackWriter:
                 self._partial.unlink(missing_ok=True)
 
     def _complete(self) -> None:
-        footer = json.dumps(
-            {"version": VERSION, "segments": [s.to_json() for s in self.segments]}
-        ).encode()
+        footer = json.dumps({"version": VERSION, "segments": codec.to_json(self.segments)}).encode()
         self._file.write(footer)
         self._file.write(len(footer).to_bytes(8, "little"))
         self._file.write(zlib.crc32(footer).to_bytes(4, "little"))

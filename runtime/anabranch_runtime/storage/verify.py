@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from anabranch_contract import codec
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
@@ -142,7 +143,7 @@ def _footer(
             f"up to {VERSION}",
             remedy="start the release that wrote the state, or a later one",
         )
-    return frozenset(Segment.from_json(s) for s in document["segments"]), start
+    return frozenset(codec.from_json(s, Segment) for s in document["segments"]), start
 
 
 def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) -> None:

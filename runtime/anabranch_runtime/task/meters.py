@@ -131,7 +131,7 @@ class Collector:
     def stored(self, spec: StoreSpec, cache: KeyCache) -> None:
         """Combinations that went into an MIR's store; ``cache`` has the keys of its indexes."""
         for index in spec.indexes if self.enabled else ():
-            refs, types = tuple(r for r, _ in index.parts), tuple(t for _, t in index.parts)
+            refs, types = tuple(r for r, _ in index), tuple(t for _, t in index)
             if (refs, types) in cache:
                 name = ",".join(sorted(f"{r.label}.{r.attribute}" for r in refs))
                 self.keys(STORE + spec.id, name, cache[refs, types])

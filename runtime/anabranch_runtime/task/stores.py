@@ -77,7 +77,7 @@ def insert(
     usable = []
     for index in spec.indexes:
         try:
-            keys(index.parts)
+            keys(index)
         except EVALUATION as error:
             if failed is None:
                 raise
@@ -88,8 +88,7 @@ def insert(
     for partition, chosen in _partitions(spec, rows.num_rows, partition_keys):
         part = rows if chosen is None else rows.take(pa.array(chosen))
         indexes = [
-            (index_key(store, index), build_index(_subset(keys(index.parts), chosen)))
-            for index in usable
+            (index_key(store, index), build_index(_subset(keys(index), chosen))) for index in usable
         ]
         writer.add(part, store=spec.id, partition=partition, members=members, indexes=indexes)
 
@@ -116,9 +115,7 @@ def merge(
 
     def columns_of(index: IndexSpec) -> ColumnsOf:
         def columns(reader: SegmentReader) -> list[pa.Array]:
-            return [
-                layout.stored(store, reader, reader.segment.rows, ref) for ref, _ in index.parts
-            ]
+            return [layout.stored(store, reader, reader.segment.rows, ref) for ref, _ in index]
 
         return columns
 
@@ -211,8 +208,8 @@ def _write_rest(
     indexes = []
     for index in spec.indexes:
         try:
-            columns = [layout.stored(store, table, rows.num_rows, ref) for ref, _ in index.parts]
-            keys = key_vector(columns, [kind for _, kind in index.parts])
+            columns = [layout.stored(store, table, rows.num_rows, ref) for ref, _ in index]
+            keys = key_vector(columns, [kind for _, kind in index])
         except EVALUATION:
             continue
         indexes.append((index_key(store, index), build_index(keys)))
@@ -245,8 +242,8 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
     """The index as a segment of ``store`` names it."""
     return IndexKey(
-        tuple(store.column(r.label, r.attribute) for r, _ in index.parts),
-        tuple(t for _, t in index.parts),
+        tuple(store.column(r.label, r.attribute) for r, _ in index),
+        tuple(t for _, t in index),
     )
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.queries.joins import AttrRef, Label
@@ -218,7 +219,7 @@ class _Task:
                 for spec in self.layout.inserts.get(arrival_edge(relation), ()):
                     insert(writer, self.layout, spec, rows, cache, self._index_failed)
                 self._sketch(relation, arrivals.tables[relation], cache)
-        self.report.segments += [s.to_json() for s in writer.segments]
+        self.report.segments += codec.to_json(writer.segments)
         return writer.segments
 
     def _store_combinations(self) -> None:
@@ -237,7 +238,7 @@ class _Task:
                 self.collector.stored(spec, cache)
         self.combinations.clear()
         self.waiting = 0
-        self.report.segments += [s.to_json() for s in writer.segments]
+        self.report.segments += codec.to_json(writer.segments)
         self.written += writer.segments
 
     def _backfill(self, work: Slice) -> None:
@@ -258,7 +259,7 @@ class _Task:
         except EVALUATION as error:
             self.report.backfill_failed = error.message
         else:
-            self.report.backfilled = [s.to_json() for s in writer.segments]
+            self.report.backfilled = codec.to_json(writer.segments)
 
     @contextmanager
     def _pack(self, part: str) -> Iterator[PackWriter]:
@@ -271,9 +272,9 @@ class _Task:
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
-            messages = self.exchange(json.dumps([s.to_json() for s in written]))
+            messages = self.exchange(json.dumps(codec.to_json(written)))
         for message in messages:
-            self.live.add(Segment.from_json(doc) for doc in json.loads(message))
+            self.live.add(codec.from_json(doc, Segment) for doc in json.loads(message))
 
     # --- probing -------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import to_json
 from anabranch_contract.protocol.reads import Reads
 from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
 from anabranch_service.wire.state import (
@@ -44,7 +44,7 @@ def state_out(report: StateReport, statistics: Snapshot | None) -> StateOut:
     """The stores, with what was asked of them in the epoch of ``statistics``."""
     return StateOut(
         **{
-            **plain(report),
+            **to_json(report),
             "stores": [StoreOut(**_store(store, statistics)) for store in report.stores],
         }
     )
@@ -64,7 +64,7 @@ def store_detail_out(
         **_store(store, statistics),
         next_batch=report.next_batch,
         parts_batch=None if parts is None else parts.next_batch,
-        parts=[SegmentOut(**plain(part)) for part in parts.segments] if parts else [],
+        parts=[SegmentOut(**to_json(part)) for part in parts.segments] if parts else [],
         parts_omitted=parts.omitted if parts else 0,
         readers=[_reader(edge, rules, statistics) for edge in parts.edges] if parts else [],
         readers_omitted=parts.edges_omitted if parts else 0,
@@ -77,8 +77,8 @@ def _store(store: StoreReport, statistics: Snapshot | None) -> dict[str, Any]:
     known = None if statistics is None else statistics.stores.get(store.store)
     reads = reads_of(known) if known is not None and known.reads else None
     return {
-        **plain(store),
-        "levels": [LevelOut(**plain(level)) for level in store.levels],
+        **to_json(store),
+        "levels": [LevelOut(**to_json(level)) for level in store.levels],
         "indexes": [
             IndexOut(
                 key=index.key,

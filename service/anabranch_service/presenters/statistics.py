@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch_contract.plain import plain
+from anabranch_contract.codec import to_json
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
@@ -47,7 +47,7 @@ def statistics_out(found: Snapshot) -> StatisticsOut:
 def reads_out(found: Reads) -> ReadsOut:
     """Counts with the ratios that follow from them."""
     return ReadsOut(
-        **plain(found),
+        **to_json(found),
         hit_rate=found.hit_rate,
         read_amplification=found.read_amplification,
         filtered_share=found.filtered_share,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from anabranch_contract.codec import to_json
 from anabranch_contract.connectors.check import check_sink_access, check_source_access
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.reserved_keys import (
@@ -13,7 +14,6 @@ from anabranch_contract.connectors.reserved_keys import (
 )
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
-from anabranch_contract.connectors.spark_source import to_json
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
 from anabranch_service.registry.records import StreamRecord

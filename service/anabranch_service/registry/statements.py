@@ -10,8 +10,9 @@ from typing import Any
 
 import structlog
 
+from anabranch_contract import codec
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_contract.queries.expressions import Expr, from_json
+from anabranch_contract.queries.expressions import Expr, marked
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.normal.parse import parse_sql, read_sql
 from anabranch_planner.normal.structured import parse_structured
@@ -141,7 +142,7 @@ class NormalForms:
                 self._kept.move_to_end(record.id)
         if entry is not None and entry.holds(record, streams):
             return entry.query
-        relaxed = {a: [from_json(e) for e in kept] for a, kept in record.relaxed.items()}
+        relaxed = codec.from_json(marked(record.relaxed), dict[str, list[Expr]])
         statement = read_statement(record.sql, record.query, record.window)
         query = statement.normalise(record.id, streams, relaxed)
         self.keep(record, query, streams)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import structlog
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.keys import Keys
@@ -40,15 +41,6 @@ Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[Q
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 
-_PROGRESS = TypeAdapter(Progress)
-_HEARTBEAT = TypeAdapter(Heartbeat)
-_SOURCE_STATUS = TypeAdapter(SourceStatus)
-_ACTIVATION = TypeAdapter(Activation)
-_BOUNDARY = TypeAdapter(Boundary)
-_VIEW_ROWS = TypeAdapter(ViewRows)
-_SNAPSHOT = TypeAdapter(Snapshot)
-_SAMPLE = TypeAdapter(StreamSample)
-_STATE = TypeAdapter(StateReport)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -385,23 +377,23 @@ class Store:
     async def statistics(self, epoch: int) -> Snapshot | None:
         """What was measured in an epoch, or None if it has not ended (or nothing can be read)."""
         text = await _text(self.redis.get(self.keys.statistics(epoch)))
-        return None if text is None else _lenient(_SNAPSHOT, f"statistics {epoch}", text)
+        return None if text is None else _lenient(Snapshot, f"statistics {epoch}", text)
 
     async def samples(self) -> dict[str, StreamSample]:
         """Stream -> the newest sample; unreadable ones are logged and left out."""
         raw = await _answer(self.redis.hgetall(self.keys.samples), dict[str, str])
-        read = {name: _lenient(_SAMPLE, f"sample {name}", text) for name, text in raw.items()}
+        read = {name: _lenient(StreamSample, f"sample {name}", text) for name, text in raw.items()}
         return {name: sample for name, sample in read.items() if sample is not None}
 
     async def sample(self, stream: str) -> StreamSample | None:
         """The newest sample of one stream."""
         text = await self._hget(self.keys.samples, stream)
-        return None if text is None else _lenient(_SAMPLE, f"sample {stream}", text)
+        return None if text is None else _lenient(StreamSample, f"sample {stream}", text)
 
     async def progress(self) -> Progress | None:
         """How far the runtime is, or None if it never started (or can't be read)."""
         text = await _text(self.redis.get(self.keys.runtime))
-        return None if text is None else _lenient(_PROGRESS, "runtime", text)
+        return None if text is None else _lenient(Progress, "runtime", text)
 
     async def sources(self) -> Sources:
         """What the runtime says of the sources of streams.
@@ -410,7 +402,7 @@ class Store:
         bad file, or whose server does not answer.
         """
         raw = await _answer(self.redis.hgetall(self.keys.sources), dict)
-        read = {n: _lenient(_SOURCE_STATUS, f"source {n}", text) for n, text in raw.items()}
+        read = {n: _lenient(SourceStatus, f"source {n}", text) for n, text in raw.items()}
         reported = {name: status for name, status in read.items() if status is not None}
         progress = await self.progress()
         for name, intake in ({} if progress is None else progress.intake).items():
@@ -423,12 +415,12 @@ class Store:
     async def heartbeat(self) -> Heartbeat | None:
         """The runtime's heartbeat; None if it has not been heard of lately."""
         text = await _text(self.redis.get(self.keys.heartbeat))
-        return None if text is None else _lenient(_HEARTBEAT, "heartbeat", text)
+        return None if text is None else _lenient(Heartbeat, "heartbeat", text)
 
     async def state(self) -> StateReport | None:
         """What the stores hold, or None if the runtime has not said (or it can't be read)."""
         text = await _text(self.redis.get(self.keys.state))
-        return None if text is None else _lenient(_STATE, "state", text)
+        return None if text is None else _lenient(StateReport, "state", text)
 
     async def state_parts(self, store: str) -> StoreParts | None:
         """One store's segments and readers, or None likewise."""
@@ -444,18 +436,18 @@ class Store:
     async def activations(self) -> dict[str, Activation]:
         """What the runtime says of each query that it activated."""
         raw = await _answer(self.redis.hgetall(self.keys.activations), dict[str, str])
-        read = {name: _lenient(_ACTIVATION, name, text) for name, text in raw.items()}
+        read = {name: _lenient(Activation, name, text) for name, text in raw.items()}
         return {name: activation for name, activation in read.items() if activation is not None}
 
     async def activation(self, name: str) -> Activation | None:
         """What the runtime says of one query."""
         text = await self._hget(self.keys.activations, name)
-        return None if text is None else _lenient(_ACTIVATION, name, text)
+        return None if text is None else _lenient(Activation, name, text)
 
     async def view_rows(self, name: str) -> ViewRows | None:
         """What the runtime says of a view's rows."""
         text = await self._hget(self.keys.views, name)
-        return None if text is None else _lenient(_VIEW_ROWS, name, text)
+        return None if text is None else _lenient(ViewRows, name, text)
 
     async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
         """Append entries to a Redis Stream, all at once.
@@ -503,7 +495,7 @@ def read_boundary(text: str) -> Boundary:
     Raises:
         CorruptRecord: it is none.
     """
-    return cast("Boundary", _checked(_BOUNDARY, "boundary", text))
+    return _checked(Boundary, "boundary", text)
 
 
 def read_snapshot(boundary: Boundary) -> Snapshot | None:
@@ -515,8 +507,8 @@ def read_snapshot(boundary: Boundary) -> Snapshot | None:
     if boundary.snapshot is None:
         return None
     try:
-        return _SNAPSHOT.validate_python(boundary.snapshot)
-    except ValidationError as cause:
+        return codec.from_json(boundary.snapshot, Snapshot)
+    except codec.Malformed as cause:
         raise _corrupt(f"statistics of epoch {boundary.epoch}", cause) from cause
 
 
@@ -530,21 +522,21 @@ async def _text(response: Awaitable[Any] | Any) -> str | None:
     return cast("str | None", await response)
 
 
-def _checked(kind: type[_R] | TypeAdapter[_T], name: str, text: str) -> Any:
+def _checked(kind: type[_T], name: str, text: str) -> _T:
     try:
-        if isinstance(kind, TypeAdapter):
-            return kind.validate_json(text)
-        return kind.model_validate_json(text)
-    except ValidationError as cause:
+        if issubclass(kind, BaseModel):
+            return kind.model_validate_json(text)
+        return codec.loads(text, kind)
+    except (ValidationError, codec.Malformed) as cause:
         raise _corrupt(name, cause) from cause
 
 
 def _strict(kind: type[_R], name: str, text: str | None) -> _R | None:
-    return None if text is None else cast("_R", _checked(kind, name, text))
+    return None if text is None else _checked(kind, name, text)
 
 
-def _lenient(kind: type[_R] | TypeAdapter[_T], name: str, text: str) -> Any:
-    """What :func:`_checked` reads, or None: one bad record must not hide the others."""
+def _lenient(kind: type[_T], name: str, text: str) -> _T | None:
+    """Return what :func:`_checked` reads, or None: one bad record must not hide the others."""
     try:
         return _checked(kind, name, text)
     except CorruptRecord as cause:
@@ -552,11 +544,13 @@ def _lenient(kind: type[_R] | TypeAdapter[_T], name: str, text: str) -> Any:
         return None
 
 
-def _corrupt(name: str, cause: ValidationError) -> CorruptRecord:
-    first = cause.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"]))
+def _corrupt(name: str, cause: ValidationError | codec.Malformed) -> CorruptRecord:
+    reason = str(cause)
+    if isinstance(cause, ValidationError):
+        first = cause.errors(include_url=False, include_context=False, include_input=False)[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"
     return CorruptRecord(
         "corrupt-record",
-        f"the record {name!r} in Redis can't be read: {where or 'document'}: {first['msg']}",
+        f"the record {name!r} in Redis can't be read: {reason}",
         remedy="something else wrote to this namespace, or a newer version did",
     )

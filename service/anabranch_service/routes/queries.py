@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from fastapi import Header, Query, Response
 
+from anabranch_contract.codec import to_json
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.expressions import to_json
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.views import change_columns
 from anabranch_service.access.guarded import guarded_router
@@ -87,7 +87,7 @@ async def add_query(
         sink=body.sink,
         priority=body.priority,
         normalised=meaning,
-        relaxed={alias: [to_json(e) for e in kept] for alias, kept in relaxed.items()},
+        relaxed={alias: to_json(kept) for alias, kept in relaxed.items()},
     )
     answer = query_out(record, None, None, await ctx.store.sources(), now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})

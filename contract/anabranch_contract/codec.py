@@ -1,0 +1,85 @@
+"""Frozen values as JSON documents and back: one codec for rulesets, state and protocol.
+
+A dataclass is an object of its fields by name, a :class:`Row` the list of its fields in order.
+Reading checks every type, fills in what documents of earlier releases lack from the fields'
+defaults, and passes over fields that it does not know, which a later release may have written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+
+#: Raised by everything here that reads: the message names the place in the document.
+Malformed = msgspec.ValidationError
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A frozen value that is written as the list of its fields, as there are many of its kind."""
+
+
+class Document:
+    """A dataclass that travels as a JSON document of its own."""
+
+    __slots__ = ()
+
+    def dumps(self) -> str:
+        """Return JSON text; equal values give equal texts."""
+        return dumps(self)
+
+    @classmethod
+    def loads(cls, text: str | bytes) -> Self:
+        """Return the value that :meth:`dumps` wrote, in this release or another one.
+
+        Raises:
+            Malformed: the text is no such document.
+        """
+        return loads(text, cls)
+
+
+def dumps(value: object) -> str:
+    """Return JSON text for ``value``; equal values give equal texts."""
+    return msgspec.json.encode(value, enc_hook=_encoded, order="sorted").decode()
+
+
+def loads(text: str | bytes, kind: type[_T]) -> _T:
+    """Return the ``kind`` that :func:`dumps` wrote.
+
+    Raises:
+        Malformed: the text is no such document.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind, dec_hook=_decoded)
+    except msgspec.DecodeError as cause:
+        raise cause if isinstance(cause, Malformed) else Malformed(str(cause)) from cause
+
+
+def to_json(value: object) -> Any:
+    """Return ``value`` as JSON's objects, lists and scalars; ``json.dumps(x, default=to_json)``."""
+    return msgspec.to_builtins(value, enc_hook=_encoded)
+
+
+def from_json(document: Any, kind: type[_T]) -> _T:
+    """Return the ``kind`` that :func:`to_json` wrote.
+
+    Raises:
+        Malformed: the document does not fit ``kind``.
+    """
+    return msgspec.convert(document, kind, dec_hook=_decoded)
+
+
+def _encoded(value: Any) -> str:
+    """Return a value of a type that msgspec does not know: one that is written as text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
+    return str(value)
+
+
+def _decoded(kind: type[Any], value: Any) -> Any:
+    """Read what :func:`_encoded` wrote."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return kind.from_text(value)
