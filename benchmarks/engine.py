@@ -7,7 +7,6 @@ of any size and need not be in a file.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -116,7 +115,7 @@ class Engine:
             plan, queries, self.streams, epoch=epoch, parallelism=self.parallelism, sinks={}
         )
         keys, server = Keys(_NAMESPACE), redis.Redis.from_url(self.redis_url)
-        server.set(keys.ruleset(epoch), json.dumps(rulesets.to_json(rules)))
+        server.set(keys.ruleset(epoch), rulesets.dumps(rules))
         server.zadd(keys.published, {str(epoch): epoch})
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:

@@ -21,7 +21,6 @@ probe of up to 65,536 tuples (about a microsecond), and the counting of reads
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -224,7 +223,7 @@ def _publish(workload: Workload, url: str, batches: int) -> None:
         rules = compile_ruleset(
             plan, queries, workload.streams, epoch=epoch, parallelism=2, sinks={}
         )
-        connection.set(keys.ruleset(epoch), json.dumps(rulesets.to_json(rules)))
+        connection.set(keys.ruleset(epoch), rulesets.dumps(rules))
         connection.zadd(keys.published, {str(epoch): epoch})
 
 

@@ -18,7 +18,6 @@ tuples that pass the query's filter; the others are read and dropped.)
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
 import sys
@@ -266,7 +265,7 @@ def _plans(system: Session, used: dict[int, int]) -> list[dict[str, Any]]:
         text = server.get(keys.ruleset(epoch))
         if text is None:
             continue
-        rules = rulesets.from_json(json.loads(text))
+        rules = rulesets.loads(text)
         plan = described(rules)
         if not found or found[-1] | plan != found[-1]:
             found.append({"batch": batch, **plan})

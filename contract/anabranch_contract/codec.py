@@ -71,6 +71,13 @@ def from_json(document: Any, kind: type[_T]) -> _T:
     return msgspec.convert(document, kind, dec_hook=_decoded)
 
 
+def fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass or Row by name, their values as they are."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    return {name: getattr(value, name) for name in value.__match_args__}
+
+
 def _encoded(value: Any) -> str:
     """Return a value of a type that msgspec does not know: one that is written as text."""
     if not isinstance(value, str):

@@ -283,7 +283,7 @@ def fetch_ruleset(url: str, namespace: str, epoch: int) -> Ruleset:
     Raises:
         PipelineError: there is none.
     """
-    return rulesets.from_json(json.loads(_ruleset_text(url, namespace, epoch)))
+    return rulesets.loads(_ruleset_text(url, namespace, epoch))
 
 
 def _ruleset_text(url: str, namespace: str, epoch: int) -> bytes:

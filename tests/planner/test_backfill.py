@@ -210,7 +210,7 @@ def test_every_mir_of_any_plan_is_decided_and_compiles(seed: int) -> None:
     rules = compile_ruleset(
         plan, queries, [], epoch=0, parallelism=parallelism, sinks={}, backfills=found
     )
-    assert rulesets.from_json(json.loads(json.dumps(rulesets.to_json(rules)))) == rules
+    assert rulesets.loads(rulesets.dumps(rules)) == rules
     stores = {s.id: s for s in rules.stores if s.mir in members}
     assert {r.store for r in rules.backfill_rules} == set(stores)
     for rule in rules.backfill_rules:

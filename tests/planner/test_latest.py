@@ -99,7 +99,7 @@ def test_intermediate_results_keep_the_key() -> None:
 
 def test_the_ruleset_has_it_and_older_ones_have_none() -> None:
     found = planned(RS, "b", "a")
-    document = json.loads(json.dumps(rulesets.to_json(found)))
+    document = json.loads(rulesets.dumps(found))
     assert rulesets.from_json(document) == found
     assert document["version"] == rulesets.VERSION
     del document["rules"]["latest"]

@@ -129,7 +129,7 @@ def test_costs_follow_it() -> None:
 
 def test_the_ruleset_has_it_and_older_ones_have_none() -> None:
     known = rules(0, {"q": RS}, streams=(replace(R, ttl=7), S, T))
-    document = json.loads(json.dumps(rulesets.to_json(known)))
+    document = json.loads(rulesets.dumps(known))
     assert [s["ttl"] for s in document["streams"]] == [7, None, None]
     assert document["queries"][0]["retention"] == [[0, 7], [None, 0]]
     assert rulesets.from_json(document) == known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -54,7 +53,7 @@ def block(*times: int | None) -> Block:
 def publish(url: str, **streams: object) -> None:
     known = rules(0, {"q": RS}, streams=(replace(BOUNDED, **streams), S, T))  # type: ignore[arg-type]
     connection = redis_client.Redis.from_url(url)
-    connection.set(KEYS.ruleset(0), json.dumps(rulesets.to_json(known)))
+    connection.set(KEYS.ruleset(0), rulesets.dumps(known))
     connection.zadd(KEYS.published, {"0": 0})
 
 
@@ -175,7 +174,7 @@ def test_a_jump_is_let_through_once_the_bound_is_taken_away(url: str, tmp_path: 
     assert one.state.streams["R"].ahead == 1
     known = rules(1, {"q": RS}, streams=(replace(BOUNDED, ahead_of_stream=None), S, T))
     connection = redis_client.Redis.from_url(url)
-    connection.set(KEYS.ruleset(1), json.dumps(rulesets.to_json(known)))
+    connection.set(KEYS.ruleset(1), rulesets.dumps(known))
     connection.zadd(KEYS.published, {"1": 1})
     one.run(2, job(later))
     assert (one.state.streams["R"].ahead, one.state.streams["R"].max_tau) == (1, later)

@@ -67,7 +67,7 @@ def test_stores_are_described(root: Path) -> None:
 
 def test_a_store_of_an_earlier_layout_has_readers_too(url: str, tmp_path: Path) -> None:
     publish(url, 0)
-    document = json.dumps(rulesets.to_json(rules(1, {"q": RS}, parallelism=2)))
+    document = rulesets.dumps(rules(1, {"q": RS}, parallelism=2))
     connection = redis.Redis.from_url(url)
     connection.set(KEYS.ruleset(1), document)
     connection.zadd(KEYS.published, {"1": 1})

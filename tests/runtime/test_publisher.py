@@ -210,7 +210,7 @@ class Killed(BaseException):
 def plan(url: str, to: SinkSpec) -> None:
     made = rules(0, {"q": RS, "plain": RS})
     queries = tuple(replace(q, sink=to) if q.id == "q" else q for q in made.queries)
-    document = json.dumps(rulesets.to_json(replace(made, queries=queries)))
+    document = rulesets.dumps(replace(made, queries=queries))
     connection = redis_client.Redis.from_url(url)
     connection.set(KEYS.ruleset(0), document)
     connection.zadd(KEYS.published, {"0": 0})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -45,7 +44,7 @@ R, S = stream("R", "a", lateness=DAY), stream("S", "a", "b", lateness=DAY)
 
 def publish_rules(url: str, ruleset: Ruleset) -> None:
     connection = redis_client.Redis.from_url(url)
-    connection.set(KEYS.ruleset(ruleset.epoch), json.dumps(rulesets.to_json(ruleset)))
+    connection.set(KEYS.ruleset(ruleset.epoch), rulesets.dumps(ruleset))
     connection.zadd(KEYS.published, {str(ruleset.epoch): ruleset.epoch})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -91,7 +90,7 @@ def reported(
     fetch_ruleset.cache_clear()
     streams = (stream("R", "a", lateness=LATENESS), stream("S", "a", "b", lateness=None))
     for epoch in (0, 1):
-        text = json.dumps(rulesets.to_json(rules(epoch, {"q": RS}, streams=streams)))
+        text = rulesets.dumps(rules(epoch, {"q": RS}, streams=streams))
         connection.set(KEYS.ruleset(epoch), text)
         connection.zadd(KEYS.published, {str(epoch): epoch})
     running = driver(redis, tmp_path_factory.mktemp("run"), every=EVERY)
@@ -169,7 +168,7 @@ def test_a_sample_of_few_tuples_is_all_of_them(reported: tuple[str, list[Snapsho
 
 def test_without_collecting_nothing_else_changes(redis: str, tmp_path: Path) -> None:
     streams = (stream("R", "a", lateness=LATENESS), stream("S", "a", "b", lateness=None))
-    text = json.dumps(rulesets.to_json(rules(0, {"q": RS}, streams=streams)))
+    text = rulesets.dumps(rules(0, {"q": RS}, streams=streams))
     connection = redis_client.Redis.from_url(redis)
     found = []
     for collect in (True, False):

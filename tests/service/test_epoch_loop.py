@@ -25,7 +25,7 @@ def test_the_start_of_the_runtime_is_answered_with_epoch_0(shop: Service) -> Non
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     shop.plan(-1)
     text = shop.redis.get(shop.keys.ruleset(0))
-    ruleset = wire.from_json(json.loads(str(text)))
+    ruleset = wire.loads(str(text))
     ruleset.validate()
     assert ruleset.epoch == 0
     assert [q.id for q in ruleset.queries] == ["chain"]

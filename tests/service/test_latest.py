@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,7 +102,7 @@ def test_queries_say_so_and_the_next_ruleset_has_it(shop: Service) -> None:
     ]
     shop.plan(0)
     text = str(shop.redis.get(shop.keys.ruleset(1)))
-    ruleset = rulesets.from_json(json.loads(text))
+    ruleset = rulesets.loads(text)
     (rule,) = ruleset.latest_rules
     assert (rule.stream, rule.relation, rule.key) == ("orders", "orders", (("order_id", "bigint"),))
     given(shop, None)

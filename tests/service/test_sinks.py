@@ -35,7 +35,7 @@ def test_a_sink_reaches_the_runtime_by_the_ruleset(shop: Service) -> None:
     assert made["sink"] == KAFKA
     shop.plan(-1)
     text = str(shop.redis.get(shop.keys.ruleset(0)))
-    found = {q.id: q.sink for q in rulesets.from_json(json.loads(text)).queries}
+    found = {q.id: q.sink for q in rulesets.loads(text).queries}
     assert found == {
         "k": SinkSpec("kafka", tuple(sorted(OPTIONS.items()))),
         "c": SinkSpec("count"),

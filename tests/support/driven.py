@@ -4,7 +4,6 @@ tuple ``a = 0`` to R and one to S, with ``b`` as S's value, so that every R join
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -34,7 +33,7 @@ KEYS = Keys("test")
 
 def publish(url: str, epoch: int, queries: dict[str, str] | None = None) -> None:
     """Publish a ruleset as the service does; by default one with the query ``q`` over R and S."""
-    document = json.dumps(rulesets.to_json(rules(epoch, queries or {"q": RS})))
+    document = rulesets.dumps(rules(epoch, queries or {"q": RS}))
     connection = redis_client.Redis.from_url(url)
     connection.set(KEYS.ruleset(epoch), document)
     connection.zadd(KEYS.published, {str(epoch): epoch})

@@ -81,7 +81,7 @@ class Fed:
         #: Called when a batch has been planned, before it runs.
         self.between: Callable[[], None] = lambda: None
         (home / "R").mkdir(parents=True)
-        document = json.dumps(rulesets.to_json(rules(0, QUERIES, streams=STREAMS)))
+        document = rulesets.dumps(rules(0, QUERIES, streams=STREAMS))
         self.server.set(KEYS.ruleset(0), document)
         self.server.zadd(KEYS.published, {"0": 0})
         self.start()

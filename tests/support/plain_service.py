@@ -5,7 +5,6 @@ Plans are the optimiser's or random ones, layouts the plan's or random ones (``S
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -192,8 +191,8 @@ class PlainService:
         self.done.add(epoch)
 
     def _set(self, epoch: int, rules: Ruleset) -> None:
-        text = json.dumps(rulesets.to_json(rules))
-        assert rulesets.from_json(json.loads(text)) == rules
+        text = rulesets.dumps(rules)
+        assert rulesets.loads(text) == rules
         self._redis.set(self._keys.ruleset(epoch), text)
         self._redis.zadd(self._keys.published, {str(epoch): epoch})
 

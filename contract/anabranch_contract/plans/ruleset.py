@@ -13,7 +13,7 @@ one that no longer occurs keeps what it has until nothing needs it (``semantics.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NewType, TypeAlias
+from typing import Any, NewType, TypeAlias, cast
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Row
@@ -316,12 +316,22 @@ def _require(condition: bool, message: str) -> None:
 _RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
 
 
+def dumps(ruleset: Ruleset) -> str:
+    """Return the text of the wire document; equal rulesets give equal texts."""
+    return codec.dumps(_wire(ruleset))
+
+
+def loads(text: str | bytes) -> Ruleset:
+    """Return the ruleset of a text; raises as :func:`from_json` does."""
+    try:
+        return from_json(codec.loads(text, dict[str, Any]))
+    except codec.Malformed as cause:
+        raise RulesetError("bad-ruleset", f"malformed ruleset: {cause}") from cause
+
+
 def to_json(ruleset: Ruleset) -> dict[str, Any]:
-    """Return the wire document; equal rulesets give equal documents, byte for byte once dumped."""
-    doc: dict[str, Any] = codec.to_json(ruleset)
-    doc["queries"] = [query_to_json(query) for query in ruleset.queries]
-    doc["rules"] = {kind: doc.pop(name) for kind, name in _RULES.items()}
-    return doc
+    """Return the wire document."""
+    return cast("dict[str, Any]", codec.to_json(_wire(ruleset)))
 
 
 def from_json(doc: dict[str, Any]) -> Ruleset:
@@ -350,12 +360,23 @@ def from_json(doc: dict[str, Any]) -> Ruleset:
 
 def query_to_json(query: QuerySpec) -> dict[str, Any]:
     """Return one query of a wire document."""
-    return {**codec.to_json(query), "sink": query.sink.to_json()}
+    return cast("dict[str, Any]", codec.to_json(_wire_query(query)))
 
 
 def query_from_json(doc: dict[str, Any]) -> QuerySpec:
     """Return the query that :func:`query_to_json` wrote, in this release or an earlier one."""
     return codec.from_json(_with_sink(expressions.marked(doc)), QuerySpec)
+
+
+def _wire(ruleset: Ruleset) -> dict[str, Any]:
+    doc = codec.fields(ruleset)
+    doc["queries"] = list(map(_wire_query, ruleset.queries))
+    doc["rules"] = {kind: doc.pop(name) for kind, name in _RULES.items()}
+    return doc
+
+
+def _wire_query(query: QuerySpec) -> dict[str, Any]:
+    return {**codec.fields(query), "sink": query.sink.to_json()}
 
 
 def _with_sink(doc: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from anabranch_contract.errors import PlannerError
@@ -65,6 +66,7 @@ class DataType(str):
         return self
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def from_text(cls, text: str) -> DataType:
         """Return the type whose text is ``text``: one of a column, or of expressions only.
 

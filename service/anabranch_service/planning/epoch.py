@@ -10,7 +10,6 @@ and the record says so. Nothing here reads or writes Redis: a call is a function
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -234,7 +233,7 @@ def _raise_budget(cause: Exception) -> None:
 
 def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
     """The wire text of a ruleset and its digest."""
-    text = json.dumps(wire.to_json(ruleset), sort_keys=True, separators=(",", ":"))
+    text = wire.dumps(ruleset)
     return text, digest(text)
 
 

@@ -9,7 +9,6 @@ work that has no further effect.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -216,7 +215,7 @@ class EpochLoop:
         if old is None or text is None:
             return None
         _LOG.error("planning failed, rules go on", epoch=epoch, earlier=old.epoch, exc_info=cause)
-        ruleset = replace(wire.from_json(json.loads(text)), epoch=epoch)
+        ruleset = replace(wire.loads(text), epoch=epoch)
         text, digest = dump_ruleset(ruleset)
         reason = f"planning failed ({cause!r}); the rules of epoch {old.epoch} go on"
         changes = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.codec import to_json
+from anabranch_contract.codec import fields, to_json
 from anabranch_contract.protocol.reads import Reads
 from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
 from anabranch_service.wire.state import (
@@ -64,7 +64,7 @@ def store_detail_out(
         **_store(store, statistics),
         next_batch=report.next_batch,
         parts_batch=None if parts is None else parts.next_batch,
-        parts=[SegmentOut(**to_json(part)) for part in parts.segments] if parts else [],
+        parts=[SegmentOut(**fields(part)) for part in parts.segments] if parts else [],
         parts_omitted=parts.omitted if parts else 0,
         readers=[_reader(edge, rules, statistics) for edge in parts.edges] if parts else [],
         readers_omitted=parts.edges_omitted if parts else 0,
