@@ -36,6 +36,7 @@ import structlog
 
 from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.plan import Backfilling
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
@@ -43,7 +44,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.normal.parse import parse_sql
-from anabranch_planner.plans.backfill import Backfilling, decide, document
+from anabranch_planner.plans.backfill import decide, document
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.control import Control, fetch_ruleset

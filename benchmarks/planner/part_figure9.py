@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.plans.optimise import JOINT_SHARE
 from anabranch_planner.search.printed.formulation import formulate_paper
-from anabranch_planner.solvers.interface import Solver
 from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
     Case,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.plans.plan import Formulation, Objective
+from anabranch_contract.plans.plan import Formulation, Objective, Solver
 from anabranch_planner.plans.optimise import JOINT_SHARE
-from anabranch_planner.solvers.interface import Solver
 from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import Case, Run, Shape, require_equal, summary
 from benchmarks.planner.targets import TARGETS, Kind, Target, verdict

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.plans.optimise import JOINT_SHARE
-from anabranch_planner.solvers.interface import Solver
 from benchmarks.figures import tell
 from benchmarks.planner.part_rivals import planning, rotated
 from benchmarks.planner.runs import Case, Shape, require_equal

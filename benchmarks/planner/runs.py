@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.command.environment import natural_problem, tree_problem
@@ -20,7 +20,6 @@ from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Solver
 from benchmarks.figures import Spread
 from benchmarks.planner.random_queries import join_queries, statistics_of
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, Solver
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import loosest_bounds
 from anabranch_planner.plans.optimise import MAX_FLOWS, require_plannable
@@ -32,7 +32,6 @@ from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Builder
 from anabranch_planner.search.routes import Routing, finish, first_routing
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Solver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

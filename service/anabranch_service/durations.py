@@ -1,8 +1,6 @@
-"""Durations at the border: text in, ISO 8601 text out, within what 64-bit microseconds hold."""
+"""Durations in requests, as microseconds in 64 bits."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime, timedelta
 
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.sql.durations import parse_duration
@@ -31,18 +29,3 @@ def read_duration(text: str, field: str) -> int:
             remedy="give a duration between 0 and 100,000 years, or leave it out for no bound",
         )
     return micros
-
-
-def iso_time(micros: int | None) -> str | None:
-    """ISO 8601 text, in UTC with Z, of microseconds since 1970; None stays None.
-
-    >>> iso_time(0)
-    '1970-01-01T00:00:00Z'
-    """
-    if micros is None:
-        return None
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    except OverflowError:
-        return None
-    return moment.isoformat().replace("+00:00", "Z")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from anabranch_contract.errors import StructuredError
 
@@ -30,6 +30,16 @@ class NotFound(ServiceError):
     """No such resource."""
 
     status = 404
+
+
+def unknown(kind: Literal["stream", "query"], name: str) -> NotFound:
+    """The error for a stream or query that is not registered."""
+    return NotFound(
+        f"unknown-{kind}",
+        f"there is no {kind} {name!r}",
+        field="name" if kind == "stream" else "id",
+        remedy=f"GET /v1/{'streams' if kind == 'stream' else 'queries'} lists them",
+    )
 
 
 class Conflict(ServiceError):

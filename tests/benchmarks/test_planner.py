@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
-from anabranch_planner.solvers.interface import Solver
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
 from benchmarks import report
 from benchmarks.charts import Line, lines
 from benchmarks.figures import document, line

@@ -14,7 +14,7 @@ from anabranch_client.processes.allowed import Access
 from anabranch_client.rest.api import AsyncClient, Client
 from anabranch_client.rest.token import given_token
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Settings
 from tests.support.access import guarded
 from tests.support.redis import redis_url

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from anabranch_client.errors import ApiError
-from anabranch_client.rest.api import AsyncClient, Client
-from anabranch_client.rest.calls import get_epoch, query_body
+from anabranch_client.rest.api import AsyncClient, Client, query_body
 from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
@@ -78,7 +77,7 @@ def test_epochs_explain_themselves(shop: Client, service: Service) -> None:
 
 
 def test_a_dry_run_changes_nothing(shop: Client) -> None:
-    body = query_body(JOIN, None, "new", None, None, None, None, None)
+    body = query_body(JOIN, None, "new")
     plan = shop.dry_run([body], optimizer="individual", statistics={"orders": 1000.0})
     assert (plan.queries, plan.optimizer) == (["new"], "individual")
     assert "orders" in plan.text
@@ -138,7 +137,7 @@ def test_no_service_is_said_with_a_remedy() -> None:
 
 
 def test_an_answer_from_something_else_is_said_to_be_that() -> None:
-    call = get_epoch(0)
+    call = Client.epoch(Client("http://elsewhere"), 0)
     request = httpx.Request("GET", "http://elsewhere/v1/epochs/0")
     for response in (
         httpx.Response(200, text="<html>", request=request),

@@ -13,7 +13,9 @@ from anabranch_client.errors import ApiError, ClientError
 from anabranch_client.render import tables as render
 from anabranch_client.replay.demo import DemoResult, demo_summary
 from anabranch_client.replay.oracle import Comparison
-from anabranch_client.rest.answers import EpochInfo, QueryInfo, SourceStatus, StreamInfo
+from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.queries import QueryOut
+from anabranch_contract.rest.streams import StreamOut
 
 
 def text(content: RenderableType, width: int = 140) -> str:
@@ -75,12 +77,14 @@ def test_what_is_shared_is_said_once_and_in_full() -> None:
 
 
 def test_streams_and_why_they_are_not_read_fit_into_80_columns() -> None:
-    def stream(name: str, error: str | None = None) -> StreamInfo:
-        status = SourceStatus(state="failed" if error else "reading", error=error)
-        return StreamInfo(
-            name=name, columns=[], source={}, event_time="ordered_at", lateness="10 minutes",
-            input_tuples=123_456_789, late_tuples=0, invalid_tuples=12, ahead_tuples=3,
-            source_error=error, source_status=status,
+    def stream(name: str, error: str | None = None) -> StreamOut:
+        return StreamOut.read(
+            {
+                "name": name, "event_time": "ordered_at", "lateness": "10 minutes",
+                "input_tuples": 123_456_789, "late_tuples": 0, "invalid_tuples": 12,
+                "ahead_tuples": 3, "source_error": error,
+                "source_status": {"state": "failed" if error else "reading", "error": error},
+            }
         )  # fmt: skip
 
     long = "a_stream_with_quite_a_long_name_of_its_own_that_goes_on"
@@ -100,13 +104,15 @@ def test_streams_and_why_they_are_not_read_fit_into_80_columns() -> None:
 
 
 def test_text_from_users_is_never_markup() -> None:
-    query = QueryInfo(id="q", status="active", sql="SELECT a[0] FROM [bold]x[/bold]")
+    query = QueryOut.read({"id": "q", "status": "active", "sql": "SELECT a[0] FROM [bold]x[/bold]"})
     assert "[bold]x[/bold]" in text(render.queries_table([query]))
     assert "[bold]x[/bold]" in text(render.query_detail(query))
 
 
 def test_an_epoch_with_a_fallback_says_so() -> None:
-    epoch = EpochInfo(epoch=3, optimizer="clash", cost=12.0, gap=0.5, fallback="out of time")
+    epoch = EpochOut.read(
+        {"epoch": 3, "optimizer": "clash", "cost": 12.0, "gap": 0.5, "fallback": "out of time"}
+    )
     shown = text(render.epoch_detail(epoch))
     assert "out of time" in shown
     assert "50.00%" in shown

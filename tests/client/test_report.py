@@ -12,19 +12,18 @@ import pytest
 from anabranch_client.replay.player import Calls, Played, schedule
 from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
-from anabranch_client.rest.answers import EpochInfo, QueryInfo
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.queries import QueryOut
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def info(name: str) -> QueryInfo:
+def info(name: str) -> QueryOut:
     columns = [{"name": "id", "type": "bigint"}, {"name": "price", "type": "decimal(9,2)"}]
-    return QueryInfo.model_validate(
-        {"id": name, "status": "active", "normalised": {"output": columns}}
-    )
+    return QueryOut.read({"id": name, "status": "active", "normalised": {"output": columns}})
 
 
 @pytest.fixture
@@ -74,15 +73,17 @@ def played() -> Played:
             "late": Activation(activated_batch=5, visible_from={}, expired_batch=None),
         },
         epochs=[
-            EpochInfo(
-                epoch=0,
-                optimizer="clash",
-                queries=["always"],
-                cost=4.5,
-                individual_cost=6.0,
-                gap=0.0,
-                solve_ms=1.5,
-                explain={"totals": {}},
+            EpochOut.read(
+                {
+                    "epoch": 0,
+                    "optimizer": "clash",
+                    "queries": ["always"],
+                    "cost": 4.5,
+                    "individual_cost": 6.0,
+                    "gap": 0.0,
+                    "solve_ms": 1.5,
+                    "explain": {"totals": {}},
+                }
             )
         ],
         seconds=2.0,

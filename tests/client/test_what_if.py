@@ -19,7 +19,8 @@ from anabranch_client.render.dry_run import (
     reasons_table,
     shares_table,
 )
-from anabranch_client.rest.answers import CostShares, DryRun, PlanDiff, PlanReasons
+from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.plans import DryRunOut
 from tests.client.conftest import JOIN
 
 if TYPE_CHECKING:
@@ -151,17 +152,17 @@ def test_assumptions_are_told_apart() -> None:
 def test_shares_as_a_table() -> None:
     one = {"query": "[bold]q[/bold]", "standalone": None, "marginal": 1.0, "shapley": 1500.0,
            "proportional": None, "part": 2500.0}  # fmt: skip
-    shares = CostShares.model_validate({"queries": [one], "omitted": 3, "note": "gone wrong"})
+    shares = SharesRecord.read({"queries": [one], "omitted": 3, "note": "gone wrong"})
     shown = text(shares_table(shares))
     for words in ("[bold]q[/bold]", "1,500", "–", "3 more queries", "gone wrong"):
         assert words in shown
-    many = CostShares.model_validate({"queries": [one] * 40})
+    many = SharesRecord.read({"queries": [one] * 40})
     assert "10 more queries" in text(shares_table(many))
 
 
 def test_a_difference_as_a_table() -> None:
     change = {"label": "S⋈T[b]", "tuples": 12.0, "cost": 12.0}
-    diff = PlanDiff.model_validate(
+    diff = DiffRecord.read(
         {
             "epoch": 4,
             "unchanged": False,
@@ -183,7 +184,7 @@ def test_a_difference_as_a_table() -> None:
 
 def test_reasons_as_a_table() -> None:
     users = [f"q{n}" for n in range(6)]
-    reasons = PlanReasons.model_validate(
+    reasons = ReasonsRecord.read(
         {
             "shared": [{"kind": "step", "label": "from S", "users": users, "cost": 2, "saved": 10}],
             "kept": [{"label": "S⋈T", "users": users[:2], "detours": 9, "upkeep": 1, "saved": 8}],
@@ -193,11 +194,11 @@ def test_reasons_as_a_table() -> None:
     shown = text(reasons_table(reasons))
     for words in ("keep S⋈T (upkeep 1)", "q0, q1", "and 2 more", "10", "7 more"):
         assert words in shown
-    assert "nothing is shared" in text(reasons_table(PlanReasons()))
+    assert "nothing is shared" in text(reasons_table(ReasonsRecord.read({"shared": []})))
 
 
 def test_an_answer_of_an_older_service_is_shown_all_the_same() -> None:
-    plan = DryRun.model_validate({"optimizer": "clash", "cost": 12.0, "queries": ["a"]})
+    plan = DryRunOut.read({"optimizer": "clash", "cost": 12.0, "queries": ["a"]})
     shown = text(dry_run_detail(plan))
     assert "12" in shown
     assert "shares" not in shown

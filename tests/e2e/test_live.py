@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anabranch_client.rest.answers import QueryInfo
+    from anabranch_contract.rest.queries import QueryOut
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -68,7 +68,7 @@ class World:
         """Register a query."""
         self.live.client.create_query(sql, name=name, **more)  # type: ignore[arg-type]
 
-    def wait_for(self, name: str, status: str) -> QueryInfo:
+    def wait_for(self, name: str, status: str) -> QueryOut:
         """Wait until a query has the status."""
         self.live.wait(
             f"{name} to be {status}", lambda: self.live.client.query(name).status == status
@@ -127,7 +127,7 @@ class World:
         files = sorted(map(str, (self.live.results / name).glob("*.parquet")))
         return duckdb.read_parquet(files).fetchall() if files else []
 
-    def _expected(self, info: QueryInfo, sql: str, window: int | None) -> list[tuple[object, ...]]:
+    def _expected(self, info: QueryOut, sql: str, window: int | None) -> list[tuple[object, ...]]:
         said = info.document()
         db = duckdb.connect()
         db.execute("CREATE TABLE rows (stream TEXT, batch INT, k BIGINT, v INT, tau BIGINT);")

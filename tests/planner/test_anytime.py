@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, Solver
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Solver
 from benchmarks.planner.random_queries import natural
 from tests.support.queries import FixedStatistics, join_query
 

@@ -15,19 +15,13 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Backfilling, Objective
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import loosest_bounds
-from anabranch_planner.plans.backfill import (
-    Backfill,
-    Backfilling,
-    decide,
-    document,
-    from_document,
-)
+from anabranch_planner.plans.backfill import Backfill, decide, document, from_document
 from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.queries import FixedStatistics, chain
 from tests.support.random_plans import random_plan

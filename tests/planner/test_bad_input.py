@@ -17,11 +17,11 @@ from anabranch_contract.connectors.masking import masked
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import masked_text
 from anabranch_contract.errors import PlannerError, QueryError, StatisticsError
+from anabranch_contract.plans.plan import Solver
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.interface import Solver
 from anabranch_planner.sources.spark_source import read_schema
 from tests.support.queries import FixedStatistics, chain, join_query
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
@@ -19,7 +19,7 @@ from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
 from tests.support.queries import FixedStatistics

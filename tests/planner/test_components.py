@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import read
@@ -18,7 +18,7 @@ from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
 from tests.support.brute_force import cheapest

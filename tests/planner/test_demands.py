@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Formulation, Objective, Plan
+from anabranch_contract.plans.plan import Formulation, Objective, Plan, Solver
 from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Solver
 from tests.support.demands import Demanded, bytes_of, complaint, least_memory, plan_of
 from tests.support.queries import FixedStatistics, chain
 from tests.support.small_problems import SmallProblem, small_problem

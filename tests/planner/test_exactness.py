@@ -11,11 +11,12 @@ import sys
 
 import pytest
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import route_greedily
-from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import CHILDREN, opened
 from tests.support.exactness import try_problem
 from tests.support.small_problems import small_problem

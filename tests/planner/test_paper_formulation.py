@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.formulation import formulate
@@ -29,7 +29,7 @@ from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.routes import Routing, finish, route_greedily, tree_routes
 from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+from anabranch_planner.solvers.interface import Request, Solution, Status
 from anabranch_planner.solvers.program import INFINITY, Program
 from tests.support.queries import FixedStatistics, chain, join_query
 from tests.support.random_problems import UniformStatistics, random_queries

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.child import PREFIX, receive, send
-from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+from anabranch_planner.solvers.interface import Request, Solution, Status
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import (
     CHILDREN,

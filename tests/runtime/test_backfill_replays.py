@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from anabranch_planner.plans.backfill import Backfilling
+from anabranch_contract.plans.plan import Backfilling
 from anabranch_runtime.state.manifest import Manifests
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Settings
 from tests.service.conftest import STREAMS
 from tests.support.access import Guarded, bearer, guarded

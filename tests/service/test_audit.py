@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from anabranch_contract.rest.access import Role
 from anabranch_service.access import audit as audit_module
-from anabranch_service.access.roles import Role
 from tests.service.conftest import STREAMS
 from tests.support.access import Guarded, bearer, guarded
 

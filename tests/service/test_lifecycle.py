@@ -8,9 +8,11 @@ import pytest
 
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_service.planning.loop import settled
 from anabranch_service.registry.lifecycle import Status, results_of, status_of
-from anabranch_service.registry.records import NormalisedInfo, ProblemRecord, QueryRecord
+from anabranch_service.registry.records import QueryRecord
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 PROBLEM = ProblemRecord(code="x", message="y")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemathesis import checks
 from schemathesis.core.result import Ok
 
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.access import bearer, guarded
 

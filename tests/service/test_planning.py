@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
 from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.rest.streams import StreamIn
 from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.plans.backfill import Backfilling
 from anabranch_planner.plans.optimise import optimise
-from anabranch_planner.solvers.interface import Solver
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.epoch import StatedStatistics, Task, plan_queries
 from anabranch_service.planning.what_if import Running, decided_in
@@ -24,7 +23,6 @@ from anabranch_service.registry.records import EpochRecord, PlanningRecord, Stre
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
-from anabranch_service.wire.streams import StreamIn
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.policy import OPEN
 

@@ -15,8 +15,9 @@ import pytest
 
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.protocol.progress import Mode
-from anabranch_service.access.roles import Role
-from anabranch_service.registry.records import QueryRecord, SinkRecord, SourceRecord, StreamRecord
+from anabranch_contract.rest.access import Role
+from anabranch_contract.rest.queries import SinkRecord
+from anabranch_service.registry.records import QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR
 from tests.support.access import Guarded, bearer

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_service.access.wire import TokenIn
+from anabranch_contract.rest.access import TokenIn
+from anabranch_contract.rest.plans import DryRunIn, ExplainIn
+from anabranch_contract.rest.queries import QueryIn, QueryPatch
+from anabranch_contract.rest.settings import SettingsIn
+from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
-from anabranch_service.wire.plans import DryRunIn, ExplainIn
-from anabranch_service.wire.queries import QueryIn, QueryPatch
-from anabranch_service.wire.settings import SettingsIn
-from anabranch_service.wire.streams import RowsIn, StreamIn, StreamPatch
 
 if TYPE_CHECKING:
-    from anabranch_service.wire.fields import Body
+    from anabranch_contract.rest.documents import Closed
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "rest.md").read_text(encoding="utf-8")
 
 #: Method and path (after ``$API``) of an example with a JSON body, and the body.
 EXAMPLE = re.compile(r"curl -X (\w+) \$API(/\S+) [^\n]*-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE)
-BODIES: dict[str, type[Body]] = {
+BODIES: dict[str, type[Closed]] = {
     "POST /v1/streams": StreamIn,
     "POST /v1/streams/flights/rows": RowsIn,
     "PATCH /v1/streams/flights": StreamPatch,

@@ -8,8 +8,9 @@ import pytest
 from fastapi import APIRouter
 from starlette.routing import Mount
 
+from anabranch_contract.rest.access import Role
 from anabranch_service.access.guarded import GuardedRoute, guarded_router
-from anabranch_service.access.roles import ADMITTED, Need, Role
+from anabranch_service.access.roles import ADMITTED, Need
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from anabranch_contract.protocol.activations import Activation, Visibility
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.access import Guarded, guarded
 

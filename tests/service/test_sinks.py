@@ -13,7 +13,8 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.registry.records import QueryRecord, SinkRecord
+from anabranch_contract.rest.queries import SinkRecord
+from anabranch_service.registry.records import QueryRecord
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:

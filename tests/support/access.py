@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Auth
 from tests.support.service import Service, serving
 

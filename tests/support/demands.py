@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_contract.queries.mirs import base_mir
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
-from anabranch_planner.solvers.interface import Solver
 from tests.support.brute_force import cheapest
 from tests.support.exactness import ROUNDING, same
 from tests.support.small_problems import RELATIONS, SmallProblem, small_problem

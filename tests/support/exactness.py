@@ -22,12 +22,13 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import finish, route_greedily, tree_routes
-from anabranch_planner.solvers.interface import Solver, Status
+from anabranch_planner.solvers.interface import Status
 from tests.support.brute_force import cheapest
 from tests.support.small_problems import SmallProblem, small_problem
 

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from anabranch_contract.plans.plan import Backfilling
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Stream
-    from anabranch_planner.plans.backfill import Backfilling
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.context import BatchContext
     from tests.support.plain_service import Planner

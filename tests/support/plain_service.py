@@ -14,7 +14,7 @@ import redis
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Optimizer, Plan
+from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
@@ -22,7 +22,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import loosest_bounds
 from anabranch_planner.normal.parse import parse_sql
-from anabranch_planner.plans.backfill import Backfilling, decide
+from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_runtime.columns.arrow_types import spark_type

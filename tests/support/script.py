@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
+from anabranch_contract.plans.plan import Backfilling
 from anabranch_contract.protocol.progress import Mode
-from anabranch_planner.plans.backfill import Backfilling
 from anabranch_runtime.epochs.merging import FANOUT
 
 #: Attempts that a batch gets before the pipeline fails (and is started again).

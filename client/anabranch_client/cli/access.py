@@ -11,11 +11,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from anabranch_client.cli.context import Json, Url, connect
+from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import UsageError
-from anabranch_client.render.tables import print_json, print_table, table_of
-from anabranch_client.rest.answers import AuditEntry, TokenInfo
+from anabranch_client.render.tables import print_json, table_of
 from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_contract.rest.access import AuditRecord, TokenOut
 
 tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
@@ -60,11 +60,7 @@ def token_create(
 def token_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """List all tokens, without their secrets."""
     with connect(url) as client:
-        found = client.tokens()
-    if as_json:
-        print_json([token.document() for token in found])
-    else:
-        print_table(tokens_table(found))
+        show(client.tokens(), tokens_table, as_json)
 
 
 @tokens.command("revoke")
@@ -76,10 +72,7 @@ def token_revoke(
     """Refuse a token from now on."""
     with connect(url) as client:
         found = client.revoke_token(ident)
-    if as_json:
-        print_json(found.document())
-    else:
-        typer.echo(f"token {found.id} is revoked")
+    show(found, lambda token: f"token {token.id} is revoked", as_json)
 
 
 def audit(
@@ -92,14 +85,10 @@ def audit(
 ) -> None:
     """List who changed what, or who was refused, newest first."""
     with connect(url) as client:
-        found = client.audit(kind, limit=limit)
-    if as_json:
-        print_json([entry.document() for entry in found])
-    else:
-        print_table(audit_table(found))
+        show(client.audit(kind, limit=limit), audit_table, as_json)
 
 
-def tokens_table(found: Sequence[TokenInfo]) -> Table:
+def tokens_table(found: Sequence[TokenOut]) -> Table:
     """Tokens, as a table."""
     table = table_of("id", "name", "role", "created", "expires", "last used", "state")
     for token in found:
@@ -110,7 +99,7 @@ def tokens_table(found: Sequence[TokenInfo]) -> Table:
     return table
 
 
-def audit_table(found: Sequence[AuditEntry]) -> Table:
+def audit_table(found: Sequence[AuditRecord]) -> Table:
     """Audit entries, as a table."""
     table = table_of("at", "who", "role", "client", "request", "status", right=("status",))
     for entry in found:

@@ -15,11 +15,12 @@ from typing import Annotated
 import typer
 
 from anabranch_client.cli import access as cli_access
-from anabranch_client.cli import remote as cli_remote
-from anabranch_client.cli import results as cli_results
+from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import state as cli_state
 from anabranch_client.cli import up as cli_up
 from anabranch_client.cli.context import TOKEN_FILE, Guarded, Json, Master, interruptible, stderr
+from anabranch_client.cli.queries import queries
+from anabranch_client.cli.streams import streams
 from anabranch_client.errors import ClientError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
@@ -44,13 +45,11 @@ app = typer.Typer(
 )
 app.command("up")(cli_up.up)
 app.command("down")(cli_up.down)
-app.add_typer(cli_remote.streams, name="stream")
-cli_remote.queries.command("tail")(cli_results.query_tail)
-cli_remote.queries.command("rows")(cli_results.query_rows)
-app.add_typer(cli_remote.queries, name="query")
-app.add_typer(cli_remote.epochs, name="epochs")
-app.add_typer(cli_remote.plans, name="plan")
-app.add_typer(cli_remote.planning, name="settings")
+app.add_typer(streams, name="stream")
+app.add_typer(queries, name="query")
+app.add_typer(cli_planning.epochs, name="epochs")
+app.add_typer(cli_planning.plans, name="plan")
+app.add_typer(cli_planning.planning, name="settings")
 app.add_typer(cli_state.state, name="state")
 app.add_typer(cli_access.tokens, name="token")
 app.command("audit")(cli_access.audit)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from typer.core import TyperGroup
 
 from anabranch_client.errors import ClientError
+from anabranch_client.render.tables import print_json, print_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_client.rest.token import given_token
+from anabranch_contract.rest.documents import Document
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 Master = Annotated[
@@ -46,6 +48,20 @@ class Guarded(TyperGroup):
 def connect(url: str = DEFAULT_URL) -> Client:
     """The client of the service at ``url``."""
     return Client(url.rstrip("/"), token=given_token(TOKEN_FILE.get()))
+
+
+def show(
+    found: Document | Sequence[Document] | dict[str, Any],
+    shape: Callable[[Any], RenderableType],
+    as_json: bool,
+) -> None:
+    """Write an answer to standard output, as JSON or as ``shape`` renders it."""
+    if not as_json:
+        print_table(shape(found))
+    elif isinstance(found, Document):
+        print_json(found.document())
+    else:
+        print_json(found if isinstance(found, dict) else [one.document() for one in found])
 
 
 def stderr() -> Console:

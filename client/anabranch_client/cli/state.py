@@ -1,7 +1,7 @@
-"""``anabranch state``: what a pipeline's state directory holds, and taking care of it.
+"""``anabranch state``: list, verify and compact the stores of a pipeline.
 
-The runtime knows what is in there; its command is run as a process, and this shows its answers.
-Of a running pipeline the service knows what it has been told (``live``).
+The runtime's own command reads a state directory, as a process. Of a running pipeline (``live``)
+the service answers from the runtime's reports.
 """
 
 from __future__ import annotations
@@ -10,20 +10,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from anabranch_client.cli.context import Json, Url, connect
+from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.render import state as render_state
-from anabranch_client.render.tables import print_json, print_table
 from anabranch_client.rest.api import DEFAULT_URL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import RenderableType
 
 state = typer.Typer(no_args_is_help=True, help="Look at stored state, verify it, compact it.")
 
@@ -43,16 +37,15 @@ def state_live(
     """List the stores of the running pipeline, as the service knows them."""
     with connect(url) as client:
         if store is not None:
-            _show(client.stored(store).document(), render_state.live_detail, as_json)
+            show(client.stored(store).document(), render_state.live_detail, as_json)
         else:
-            _show(client.state().document(), render_state.live_table, as_json)
+            show(client.state().document(), render_state.live_table, as_json)
 
 
 @state.command("ls")
 def state_ls(where: Where = DEFAULT, as_json: Json = False) -> None:
     """List the stores: what they hold, how much, in how many segments, for which queries."""
-    found = ask(where, "ls")
-    _show(found, render_state.stores_table, as_json)
+    show(ask(where, "ls"), render_state.stores_table, as_json)
 
 
 @state.command("show")
@@ -62,15 +55,14 @@ def state_show(
     as_json: Json = False,
 ) -> None:
     """Show one store with its segments."""
-    found = ask(where, "show", store)
-    _show(found, render_state.store_detail, as_json)
+    show(ask(where, "show", store), render_state.store_detail, as_json)
 
 
 @state.command("verify")
 def state_verify(where: Where = DEFAULT, as_json: Json = False) -> None:
     """Compare all of the state with its checksums; exit code 1 if something is wrong."""
     found = ask(where, "verify")
-    _show(found, render_state.verdict, as_json)
+    show(found, render_state.verdict, as_json)
     if found["problems"]:
         raise typer.Exit(1)
 
@@ -78,17 +70,7 @@ def state_verify(where: Where = DEFAULT, as_json: Json = False) -> None:
 @state.command("compact")
 def state_compact(where: Where = DEFAULT, as_json: Json = False) -> None:
     """Merge each store's segments into one; the pipeline must be stopped."""
-    found = ask(where, "compact")
-    _show(found, render_state.compacted, as_json)
-
-
-def _show(
-    found: dict[str, Any], table: Callable[[dict[str, Any]], RenderableType], as_json: bool
-) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        print_table(table(found))
+    show(ask(where, "compact"), render_state.compacted, as_json)
 
 
 def ask(where: Path, *command: str) -> dict[str, Any]:

@@ -20,7 +20,14 @@ from anabranch_client.render.tables import (
     switching_charge,
     table_of,
 )
-from anabranch_client.rest.answers import Change, CostShares, DryRun, PlanDiff, PlanReasons
+from anabranch_contract.rest.insight import (
+    DiffRecord,
+    ReasonsRecord,
+    SharesRecord,
+    StepChangeRecord,
+    StoreChangeRecord,
+)
+from anabranch_contract.rest.plans import DryRunOut
 
 #: Lines of a table; JSON has them all.
 MAX_LINES = 30
@@ -98,7 +105,7 @@ def _float(text: str, value: str, option: str) -> float:
     )
 
 
-def dry_run_detail(plan: DryRun) -> RenderableType:
+def dry_run_detail(plan: DryRunOut) -> RenderableType:
     """A plan that was only asked for: its cost, who pays it, what changes, why, and the plan."""
     facts: dict[str, object] = {
         "optimizer": plan.optimizer,
@@ -129,7 +136,7 @@ def dry_run_detail(plan: DryRun) -> RenderableType:
     return Group(*parts, *plan_trees(plan.explain))
 
 
-def shares_table(shares: CostShares) -> RenderableType:
+def shares_table(shares: SharesRecord) -> RenderableType:
     """What each query costs, by every method; dearest first."""
     methods = ("standalone", "proportional", "shapley", "marginal", "part")
     table = table_of("query", *methods, right=methods)
@@ -150,7 +157,7 @@ def shares_table(shares: CostShares) -> RenderableType:
     return Group(table, *(Text(note, style="dim") for note in notes))
 
 
-def diff_tables(diff: PlanDiff) -> RenderableType:
+def diff_tables(diff: DiffRecord) -> RenderableType:
     """What changes against a published epoch: ``+`` is new, ``-`` goes."""
     head = Text(
         f"against epoch {diff.epoch}: cost {number(diff.cost_before)} before, "
@@ -190,7 +197,7 @@ def diff_tables(diff: PlanDiff) -> RenderableType:
     return Group(head, counts, table, *rest, *notes)
 
 
-def reasons_table(reasons: PlanReasons) -> RenderableType:
+def reasons_table(reasons: ReasonsRecord) -> RenderableType:
     """What is shared and kept, and what that saves."""
     if not reasons.shared and not reasons.kept:
         return Text("nothing is shared, and no intermediate result is kept", style="dim")
@@ -218,5 +225,6 @@ def _names(users: Sequence[str]) -> str:
     return ", ".join(users[:4]) + more
 
 
-def _bytes(change: Change) -> str:
-    return "" if change.bytes is None else size(round(change.bytes))
+def _bytes(change: StepChangeRecord | StoreChangeRecord) -> str:
+    count = getattr(change, "bytes", None)
+    return "" if count is None else size(round(count))

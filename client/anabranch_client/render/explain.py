@@ -8,10 +8,11 @@ from rich.console import Group
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from anabranch_client.rest.answers import Explained, ViewInfo
+    from anabranch_contract.rest.normalised import ViewInfo
+    from anabranch_contract.rest.plans import ExplainOut
 
 
-def explain_detail(found: Explained) -> Group:
+def explain_detail(found: ExplainOut) -> Group:
     """The plans before and after, and what the query would cost."""
     parts: list[Text] = []
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from anabranch_client.render.tables import facts_table, number, percent, size, table_of
-from anabranch_client.rest.answers import EpochStatistics, StreamSample
+from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
@@ -27,7 +27,7 @@ def span(micros: int | None) -> str:
     return f"{micros} µs" if micros else "0"
 
 
-def statistics_detail(found: EpochStatistics) -> RenderableType:
+def statistics_detail(found: StatisticsOut) -> RenderableType:
     """One epoch's statistics."""
     figures = (
         "tuples",
@@ -68,7 +68,7 @@ def statistics_detail(found: EpochStatistics) -> RenderableType:
     return Group(facts_table(facts), streams, stores, edges)
 
 
-def sample_detail(found: StreamSample) -> RenderableType:
+def sample_detail(found: SampleOut) -> RenderableType:
     """One stream's sample, a column a line."""
     table = table_of("column", "type", "null", "distinct", "least … greatest", "frequent",
                      right=("null", "distinct"))  # fmt: skip

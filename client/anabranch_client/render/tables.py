@@ -13,15 +13,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from anabranch_client.rest.answers import (
-    CurrentEpoch,
-    EpochInfo,
-    EpochSummary,
-    PlanningSettings,
-    QueryInfo,
-    SourceStatus,
-    StreamInfo,
-)
+from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
+from anabranch_contract.rest.queries import QueryOut
+from anabranch_contract.rest.settings import SettingsOut
+from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red",
@@ -96,7 +91,7 @@ def _status(status: str) -> Text:
     return Text(status, style=_STATUS.get(status, ""))
 
 
-def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
+def streams_table(streams: Sequence[StreamOut]) -> RenderableType:
     """All streams, a line each, and below them why some are not read; it fits into 80 columns."""
     table = table_of(
         "stream", "source", "event time", "input", "late", "invalid", "ahead", "unread",
@@ -124,18 +119,18 @@ def streams_table(streams: Sequence[StreamInfo]) -> RenderableType:
     return Group(table, *reasons)
 
 
-def _latest(stream: StreamInfo) -> dict[str, str]:
+def _latest(stream: StreamOut) -> dict[str, str]:
     if stream.retention is None or stream.retention.latest is None:
         return {}
     since = "" if stream.latest_since is None else f", since batch {stream.latest_since}"
     return {"latest of each": ", ".join(stream.retention.latest) + since}
 
 
-def _source_state(status: SourceStatus) -> Text:
+def _source_state(status: SourceStatusOut) -> Text:
     return Text(status.state, style="bold red" if status.state == "failed" else "")
 
 
-def _source(stream: StreamInfo) -> str:
+def _source(stream: StreamOut) -> str:
     """How its source stands, since when, and what has come of it."""
     status = stream.source_status
     since = "" if status.since is None else f" since {status.since}"
@@ -144,7 +139,7 @@ def _source(stream: StreamInfo) -> str:
     return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
 
 
-def stream_detail(stream: StreamInfo) -> RenderableType:
+def stream_detail(stream: StreamOut) -> RenderableType:
     """One stream with its columns."""
     columns = table_of("column", "type")
     for column in stream.columns:
@@ -159,7 +154,7 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
         "late tuples": "kept aside" if stream.keep_late else "counted only",
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
-        "source": json.dumps({k: v for k, v in stream.source.items() if v}),
+        "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
         **({"waiting": number(stream.waiting_tuples)} if stream.waiting_tuples is not None else {}),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
         "status": _source(stream),
@@ -183,7 +178,7 @@ def stream_detail(stream: StreamInfo) -> RenderableType:
     return Group(facts_table(facts), unread, columns)
 
 
-def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
+def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
     """All queries, a line each."""
     table = table_of("query", "status", "results", "from batch", "to batch", "expires", "sql",
                    right=("results", "from batch", "to batch"))  # fmt: skip
@@ -201,13 +196,13 @@ def queries_table(queries: Sequence[QueryInfo]) -> RenderableType:
     return table
 
 
-def _query_status(query: QueryInfo) -> Text:
+def _query_status(query: QueryOut) -> Text:
     if not query.input_problems:
         return _status(query.status)
     return Text(f"{query.status}, {', '.join(query.input_problems)} not read", style="bold red")
 
 
-def query_detail(query: QueryInfo) -> RenderableType:
+def query_detail(query: QueryOut) -> RenderableType:
     """One query: how it was understood and how far it has come."""
     before = ", ".join(f"batches {a.activated_batch} to {a.expired_batch}" for a in query.earlier)
     facts: dict[str, object] = {
@@ -276,7 +271,7 @@ def switching_charge(cost: float) -> dict[str, object]:
     return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
 
 
-def settings_table(settings: PlanningSettings) -> Table:
+def settings_table(settings: SettingsOut) -> Table:
     """Planning settings and their values."""
     unset = {"memory": "any", "copies": "any"}
     return facts_table(
@@ -284,7 +279,7 @@ def settings_table(settings: PlanningSettings) -> Table:
     )
 
 
-def epoch_detail(epoch: EpochInfo) -> RenderableType:
+def epoch_detail(epoch: EpochOut) -> RenderableType:
     """One epoch with its probe orders as trees."""
     facts: dict[str, object] = {
         "epoch": epoch.epoch,
@@ -316,17 +311,18 @@ def _past(past: Mapping[str, Any]) -> str:
 
 def current_detail(current: CurrentEpoch) -> RenderableType:
     """The epoch that runs, and how far the runtime is."""
-    runtime = current.runtime or {}
-    said = runtime.get("state", "not started")
-    stale = runtime.get("stale") and said not in ("stopped", "failed")
+    runtime = current.runtime
+    said = "not started" if runtime is None else runtime.state
+    backfill = {} if runtime is None else runtime.backfill
+    stale = runtime is not None and runtime.stale and said not in ("stopped", "failed")
     facts = {
         "running epoch": current.running,
         "by the rules of": current.epoch.epoch,
         "runtime": f"no heartbeat (it was {said})" if stale else said,
-        "batches": runtime.get("committed"),
-        "input tuples": runtime.get("input_tuples"),
-        "state": size(int(runtime.get("state_bytes", 0))),
-        **{f"backfill of {s}": percent(d) for s, d in runtime.get("backfill", {}).items()},
+        "batches": None if runtime is None else runtime.committed,
+        "input tuples": None if runtime is None else runtime.input_tuples,
+        "state": size(0 if runtime is None else runtime.state_bytes),
+        **{f"backfill of {store}": percent(part) for store, part in backfill.items()},
     }
     return Group(facts_table(facts), epoch_detail(current.epoch))
 

@@ -19,10 +19,11 @@ from anabranch_client.errors import ApiError, ProcessError
 from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.pipeline import Pipeline
 from anabranch_client.replay.scenario import OptimizerName, RetentionEntry, Scenario, ScenarioQuery
-from anabranch_client.rest.answers import EpochInfo, QueryInfo
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.queries import QueryOut
 
 #: A batch that takes longer than this is taken for a runtime that hangs.
 STALL_SECONDS = 900.0
@@ -89,11 +90,11 @@ class Played:
         cpu_seconds: of Redis, service and runtime with all their descendants, over the same time.
     """
 
-    registered: dict[str, QueryInfo] = field(default_factory=dict)
+    registered: dict[str, QueryOut] = field(default_factory=dict)
     refused: dict[str, dict[str, object]] = field(default_factory=dict)
     progress: Progress = field(default_factory=lambda: Progress(state="starting"))
     activations: dict[str, Activation] = field(default_factory=dict)
-    epochs: list[EpochInfo] = field(default_factory=list)
+    epochs: list[EpochOut] = field(default_factory=list)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0

@@ -5,7 +5,6 @@ Its times are ISO 8601 in UTC with ``Z``; null means: no bound.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,11 @@ import pyarrow.parquet as pq
 
 from anabranch_client.replay.player import Played
 from anabranch_client.replay.scenario import Scenario
-from anabranch_client.rest.answers import Column, EpochInfo
 from anabranch_client.rest.types import arrow_type
 from anabranch_contract.protocol.activations import Activation
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def iso_time(micros: int | None) -> str | None:
-    """ISO 8601 text of microseconds since 1970.
-
-    >>> iso_time(1_500_000)
-    '1970-01-01T00:00:01.500000Z'
-    """
-    if micros is None:
-        return None
-    return (_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+from anabranch_contract.rest.documents import iso_time
+from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.normalised import OutputInfo
 
 
 def finish_results(played: Played, folder: Path) -> dict[str, int]:
@@ -51,7 +39,7 @@ def finish_results(played: Played, folder: Path) -> dict[str, int]:
     return counts
 
 
-def _empty(columns: list[Column]) -> pa.Table:
+def _empty(columns: list[OutputInfo]) -> pa.Table:
     return pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()
 
 
@@ -150,7 +138,7 @@ def _status(played: Played, name: str, activation: Activation | None, expired: i
     return "active" if expired is None else "expired"
 
 
-def _epoch(played: Played, epoch: EpochInfo) -> dict[str, Any]:
+def _epoch(played: Played, epoch: EpochOut) -> dict[str, Any]:
     return {
         "epoch": epoch.epoch,
         "first_batch": played.progress.epoch_starts.get(str(epoch.epoch)),

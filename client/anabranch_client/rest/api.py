@@ -10,44 +10,314 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
+from urllib.parse import quote
 
 import httpx
 
 from anabranch_client.rest import calls
 from anabranch_client.rest import token as access
-from anabranch_client.rest.answers import (
-    AuditEntry,
-    CurrentEpoch,
-    DryRun,
-    EpochInfo,
-    EpochStatistics,
-    EpochSummary,
-    Explained,
-    NewToken,
-    PlanningSettings,
-    QueryInfo,
-    StoreDetail,
-    StoredState,
-    StreamInfo,
-    StreamSample,
-    TokenInfo,
-    ViewRows,
-    Who,
-)
-from anabranch_client.rest.calls import Call, JsonObject
+from anabranch_client.rest.calls import Asynchronous, Blocking, Call, JsonObject, method, pages
+from anabranch_client.rest.push import json_row
 from anabranch_client.rest.tail import Follower, TailEvent
+from anabranch_contract.rest.access import (
+    AuditPage,
+    AuditRecord,
+    TokenList,
+    TokenMade,
+    TokenOut,
+    WhoOut,
+)
+from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
+from anabranch_contract.rest.plans import DryRunOut, ExplainOut
+from anabranch_contract.rest.queries import QueryList, QueryOut, ViewRowsOut
+from anabranch_contract.rest.settings import SettingsOut
+from anabranch_contract.rest.state import StateOut, StoreDetailOut
+from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
+from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-class Client:
+class Calls:
+    """The methods that both clients have; :class:`AsyncClient` has them awaited."""
+
+    @method
+    def create_stream(
+        self,
+        name: str,
+        columns: Sequence[tuple[str, str]],
+        *,
+        source: JsonObject | None = None,
+        ttl: str | None = None,
+        latest: Sequence[str] | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> Call[StreamOut]:
+        """Register a stream with (name, type) columns; ``ttl`` is a window on every alias over it,
+        ``latest`` the key of which only the latest count. An option that is None is left out.
+        """
+        retention = _given(ttl=ttl, latest=list(latest) if latest else None)
+        body = _given(name=name, **options, retention=retention or None, source=source)
+        body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
+        return Call("POST", "/v1/streams", StreamOut.read, body)
+
+    @method
+    def streams(self) -> Call[list[StreamOut]]:
+        """All streams, by name."""
+        return Call("GET", "/v1/streams", lambda doc: StreamList.read(doc).items)
+
+    @method
+    def stream(self, name: str) -> Call[StreamOut]:
+        """One stream."""
+        return Call("GET", _path("streams", name), StreamOut.read)
+
+    @method
+    def update_stream(self, /, name: str, **changes: Any) -> Call[StreamOut]:
+        """Change fields of ``StreamPatch``: ``idle_timeout`` (None: never idle), ``keep_late``,
+        ``ahead_of_clock``, ``ahead_of_stream``, ``on_loss``, ``on_bad_file``, or ``retention``
+        (``{"ttl": "7 days", "latest": ["k"]}``; None: neither).
+        """
+        return Call("PATCH", _path("streams", name), StreamOut.read, changes)
+
+    @method
+    def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
+        """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
+        body = {"rows": [json_row(row) for row in rows]}
+        return Call(
+            "POST", _path("streams", name, "rows"), lambda doc: RowsOut.read(doc).rows, body
+        )
+
+    @method
+    def delete_stream(self, name: str) -> Call[None]:
+        """Forget a stream that no query reads."""
+        return Call("DELETE", _path("streams", name), _nothing)
+
+    @method
+    def stream_sample(self, name: str) -> Call[SampleOut]:
+        """Statistics of a stream's columns, from a uniform sample."""
+        return Call("GET", _path("streams", name, "sample"), SampleOut.read)
+
+    @method
+    def create_query(
+        self,
+        sql: str | None = None,
+        *,
+        query: JsonObject | None = None,
+        name: str | None = None,
+        window: str | Mapping[str, str] | None = None,
+        ttl: str | None = None,
+        expires_at: str | None = None,
+        sink: str | Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        dialect: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Call[QueryOut]:
+        """Register a query: SQL, or a structured ``query``.
+
+        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``dialect``
+        is the statement's, by default Spark's.
+        """
+        body = _given(
+            **query_body(sql, query, name, window),
+            dialect=dialect,
+            ttl=ttl,
+            expires_at=expires_at,
+            sink={"format": sink} if isinstance(sink, str) else sink,
+            priority=priority,
+        )
+        headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        return Call("POST", "/v1/queries", QueryOut.read, body, headers=headers)
+
+    @pages
+    def queries(self, after: Mapping[str, str]) -> Call[calls.Page[QueryOut]]:
+        """All queries in order of registration, page by page."""
+        return Call("GET", "/v1/queries", QueryList.read, params=after)
+
+    @method
+    def query(self, name: str) -> Call[QueryOut]:
+        """One query."""
+        return Call("GET", _path("queries", name), QueryOut.read)
+
+    @method
+    def rows(self, name: str, limit: int = 100) -> Call[ViewRowsOut]:
+        """The rows of a query's view as they are, in its order; 1000 at most."""
+        params = {"limit": str(limit)}
+        return Call("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
+
+    @method
+    def update_query(self, /, name: str, **changes: Any) -> Call[QueryOut]:
+        """Change ``ttl``, ``expires_at`` (None: lives for ever) or ``priority``."""
+        return Call("PATCH", _path("queries", name), QueryOut.read, changes)
+
+    @method
+    def delete_query(self, name: str) -> Call[None]:
+        """Let a query end with the current epoch."""
+        return Call("DELETE", _path("queries", name), _nothing)
+
+    @method
+    def explain(
+        self,
+        sql: str,
+        *,
+        dialect: str | None = None,
+        window: str | Mapping[str, str] | None = None,
+    ) -> Call[ExplainOut]:
+        """The plan of a statement's joins, and its cost as a query; nothing changes."""
+        body = _given(sql=sql, dialect=dialect, window=window)
+        return Call("POST", "/v1/queries:explain", ExplainOut.read, body)
+
+    @pages
+    def epochs(self, after: Mapping[str, str]) -> Call[calls.Page[EpochSummary]]:
+        """All published epochs, newest first, page by page."""
+        return Call("GET", "/v1/epochs", EpochList.read, params=after)
+
+    @method
+    def epoch(self, number: int) -> Call[EpochOut]:
+        """One published epoch with its plan."""
+        return Call("GET", f"/v1/epochs/{number}", EpochOut.read)
+
+    @method
+    def current_epoch(self) -> Call[CurrentEpoch]:
+        """The epoch that the runtime is in."""
+        return Call("GET", "/v1/epochs/current", CurrentEpoch.read)
+
+    @method
+    def epoch_statistics(self, number: int) -> Call[StatisticsOut]:
+        """Measurements of an epoch that has ended."""
+        return Call("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
+
+    @method
+    def state(self) -> Call[StateOut]:
+        """The contents of all stores, as of the newest batch that the runtime has reported."""
+        return Call("GET", "/v1/state", StateOut.read)
+
+    @method
+    def stored(self, store: str, epochs: int = 30) -> Call[StoreDetailOut]:
+        """One store with its segments, the probes that read it, and its last ``epochs``.
+
+        Raises:
+            ApiError: there is no such store.
+        """
+        params = {"epochs": str(epochs)}
+        return Call("GET", _path("state/stores", store), StoreDetailOut.read, params=params)
+
+    @method
+    def dry_run(
+        self,
+        add: Sequence[JsonObject] = (),
+        *,
+        drop: Sequence[str] = (),
+        optimizer: str | None = None,
+        objective: str | None = None,
+        parallelism: int | None = None,
+        statistics: Mapping[str, float] | None = None,
+        distinct: Mapping[str, float] | None = None,
+        selectivity: Mapping[str, float] | None = None,
+        widths: Mapping[str, float] | None = None,
+        retention: Mapping[str, JsonObject | None] | None = None,
+        formulation: str | None = None,
+        solver: str | None = None,
+        deadline: float | None = None,
+        detail: str | None = None,
+    ) -> Call[DryRunOut]:
+        """The plan that would be made with ``add`` and without ``drop``; nothing changes.
+
+        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
+        measurements, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of the
+        streams' own; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        """
+        body = _given(
+            add=list(add),
+            drop=list(drop),
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            statistics=statistics,
+            distinct=distinct,
+            selectivity=selectivity,
+            widths=widths,
+            retention=retention,
+            formulation=formulation,
+            solver=solver,
+            deadline=deadline,
+            detail=detail,
+        )
+        return Call("POST", "/v1/plans:dry-run", DryRunOut.read, body)
+
+    @method
+    def settings(self) -> Call[SettingsOut]:
+        """The planning settings."""
+        return Call("GET", "/v1/settings", SettingsOut.read)
+
+    @method
+    def update_settings(
+        self,
+        *,
+        optimizer: str | None = None,
+        objective: str | None = None,
+        parallelism: int | None = None,
+        switching: float | None = None,
+        memory: float | Literal["none"] | None = None,
+        copies: int | Literal["none"] | None = None,
+        solver: str | None = None,
+        backfill: str | None = None,
+        backfill_horizon: float | None = None,
+    ) -> Call[SettingsOut]:
+        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
+        given = _given(
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            switching=switching,
+            memory=memory,
+            copies=copies,
+            solver=solver,
+            backfill=backfill,
+            backfill_horizon=backfill_horizon,
+        )
+        body = {name: None if value == "none" else value for name, value in given.items()}
+        return Call("PUT", "/v1/settings", SettingsOut.read, body)
+
+    @method
+    def whoami(self) -> Call[WhoOut]:
+        """The caller's name and role."""
+        return Call("GET", "/v1/whoami", WhoOut.read)
+
+    @method
+    def create_token(self, name: str, role: str, *, ttl: str | None = None) -> Call[TokenMade]:
+        """Create a token; its secret is in this answer and nowhere else."""
+        body = _given(name=name, role=role, ttl=ttl)
+        return Call("POST", "/v1/tokens", TokenMade.read, body)
+
+    @method
+    def tokens(self) -> Call[list[TokenOut]]:
+        """All tokens, oldest first."""
+        return Call("GET", "/v1/tokens", lambda doc: TokenList.read(doc).items)
+
+    @method
+    def revoke_token(self, ident: str) -> Call[TokenOut]:
+        """Refuse a token from now on."""
+        return Call("DELETE", _path("tokens", ident), TokenOut.read)
+
+    @method
+    def audit(self, kind: str = "change", *, limit: int = 100) -> Call[list[AuditRecord]]:
+        """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
+        params = {"kind": kind, "limit": str(limit)}
+        return Call("GET", "/v1/audit", lambda doc: AuditPage.read(doc).items, params=params)
+
+    @method
+    def ready(self) -> Call[None]:
+        """Return if the service serves requests and plans epochs; raise otherwise."""
+        return Call("GET", "/readyz", _nothing)
+
+
+class Client(Calls, Blocking):
     """Talks to one service; usable from several threads; close it, or use it in a ``with``.
 
-    ``token`` goes with every request; None: what ``ANABRANCH_TOKEN`` or the file that
-    ``ANABRANCH_TOKEN_FILE`` names holds, if any; empty: none.
+    ``token`` goes with every request; None: the one in ``ANABRANCH_TOKEN`` or in the file that
+    ``ANABRANCH_TOKEN_FILE`` names, if any; empty: none.
     """
 
     def __init__(
@@ -56,7 +326,7 @@ class Client:
         self.base_url = base_url
         self._http = httpx.Client(base_url=base_url, timeout=timeout, headers=access.headers(token))
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -71,124 +341,25 @@ class Client:
         """Close all connections."""
         self._http.close()
 
-    def _send(self, call: Call[T]) -> T:
+    def send(self, call: Call[T]) -> T:
+        """The answer to ``call``.
+
+        Raises:
+            ApiError: the service refused it, or can't be reached.
+        """
         try:
             response = self._http.send(call.request(self._http))
         except (httpx.HTTPError, httpx.InvalidURL) as cause:
             raise calls.unreachable(self.base_url, cause) from cause
         return call.answer(response)
 
-    def create_stream(
-        self,
-        name: str,
-        columns: Sequence[tuple[str, str]],
-        *,
-        event_time: str | None = None,
-        lateness: str | None = None,
-        source: JsonObject | None = None,
-        idle_timeout: str | None = None,
-        keep_late: bool | None = None,
-        ttl: str | None = None,
-        latest: Sequence[str] | None = None,
-        ahead_of_clock: str | None = None,
-        ahead_of_stream: str | None = None,
-    ) -> StreamInfo:
-        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
-        is a window on every alias over it, ``latest`` the key of which only the latest count.
-        """
-        retention = calls.retention(ttl, latest)
-        return self._send(
-            calls.create_stream(
-                name,
-                columns,
-                event_time,
-                lateness,
-                source,
-                idle_timeout,
-                keep_late,
-                retention,
-                ahead_of_clock,
-                ahead_of_stream,
-            )
-        )
-
-    def streams(self) -> list[StreamInfo]:
-        """All streams, by name."""
-        return self._send(calls.list_streams())
-
-    def stream(self, name: str) -> StreamInfo:
-        """One stream."""
-        return self._send(calls.get_stream(name))
-
-    def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle), ``keep_late``, ``ahead_of_clock``,
-        ``ahead_of_stream``, or ``retention`` (``{"ttl": "7 days", "latest": ["k"]}``; None:
-        neither).
-        """
-        return self._send(calls.patch_stream(name, changes))
-
-    def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
-        return self._send(calls.push_rows(name, rows))
-
-    def delete_stream(self, name: str) -> None:
-        """Forget a stream that no query reads."""
-        self._send(calls.delete_stream(name))
-
-    def create_query(
-        self,
-        sql: str | None = None,
-        *,
-        query: JsonObject | None = None,
-        name: str | None = None,
-        window: str | Mapping[str, str] | None = None,
-        ttl: str | None = None,
-        expires_at: str | None = None,
-        sink: str | Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        dialect: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> QueryInfo:
-        """Register a query: SQL, or a structured ``query``.
-
-        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``dialect``
-        is what the SQL is written in, Spark's unless told.
-        """
-        body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority, dialect)
-        return self._send(calls.create_query(body, idempotency_key))
-
-    def queries(self) -> Iterator[QueryInfo]:
-        """All queries in order of registration, page by page."""
-        cursor: str | None = None
-        while True:
-            page, cursor = self._send(calls.list_queries(cursor))
-            yield from page
-            if cursor is None:
-                return
-
-    def query(self, name: str) -> QueryInfo:
-        """One query."""
-        return self._send(calls.get_query(name))
-
-    def rows(self, name: str, limit: int = 100) -> ViewRows:
-        """The rows of a query's view as they are, in its order; 1000 at most."""
-        return self._send(calls.view_rows(name, limit))
-
-    def update_query(self, name: str, **changes: Any) -> QueryInfo:
-        """Change ``ttl``, ``expires_at`` (None: lives for ever) or ``priority``."""
-        return self._send(calls.patch_query(name, changes))
-
-    def delete_query(self, name: str) -> None:
-        """Let a query end with the current epoch."""
-        self._send(calls.delete_query(name))
-
     def tail(
         self, name: str, *, from_start: bool = False, limit: int | None = None
     ) -> Iterator[TailEvent]:
         """Follow a query's committed results, until ``limit`` rows or the query's end.
 
-        A lost connection is made again, and what has come meanwhile is sent first; a ``gap`` says
-        how many rows are missing.
+        A lost connection is made again, and results since then are sent first; a ``gap`` says how
+        many rows are missing.
         """
         follower = Follower(name, from_start, limit)
         while not follower.over:
@@ -207,153 +378,8 @@ class Client:
             else:
                 time.sleep(follower.rest())
 
-    def epochs(self) -> Iterator[EpochSummary]:
-        """All published epochs, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page, cursor = self._send(calls.list_epochs(cursor))
-            yield from page
-            if cursor is None:
-                return
 
-    def epoch(self, number: int) -> EpochInfo:
-        """One published epoch, plan and all."""
-        return self._send(calls.get_epoch(number))
-
-    def epoch_statistics(self, number: int) -> EpochStatistics:
-        """What was measured in an epoch that has ended."""
-        return self._send(calls.epoch_statistics(number))
-
-    def state(self) -> StoredState:
-        """What the stores hold, as of the newest batch that the runtime has told of."""
-        return self._send(calls.state())
-
-    def stored(self, store: str, epochs: int = 30) -> StoreDetail:
-        """One store with its segments, the probes that read it, and its last ``epochs``.
-
-        Raises:
-            ApiError: there is no such store.
-        """
-        return self._send(calls.stored(store, epochs))
-
-    def stream_sample(self, name: str) -> StreamSample:
-        """What a sample of a stream tells about its columns."""
-        return self._send(calls.stream_sample(name))
-
-    def current_epoch(self) -> CurrentEpoch:
-        """The epoch that the runtime is in."""
-        return self._send(calls.current_epoch())
-
-    def explain(
-        self,
-        sql: str,
-        *,
-        dialect: str | None = None,
-        window: str | Mapping[str, str] | None = None,
-    ) -> Explained:
-        """What a statement's joins become, and what it would cost as a query; nothing changes."""
-        return self._send(calls.explain(sql, dialect, window))
-
-    def dry_run(
-        self,
-        add: Sequence[JsonObject] = (),
-        *,
-        drop: Sequence[str] = (),
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        statistics: Mapping[str, float] | None = None,
-        distinct: Mapping[str, float] | None = None,
-        selectivity: Mapping[str, float] | None = None,
-        widths: Mapping[str, float] | None = None,
-        retention: Mapping[str, JsonObject | None] | None = None,
-        formulation: str | None = None,
-        solver: str | None = None,
-        deadline: float | None = None,
-        detail: str | None = None,
-    ) -> DryRun:
-        """The plan that would be made with ``add`` and without ``drop``; nothing changes.
-
-        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        what was measured, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of what
-        streams have; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
-        """
-        return self._send(
-            calls.dry_run(
-                add,
-                drop,
-                optimizer,
-                objective,
-                parallelism,
-                statistics,
-                distinct=distinct,
-                selectivity=selectivity,
-                widths=widths,
-                retention=retention,
-                formulation=formulation,
-                solver=solver,
-                deadline=deadline,
-                detail=detail,
-            )
-        )
-
-    def settings(self) -> PlanningSettings:
-        """The planning settings."""
-        return self._send(calls.get_settings())
-
-    def update_settings(
-        self,
-        *,
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        switching: float | None = None,
-        memory: float | Literal["none"] | None = None,
-        copies: int | Literal["none"] | None = None,
-        solver: str | None = None,
-        backfill: str | None = None,
-        backfill_horizon: float | None = None,
-    ) -> PlanningSettings:
-        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
-        given = {
-            "optimizer": optimizer,
-            "objective": objective,
-            "parallelism": parallelism,
-            "switching": switching,
-            "memory": memory,
-            "copies": copies,
-            "solver": solver,
-            "backfill": backfill,
-            "backfill_horizon": backfill_horizon,
-        }
-        return self._send(calls.put_settings(given))
-
-    def whoami(self) -> Who:
-        """Who the caller is, and what role they have."""
-        return self._send(calls.whoami())
-
-    def create_token(self, name: str, role: str, *, ttl: str | None = None) -> NewToken:
-        """Create a token; its secret is in this answer and nowhere else."""
-        return self._send(calls.create_token(name, role, ttl))
-
-    def tokens(self) -> list[TokenInfo]:
-        """All tokens, oldest first."""
-        return self._send(calls.list_tokens())
-
-    def revoke_token(self, ident: str) -> TokenInfo:
-        """Refuse a token from now on."""
-        return self._send(calls.revoke_token(ident))
-
-    def audit(self, kind: str = "change", *, limit: int = 100) -> list[AuditEntry]:
-        """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
-        return self._send(calls.audit(kind, limit))
-
-    def ready(self) -> None:
-        """Return if the service serves requests and plans epochs; raise otherwise."""
-        self._send(calls.ready())
-
-
-class AsyncClient:
+class AsyncClient(Calls, Asynchronous):
     """:class:`Client` for ``asyncio``: the same methods, awaited."""
 
     def __init__(
@@ -364,7 +390,7 @@ class AsyncClient:
             base_url=base_url, timeout=timeout, headers=access.headers(token)
         )
 
-    async def __aenter__(self) -> AsyncClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -379,125 +405,25 @@ class AsyncClient:
         """Close all connections."""
         await self._http.aclose()
 
-    async def _send(self, call: Call[T]) -> T:
+    async def send(self, call: Call[T]) -> T:
+        """The answer to ``call``.
+
+        Raises:
+            ApiError: the service refused it, or can't be reached.
+        """
         try:
             response = await self._http.send(call.request(self._http))
         except (httpx.HTTPError, httpx.InvalidURL) as cause:
             raise calls.unreachable(self.base_url, cause) from cause
         return call.answer(response)
 
-    async def create_stream(
-        self,
-        name: str,
-        columns: Sequence[tuple[str, str]],
-        *,
-        event_time: str | None = None,
-        lateness: str | None = None,
-        source: JsonObject | None = None,
-        idle_timeout: str | None = None,
-        keep_late: bool | None = None,
-        ttl: str | None = None,
-        latest: Sequence[str] | None = None,
-        ahead_of_clock: str | None = None,
-        ahead_of_stream: str | None = None,
-    ) -> StreamInfo:
-        """Register a stream with (name, type) columns; ``lateness`` may be ``unbounded``, ``ttl``
-        is a window on every alias over it, ``latest`` the key of which only the latest count.
-        """
-        retention = calls.retention(ttl, latest)
-        return await self._send(
-            calls.create_stream(
-                name,
-                columns,
-                event_time,
-                lateness,
-                source,
-                idle_timeout,
-                keep_late,
-                retention,
-                ahead_of_clock,
-                ahead_of_stream,
-            )
-        )
-
-    async def streams(self) -> list[StreamInfo]:
-        """All streams, by name."""
-        return await self._send(calls.list_streams())
-
-    async def stream(self, name: str) -> StreamInfo:
-        """One stream."""
-        return await self._send(calls.get_stream(name))
-
-    async def update_stream(self, name: str, **changes: Any) -> StreamInfo:
-        """Change ``idle_timeout`` (None: never idle), ``keep_late``, ``ahead_of_clock``,
-        ``ahead_of_stream``, or ``retention`` (``{"ttl": "7 days", "latest": ["k"]}``; None:
-        neither).
-        """
-        return await self._send(calls.patch_stream(name, changes))
-
-    async def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
-        return await self._send(calls.push_rows(name, rows))
-
-    async def delete_stream(self, name: str) -> None:
-        """Forget a stream that no query reads."""
-        await self._send(calls.delete_stream(name))
-
-    async def create_query(
-        self,
-        sql: str | None = None,
-        *,
-        query: JsonObject | None = None,
-        name: str | None = None,
-        window: str | Mapping[str, str] | None = None,
-        ttl: str | None = None,
-        expires_at: str | None = None,
-        sink: str | Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        dialect: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> QueryInfo:
-        """Register a query: SQL, or a structured ``query``.
-
-        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``dialect``
-        is what the SQL is written in, Spark's unless told.
-        """
-        body = calls.query_body(sql, query, name, window, ttl, expires_at, sink, priority, dialect)
-        return await self._send(calls.create_query(body, idempotency_key))
-
-    async def queries(self) -> AsyncIterator[QueryInfo]:
-        """All queries in order of registration, page by page."""
-        cursor: str | None = None
-        while True:
-            page, cursor = await self._send(calls.list_queries(cursor))
-            for info in page:
-                yield info
-            if cursor is None:
-                return
-
-    async def query(self, name: str) -> QueryInfo:
-        """One query."""
-        return await self._send(calls.get_query(name))
-
-    async def rows(self, name: str, limit: int = 100) -> ViewRows:
-        """The rows of a query's view as they are, in its order; 1000 at most."""
-        return await self._send(calls.view_rows(name, limit))
-
-    async def update_query(self, name: str, **changes: Any) -> QueryInfo:
-        """Change ``ttl``, ``expires_at`` (None: lives for ever) or ``priority``."""
-        return await self._send(calls.patch_query(name, changes))
-
-    async def delete_query(self, name: str) -> None:
-        """Let a query end with the current epoch."""
-        await self._send(calls.delete_query(name))
-
     async def tail(
         self, name: str, *, from_start: bool = False, limit: int | None = None
     ) -> AsyncIterator[TailEvent]:
         """Follow a query's committed results, until ``limit`` rows or the query's end.
 
-        A lost connection is made again, and what has come meanwhile is sent first; a ``gap`` says
-        how many rows are missing.
+        A lost connection is made again, and results since then are sent first; a ``gap`` says how
+        many rows are missing.
         """
         follower = Follower(name, from_start, limit)
         while not follower.over:
@@ -517,148 +443,29 @@ class AsyncClient:
             else:
                 await asyncio.sleep(follower.rest())
 
-    async def epochs(self) -> AsyncIterator[EpochSummary]:
-        """All published epochs, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page, cursor = await self._send(calls.list_epochs(cursor))
-            for summary in page:
-                yield summary
-            if cursor is None:
-                return
 
-    async def epoch(self, number: int) -> EpochInfo:
-        """One published epoch, plan and all."""
-        return await self._send(calls.get_epoch(number))
+def query_body(
+    sql: str | None,
+    query: JsonObject | None,
+    name: str | None,
+    window: str | Mapping[str, str] | None = None,
+) -> JsonObject:
+    """The document that describes a query, in registrations and in dry runs."""
+    return _given(id=name, sql=sql, query=query, window=window)
 
-    async def epoch_statistics(self, number: int) -> EpochStatistics:
-        """What was measured in an epoch that has ended."""
-        return await self._send(calls.epoch_statistics(number))
 
-    async def state(self) -> StoredState:
-        """What the stores hold, as of the newest batch that the runtime has told of."""
-        return await self._send(calls.state())
+def _given(**values: Any) -> JsonObject:
+    """``values`` without those that are None; mappings as JSON has them."""
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
-    async def stored(self, store: str, epochs: int = 30) -> StoreDetail:
-        """One store with its segments, the probes that read it, and its last ``epochs``.
 
-        Raises:
-            ApiError: there is no such store.
-        """
-        return await self._send(calls.stored(store, epochs))
+def _path(collection: str, name: str, *parts: str) -> str:
+    return "/".join(("/v1", collection, quote(name, safe=""), *parts))
 
-    async def stream_sample(self, name: str) -> StreamSample:
-        """What a sample of a stream tells about its columns."""
-        return await self._send(calls.stream_sample(name))
 
-    async def current_epoch(self) -> CurrentEpoch:
-        """The epoch that the runtime is in."""
-        return await self._send(calls.current_epoch())
-
-    async def explain(
-        self,
-        sql: str,
-        *,
-        dialect: str | None = None,
-        window: str | Mapping[str, str] | None = None,
-    ) -> Explained:
-        """What a statement's joins become, and what it would cost as a query; nothing changes."""
-        return await self._send(calls.explain(sql, dialect, window))
-
-    async def dry_run(
-        self,
-        add: Sequence[JsonObject] = (),
-        *,
-        drop: Sequence[str] = (),
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        statistics: Mapping[str, float] | None = None,
-        distinct: Mapping[str, float] | None = None,
-        selectivity: Mapping[str, float] | None = None,
-        widths: Mapping[str, float] | None = None,
-        retention: Mapping[str, JsonObject | None] | None = None,
-        formulation: str | None = None,
-        solver: str | None = None,
-        deadline: float | None = None,
-        detail: str | None = None,
-    ) -> DryRun:
-        """The plan that would be made with ``add`` and without ``drop``; nothing changes.
-
-        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        what was measured, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of what
-        streams have; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
-        """
-        return await self._send(
-            calls.dry_run(
-                add,
-                drop,
-                optimizer,
-                objective,
-                parallelism,
-                statistics,
-                distinct=distinct,
-                selectivity=selectivity,
-                widths=widths,
-                retention=retention,
-                formulation=formulation,
-                solver=solver,
-                deadline=deadline,
-                detail=detail,
-            )
-        )
-
-    async def settings(self) -> PlanningSettings:
-        """The planning settings."""
-        return await self._send(calls.get_settings())
-
-    async def update_settings(
-        self,
-        *,
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        switching: float | None = None,
-        memory: float | Literal["none"] | None = None,
-        copies: int | Literal["none"] | None = None,
-        solver: str | None = None,
-        backfill: str | None = None,
-        backfill_horizon: float | None = None,
-    ) -> PlanningSettings:
-        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
-        given = {
-            "optimizer": optimizer,
-            "objective": objective,
-            "parallelism": parallelism,
-            "switching": switching,
-            "memory": memory,
-            "copies": copies,
-            "solver": solver,
-            "backfill": backfill,
-            "backfill_horizon": backfill_horizon,
-        }
-        return await self._send(calls.put_settings(given))
-
-    async def whoami(self) -> Who:
-        """Who the caller is, and what role they have."""
-        return await self._send(calls.whoami())
-
-    async def create_token(self, name: str, role: str, *, ttl: str | None = None) -> NewToken:
-        """Create a token; its secret is in this answer and nowhere else."""
-        return await self._send(calls.create_token(name, role, ttl))
-
-    async def tokens(self) -> list[TokenInfo]:
-        """All tokens, oldest first."""
-        return await self._send(calls.list_tokens())
-
-    async def revoke_token(self, ident: str) -> TokenInfo:
-        """Refuse a token from now on."""
-        return await self._send(calls.revoke_token(ident))
-
-    async def audit(self, kind: str = "change", *, limit: int = 100) -> list[AuditEntry]:
-        """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
-        return await self._send(calls.audit(kind, limit))
-
-    async def ready(self) -> None:
-        """Return if the service serves requests and plans epochs; raise otherwise."""
-        await self._send(calls.ready())
+def _nothing(_: Any) -> None:
+    return None

@@ -1,42 +1,24 @@
-"""One description of every REST call, shared by the blocking and the asynchronous client.
+"""REST calls as data, and how a description of a call becomes a method of both clients.
 
-A :class:`Call` is data: what to send and how to read the answer. Sending is all that the two
-clients differ in.
+A :class:`Call` says what to send and how to read the answer. Clients differ in sending only, so a
+method is written once, as a function that returns a :class:`Call`; :class:`method` sends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import httpx
 from pydantic import ValidationError
 
 from anabranch_client.errors import ApiError
-from anabranch_client.rest.answers import (
-    AuditEntry,
-    CurrentEpoch,
-    DryRun,
-    EpochInfo,
-    EpochStatistics,
-    EpochSummary,
-    Explained,
-    NewToken,
-    PlanningSettings,
-    QueryInfo,
-    StoreDetail,
-    StoredState,
-    StreamInfo,
-    StreamSample,
-    TokenInfo,
-    ViewRows,
-    Who,
-)
-from anabranch_client.rest.push import json_row
 
+P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 JsonObject = dict[str, Any]
 
@@ -111,259 +93,93 @@ def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError
     )
 
 
-def _nothing(_: Any) -> None:
-    return None
-
-
-def _given(**values: Any) -> JsonObject:
-    """``values`` without those that are None."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def create_stream(
-    name: str,
-    columns: Sequence[tuple[str, str]],
-    event_time: str | None,
-    lateness: str | None,
-    source: JsonObject | None,
-    idle_timeout: str | None = None,
-    keep_late: bool | None = None,
-    retention: JsonObject | None = None,
-    ahead_of_clock: str | None = None,
-    ahead_of_stream: str | None = None,
-) -> Call[StreamInfo]:
-    """Register a stream."""
-    body = _given(
-        name=name,
-        event_time=event_time,
-        lateness=lateness,
-        idle_timeout=idle_timeout,
-        keep_late=keep_late,
-        ahead_of_clock=ahead_of_clock,
-        ahead_of_stream=ahead_of_stream,
-        retention=retention,
-        source=source,
-    )
-    body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
-    return Call("POST", "/v1/streams", StreamInfo.model_validate, body)
+class Blocking:
+    """Base of clients whose methods return answers."""
 
+    def send(self, call: Call[T]) -> T:
+        """The answer to ``call``."""
+        raise NotImplementedError
 
-def retention(ttl: str | None, latest: Sequence[str] | None) -> JsonObject | None:
-    """Which tuples of a new stream are of use; None: all.
 
-    >>> retention("7 days", None), retention(None, ("k",)), retention(None, ())
-    ({'ttl': '7 days'}, {'latest': ['k']}, None)
-    """
-    return _given(ttl=ttl, latest=list(latest) if latest else None) or None
+class Asynchronous:
+    """Base of clients whose methods are awaited."""
 
+    async def send(self, call: Call[T]) -> T:
+        """The answer to ``call``."""
+        raise NotImplementedError
 
-def list_streams() -> Call[list[StreamInfo]]:
-    """All streams."""
-    return Call("GET", "/v1/streams", _items(StreamInfo.model_validate))
 
+class method(Generic[P, T]):
+    """A method of both clients, from the function that describes its call."""
 
-def get_stream(name: str) -> Call[StreamInfo]:
-    """One stream."""
-    return Call("GET", f"/v1/streams/{quote(name, safe='')}", StreamInfo.model_validate)
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        self._describe = describe
 
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: Asynchronous, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Call[T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        if client is None:
+            return self._describe
 
-def push_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
-    """Send rows to a stream."""
-    path = f"/v1/streams/{quote(name, safe='')}/rows"
-    return Call("POST", path, lambda doc: int(doc["rows"]), {"rows": [json_row(r) for r in rows]})
+        def sent(*args: P.args, **options: P.kwargs) -> Any:
+            return client.send(self._describe(client, *args, **options))
 
+        return update_wrapper(sent, self._describe)
 
-def patch_stream(name: str, changes: JsonObject) -> Call[StreamInfo]:
-    """Change a stream's idle time-out, whether its late tuples are kept, or its retention."""
-    path = f"/v1/streams/{quote(name, safe='')}"
-    return Call("PATCH", path, StreamInfo.model_validate, changes)
 
+class Page(Protocol[T_co]):
+    """A part of a list, and where the next part begins."""
 
-def delete_stream(name: str) -> Call[None]:
-    """Forget a stream that no query reads."""
-    return Call("DELETE", f"/v1/streams/{quote(name, safe='')}", _nothing)
+    @property
+    def items(self) -> Sequence[T_co]:
+        """Its entries."""
 
+    @property
+    def next_cursor(self) -> str | None:
+        """Where the next part begins; None: this is the last one."""
 
-def query_body(
-    sql: str | None,
-    query: JsonObject | None,
-    name: str | None,
-    window: str | Mapping[str, str] | None,
-    ttl: str | None,
-    expires_at: str | None,
-    sink: str | Mapping[str, Any] | None,
-    priority: int | None,
-    dialect: str | None = None,
-) -> JsonObject:
-    """The document that describes a query, in ``POST /v1/queries`` and in dry runs."""
-    return _given(
-        id=name,
-        sql=sql,
-        dialect=dialect,
-        query=query,
-        window=dict(window) if isinstance(window, Mapping) else window,
-        ttl=ttl,
-        expires_at=expires_at,
-        sink={"format": sink} if isinstance(sink, str) else sink,
-        priority=priority,
-    )
 
-
-def create_query(body: JsonObject, idempotency_key: str | None) -> Call[QueryInfo]:
-    """Register a query."""
-    headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-    return Call("POST", "/v1/queries", QueryInfo.model_validate, body, headers=headers)
+class pages(Generic[T]):
+    """A method of both clients that reads a list page by page."""
 
+    def __init__(self, describe: Callable[[Any, Mapping[str, str]], Call[Page[T]]]) -> None:
+        self._describe = describe
 
-def list_queries(cursor: str | None) -> Call[tuple[list[QueryInfo], str | None]]:
-    """A page of queries, and the cursor of the next."""
-    return Call("GET", "/v1/queries", _page(QueryInfo.model_validate), params=_after(cursor))
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[[], Iterator[T]]: ...
+    @overload
+    def __get__(self, client: Asynchronous, owner: type) -> Callable[[], AsyncIterator[T]]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Call[Page[T]]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        if client is None:
+            return self._describe
+        whole = _all_awaited if isinstance(client, Asynchronous) else _all
+        return update_wrapper(lambda: whole(client, self._describe), self._describe)
 
 
-def get_query(name: str) -> Call[QueryInfo]:
-    """One query."""
-    return Call("GET", f"/v1/queries/{quote(name, safe='')}", QueryInfo.model_validate)
+def _all(client: Blocking, describe: Callable[..., Call[Page[T]]]) -> Iterator[T]:
+    after: dict[str, str] | None = {}
+    while after is not None:
+        page = client.send(describe(client, after))
+        yield from page.items
+        after = _after(page)
 
 
-def view_rows(name: str, limit: int) -> Call[ViewRows]:
-    """The rows of a query's view."""
-    path = f"/v1/queries/{quote(name, safe='')}/rows"
-    return Call("GET", path, ViewRows.model_validate, params={"limit": str(limit)})
+async def _all_awaited(
+    client: Asynchronous, describe: Callable[..., Call[Page[T]]]
+) -> AsyncIterator[T]:
+    after: dict[str, str] | None = {}
+    while after is not None:
+        page = await client.send(describe(client, after))
+        for item in page.items:
+            yield item
+        after = _after(page)
 
 
-def patch_query(name: str, changes: JsonObject) -> Call[QueryInfo]:
-    """Change a query's expiry or priority."""
-    path = f"/v1/queries/{quote(name, safe='')}"
-    return Call("PATCH", path, QueryInfo.model_validate, changes)
-
-
-def delete_query(name: str) -> Call[None]:
-    """Let a query end with the current epoch."""
-    return Call("DELETE", f"/v1/queries/{quote(name, safe='')}", _nothing)
-
-
-def list_epochs(cursor: str | None) -> Call[tuple[list[EpochSummary], str | None]]:
-    """A page of epochs, newest first, and the cursor of the next."""
-    return Call("GET", "/v1/epochs", _page(EpochSummary.model_validate), params=_after(cursor))
-
-
-def get_epoch(epoch: int) -> Call[EpochInfo]:
-    """One published epoch, plan and all."""
-    return Call("GET", f"/v1/epochs/{epoch}", EpochInfo.model_validate)
-
-
-def epoch_statistics(epoch: int) -> Call[EpochStatistics]:
-    """What was measured in an epoch that has ended."""
-    return Call("GET", f"/v1/epochs/{epoch}/statistics", EpochStatistics.model_validate)
-
-
-def state() -> Call[StoredState]:
-    """What the stores hold."""
-    return Call("GET", "/v1/state", StoredState.model_validate)
-
-
-def stored(store: str, epochs: int) -> Call[StoreDetail]:
-    """One store with its segments, readers and last epochs."""
-    path = f"/v1/state/stores/{quote(store, safe='')}"
-    return Call("GET", path, StoreDetail.model_validate, params={"epochs": str(epochs)})
-
-
-def stream_sample(name: str) -> Call[StreamSample]:
-    """What a sample of a stream tells about its columns."""
-    path = f"/v1/streams/{quote(name, safe='')}/sample"
-    return Call("GET", path, StreamSample.model_validate)
-
-
-def current_epoch() -> Call[CurrentEpoch]:
-    """The epoch that the runtime is in."""
-    return Call("GET", "/v1/epochs/current", CurrentEpoch.model_validate)
-
-
-def dry_run(
-    add: Sequence[JsonObject],
-    drop: Sequence[str],
-    optimizer: str | None,
-    objective: str | None,
-    parallelism: int | None,
-    statistics: Mapping[str, float] | None,
-    **more: Any,
-) -> Call[DryRun]:
-    """The plan that would be made; nothing is published. ``more``: further fields of the body."""
-    body = _given(
-        optimizer=optimizer,
-        objective=objective,
-        parallelism=parallelism,
-        statistics=statistics,
-        **more,
-    )
-    body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in body.items()}
-    body |= {"add": list(add), "drop": list(drop)}
-    return Call("POST", "/v1/plans:dry-run", DryRun.model_validate, body)
-
-
-def explain(
-    sql: str, dialect: str | None, window: str | Mapping[str, str] | None
-) -> Call[Explained]:
-    """What a statement's joins become; nothing is registered."""
-    body = _given(
-        sql=sql,
-        dialect=dialect,
-        window=dict(window) if isinstance(window, Mapping) else window,
-    )
-    return Call("POST", "/v1/queries:explain", Explained.model_validate, body)
-
-
-def get_settings() -> Call[PlanningSettings]:
-    """The planning settings."""
-    return Call("GET", "/v1/settings", PlanningSettings.model_validate)
-
-
-def put_settings(settings: Mapping[str, Any]) -> Call[PlanningSettings]:
-    """Switch planning settings; None keeps a value, ``"none"`` lifts a limit."""
-    body = {k: None if v == "none" else v for k, v in _given(**settings).items()}
-    return Call("PUT", "/v1/settings", PlanningSettings.model_validate, body)
-
-
-def whoami() -> Call[Who]:
-    """Who the caller is."""
-    return Call("GET", "/v1/whoami", Who.model_validate)
-
-
-def create_token(name: str, role: str, ttl: str | None) -> Call[NewToken]:
-    """Create a token."""
-    body = _given(name=name, role=role, ttl=ttl)
-    return Call("POST", "/v1/tokens", NewToken.model_validate, body)
-
-
-def list_tokens() -> Call[list[TokenInfo]]:
-    """All tokens."""
-    return Call("GET", "/v1/tokens", _items(TokenInfo.model_validate))
-
-
-def revoke_token(ident: str) -> Call[TokenInfo]:
-    """Refuse a token from now on."""
-    return Call("DELETE", f"/v1/tokens/{quote(ident, safe='')}", TokenInfo.model_validate)
-
-
-def audit(kind: str, limit: int) -> Call[list[AuditEntry]]:
-    """The newest entries of the audit log."""
-    params = {"kind": kind, "limit": str(limit)}
-    return Call("GET", "/v1/audit", _items(AuditEntry.model_validate), params=params)
-
-
-def ready() -> Call[None]:
-    """Answers once requests are served and epochs planned."""
-    return Call("GET", "/readyz", _nothing)
-
-
-def _after(cursor: str | None) -> dict[str, str] | None:
-    return None if cursor is None else {"cursor": cursor}
-
-
-def _items(read: Callable[[Any], T]) -> Callable[[Any], list[T]]:
-    return lambda document: [read(item) for item in document["items"]]
-
-
-def _page(read: Callable[[Any], T]) -> Callable[[Any], tuple[list[T], str | None]]:
-    items = _items(read)
-    return lambda document: (items(document), document.get("next_cursor"))
+def _after(page: Page[Any]) -> dict[str, str] | None:
+    return None if page.next_cursor is None else {"cursor": page.next_cursor}

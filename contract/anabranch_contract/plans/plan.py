@@ -36,6 +36,28 @@ class Formulation(StrEnum):
     PAPER = "paper"
 
 
+class Solver(StrEnum):
+    """The solvers that can be asked for by name.
+
+    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a
+    program as a whole.
+    """
+
+    BRANCH = "branch"
+    HIGHS = "highs"
+    CP_SAT = "cp-sat"
+    MATHOPT = "mathopt"
+    CBC = "cbc"
+
+
+class Backfilling(StrEnum):
+    """Who decides: the cost model, or the user once for all."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One probe of a probe order.

@@ -23,7 +23,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.command.problem_report import Planned, document, doubts, facts
@@ -36,7 +36,7 @@ from anabranch_planner.logical.tsc import convert as to_multi_joins
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solver
+from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import solve
 

@@ -49,12 +49,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Backfilling, Objective
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, base_mir, canonical, join_keys
 from anabranch_planner.cost.footprint import qualified
@@ -75,14 +74,6 @@ if TYPE_CHECKING:
 DEFAULT_HORIZON = 1.0
 #: How many times the backfill coverage must cost before an earlier decision against it is turned.
 RECONSIDERED = 2.0
-
-
-class Backfilling(StrEnum):
-    """Who decides: the cost model, or the user once for all."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import loosest_bounds
@@ -27,7 +27,6 @@ from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.warm_start import complete, routes_of, running_routes
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Solver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

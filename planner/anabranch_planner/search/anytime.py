@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.search.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.search.components import Part, batches, join, restrict, split
 from anabranch_planner.search.copies import decided
@@ -34,7 +35,7 @@ from anabranch_planner.search.routes import (
     finish,
     first_routing,
 )
-from anabranch_planner.solvers.interface import Request, Solver
+from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
 
 if TYPE_CHECKING:

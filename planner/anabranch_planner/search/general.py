@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.search.branch import read
 from anabranch_planner.search.components import Part, batches, join
 from anabranch_planner.search.copies import decided
@@ -12,7 +13,7 @@ from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
 from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.routes import Routes, finish, first_routing, tree_routes
-from anabranch_planner.solvers.interface import Request, Solver, Status
+from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import opened
 
 if TYPE_CHECKING:

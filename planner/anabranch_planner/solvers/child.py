@@ -17,7 +17,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
-from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+from anabranch_contract.plans.plan import Solver
+from anabranch_planner.solvers.interface import Request, Solution, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

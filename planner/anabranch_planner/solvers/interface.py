@@ -10,20 +10,6 @@ if TYPE_CHECKING:
     from anabranch_planner.solvers.program import Program
 
 
-class Solver(StrEnum):
-    """The solvers that can be asked for by name.
-
-    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a
-    program as a whole.
-    """
-
-    BRANCH = "branch"
-    HIGHS = "highs"
-    CP_SAT = "cp-sat"
-    MATHOPT = "mathopt"
-    CBC = "cbc"
-
-
 class Status(StrEnum):
     """How a solve ended.
 

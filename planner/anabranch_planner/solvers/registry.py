@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers import child as child_process
 from anabranch_planner.solvers.child import failed, guarded, receive, send
-from anabranch_planner.solvers.interface import Request, Solution, Solver, Status
+from anabranch_planner.solvers.interface import Request, Solution, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,18 +6,17 @@ not push out the changes. The structured log has every entry as well, for as lon
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, cast
 from urllib.parse import quote
 
 import structlog
-from pydantic import AwareDatetime, ValidationError
+from pydantic import ValidationError
 from redis.exceptions import RedisError
 
+from anabranch_contract.rest.access import AuditRecord, Kind
 from anabranch_service.access.gate import Identity
 from anabranch_service.access.roles import Need
 from anabranch_service.clock import Clock
-from anabranch_service.registry.records import Record
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
@@ -32,38 +31,6 @@ _CHANGING = frozenset({Need.EDIT, Need.ADMIN})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Refused for lack of rights: no or a bad token, too small a role, a foreign page or host.
 _REFUSED = frozenset({401, 403, 421})
-
-
-class Kind(StrEnum):
-    """Kinds of entries."""
-
-    CHANGE = "change"
-    PUSH = "push"
-    REFUSAL = "refusal"
-
-
-class AuditRecord(Record):
-    """One request.
-
-    Attributes:
-        token, name, role: whose it was; the id is empty where there was no (known) token.
-        client: address that it came from.
-        route: the path's template; empty where no route was reached.
-        target: the path, percent-encoded: it holds no line breaks.
-        request: the id that the answer had as ``X-Request-ID``.
-    """
-
-    at: AwareDatetime
-    kind: Kind
-    token: str
-    name: str
-    role: str
-    client: str
-    method: str
-    route: str
-    target: str
-    status: int
-    request: str
 
 
 def kind_of(method: str, need: Need | None, status: int) -> Kind | None:

@@ -17,7 +17,7 @@ import structlog
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as Silent
 
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
 from anabranch_service.access.tokens import TokenRecord, Tokens, id_of, make_token
 from anabranch_service.errors import SettingsError
 

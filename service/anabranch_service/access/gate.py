@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from fastapi import Request
 
+from anabranch_contract.rest.access import Role
 from anabranch_service.access.failures import SECONDS, Failures
-from anabranch_service.access.roles import ADMITTED, Need, Role
+from anabranch_service.access.roles import ADMITTED, Need
 from anabranch_service.access.tokens import Tokens, id_of, is_same
 from anabranch_service.clock import Clock
 from anabranch_service.errors import ServiceError

@@ -10,8 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
+from anabranch_contract.rest.access import Role
 from anabranch_service.access.gate import Gate
-from anabranch_service.access.roles import ADMITTED, Need, Role, need_of
+from anabranch_service.access.roles import ADMITTED, Need, need_of
 from anabranch_service.refusals import BodyRefused, Refusal
 
 #: The name of the scheme in the OpenAPI document.

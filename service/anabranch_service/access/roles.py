@@ -6,18 +6,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from anabranch_contract.rest.access import Role
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "_anabranch_need"
-
-
-class Role(StrEnum):
-    """What a token may be used for."""
-
-    VIEWER = "viewer"
-    EDITOR = "editor"
-    ADMIN = "admin"
-    WORKER = "worker"
 
 
 class Need(StrEnum):

@@ -19,9 +19,9 @@ from typing import Any, cast
 import structlog
 from pydantic import AwareDatetime, ValidationError
 
-from anabranch_service.access.roles import Role
+from anabranch_contract.rest.access import Role
+from anabranch_contract.rest.documents import Closed
 from anabranch_service.errors import Conflict, CorruptRecord
-from anabranch_service.registry.records import Record
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ USE_INTERVAL = timedelta(minutes=1)
 _TEXT = re.compile(r"anb_([0-9a-f]{12})_([0-9a-f]{64})")
 
 
-class TokenRecord(Record):
+class TokenRecord(Closed):
     """What is kept of a token.
 
     Attributes:

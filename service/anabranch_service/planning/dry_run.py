@@ -9,6 +9,9 @@ from datetime import datetime
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.rest.plans import CostRangeOut, Detail, DryRunIn, DryRunOut
+from anabranch_contract.rest.queries import ProblemOut
+from anabranch_contract.rest.streams import RetentionIn
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.explain.explain import explain_text
@@ -32,9 +35,6 @@ from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
-from anabranch_service.wire.plans import CostRangeOut, Detail, DryRunIn, DryRunOut
-from anabranch_service.wire.queries import ProblemOut
-from anabranch_service.wire.streams import RetentionIn
 
 
 async def plan_dry_run(

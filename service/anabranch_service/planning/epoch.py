@@ -21,23 +21,24 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
-from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
+from anabranch_contract.plans.plan import Backfilling, Formulation, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId, Stream
+from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.sampling import SampledStatistics
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import loosest_bounds
 from anabranch_planner.explain.explain import explain
-from anabranch_planner.plans.backfill import Backfill, Backfilling, decide, document
+from anabranch_planner.plans.backfill import Backfill, decide, document
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import optimise
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.records import PlanningRecord, ProblemRecord
+from anabranch_service.registry.records import PlanningRecord
 
 _LOG = structlog.get_logger(__name__)
 

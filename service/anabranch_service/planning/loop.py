@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
@@ -33,7 +34,7 @@ from anabranch_service.planning.request import (
     read_registered,
 )
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.records import EpochRecord, ProblemRecord, QueryRecord
+from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
 

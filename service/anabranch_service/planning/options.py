@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from anabranch_contract.rest.plans import DryRunIn
+from anabranch_contract.rest.settings import SettingsIn
 from anabranch_service.registry.records import PlanningRecord
 from anabranch_service.settings import Settings
-from anabranch_service.wire.plans import DryRunIn
-from anabranch_service.wire.settings import SettingsIn
 
 
 def default_planning(settings: Settings) -> PlanningRecord:

@@ -14,6 +14,7 @@ from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
@@ -33,7 +34,6 @@ from anabranch_service.registry.lifecycle import is_wanted
 from anabranch_service.registry.records import (
     EpochRecord,
     PlanningRecord,
-    ProblemRecord,
     QueryRecord,
     StreamRecord,
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from anabranch_contract.queries.joins import JoinQuery, QueryId
+from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, ShareRecord, SharesRecord
 from anabranch_planner.cost.footprint import (
     Footprint,
     FootprintError,
@@ -33,13 +34,7 @@ from anabranch_planner.plans.shares import (
 )
 from anabranch_service.planning.epoch import Planned, Task
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.records import (
-    DiffRecord,
-    EpochRecord,
-    ReasonsRecord,
-    ShareRecord,
-    SharesRecord,
-)
+from anabranch_service.registry.records import EpochRecord
 
 _LOG = structlog.get_logger(__name__)
 

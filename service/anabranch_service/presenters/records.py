@@ -10,28 +10,18 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceStatus, Unread
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Heartbeat, Progress
-from anabranch_planner.sql.durations import format_duration
-from anabranch_service.durations import iso_time
-from anabranch_service.presenters.statistics import stream_statistics_out
-from anabranch_service.registry.describe import bounds_between
-from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
-from anabranch_service.registry.records import (
-    EpochRecord,
-    NormalisedInfo,
-    QueryRecord,
-    SinkRecord,
-    StreamRecord,
-)
-from anabranch_service.registry.source_status import Sources
-from anabranch_service.wire.epochs import EpochOut, EpochSummary, RuntimeOut
-from anabranch_service.wire.queries import (
+from anabranch_contract.rest.documents import iso_time
+from anabranch_contract.rest.epochs import EpochOut, EpochSummary, PublishedEpoch, RuntimeOut
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.queries import (
     ActivationOut,
     FailureOut,
     ProblemOut,
     QueryOut,
+    SinkRecord,
     VisibleFrom,
 )
-from anabranch_service.wire.streams import (
+from anabranch_contract.rest.streams import (
     ColumnOut,
     RetentionOut,
     SourceOut,
@@ -40,6 +30,12 @@ from anabranch_service.wire.streams import (
     UnreadOut,
     UnreadPieceOut,
 )
+from anabranch_planner.sql.durations import format_duration
+from anabranch_service.presenters.statistics import stream_statistics_out
+from anabranch_service.registry.describe import bounds_between
+from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
+from anabranch_service.registry.records import EpochRecord, QueryRecord, StreamRecord
+from anabranch_service.registry.source_status import Sources
 
 
 def _retention_out(record: StreamRecord) -> RetentionOut | None:
@@ -188,7 +184,8 @@ def first_batch(epoch: int, progress: Progress | None) -> int | None:
 
 def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
     """A published epoch in full."""
-    return EpochOut(**dict(record), first_batch=first_batch(record.epoch, progress))
+    shown = {name: getattr(record, name) for name in PublishedEpoch.model_fields}
+    return EpochOut(**shown, first_batch=first_batch(record.epoch, progress))
 
 
 def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummary:

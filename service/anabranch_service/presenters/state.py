@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.codec import fields, to_json
 from anabranch_contract.protocol.reads import Reads
-from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
-from anabranch_service.wire.state import (
+from anabranch_contract.rest.state import (
     IndexOut,
     LevelOut,
     ReaderOut,
@@ -18,6 +17,7 @@ from anabranch_service.wire.state import (
     StoreEpochOut,
     StoreOut,
 )
+from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,7 @@ from anabranch_contract.codec import to_json
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
-from anabranch_planner.cost.sampling import describe
-from anabranch_service.wire.statistics import (
+from anabranch_contract.rest.statistics import (
     ColumnSampleOut,
     DelayOut,
     EdgeStatisticsOut,
@@ -18,6 +17,7 @@ from anabranch_service.wire.statistics import (
     StreamStatisticsOut,
     TopValueOut,
 )
+from anabranch_planner.cost.sampling import describe
 
 #: Shares of the tuples whose delay is named.
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

@@ -16,8 +16,7 @@ from anabranch_contract.queries.expressions import (
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
-from anabranch_planner.sql.durations import format_duration
-from anabranch_service.registry.records import (
+from anabranch_contract.rest.normalised import (
     AliasInfo,
     BoundInfo,
     ClassInfo,
@@ -26,6 +25,7 @@ from anabranch_service.registry.records import (
     OutputInfo,
     ViewInfo,
 )
+from anabranch_planner.sql.durations import format_duration
 
 _LOG = structlog.get_logger(__name__)
 

@@ -7,18 +7,19 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
-from anabranch_service.access.audit import Kind
-from anabranch_service.access.guarded import guarded_router
-from anabranch_service.access.roles import Need, Role, needs
-from anabranch_service.access.tokens import TokenRecord, make_token
-from anabranch_service.access.wire import (
+from anabranch_contract.rest.access import (
     AuditPage,
+    Kind,
+    Role,
     TokenIn,
     TokenList,
     TokenMade,
     TokenOut,
     WhoOut,
 )
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.access.tokens import TokenRecord, make_token
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import Conflict, InvalidInput, NotFound

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from fastapi import Header, Path, Query, Response
 
+from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut
+from anabranch_contract.rest.statistics import StatisticsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
@@ -14,8 +16,6 @@ from anabranch_service.errors import NotFound
 from anabranch_service.planning.epoch import digest
 from anabranch_service.presenters.records import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.statistics import statistics_out
-from anabranch_service.wire.epochs import CurrentEpoch, EpochList, EpochOut
-from anabranch_service.wire.statistics import StatisticsOut
 
 router = guarded_router("/v1/epochs", tag="epochs")
 

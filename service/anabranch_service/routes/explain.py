@@ -9,6 +9,14 @@ from typing import Any
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.rest.plans import (
+    DryRunOut,
+    ExplainIn,
+    ExplainOut,
+    LogicalPlanOut,
+    MultiJoinOut,
+)
+from anabranch_contract.rest.queries import ProblemOut
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
 from anabranch_planner.logical.statements import Catalog
@@ -31,14 +39,6 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import usable_streams
 from anabranch_service.settings import Settings
-from anabranch_service.wire.plans import (
-    DryRunOut,
-    ExplainIn,
-    ExplainOut,
-    LogicalPlanOut,
-    MultiJoinOut,
-)
-from anabranch_service.wire.queries import ProblemOut
 
 router = guarded_router("/v1", tag="queries")
 

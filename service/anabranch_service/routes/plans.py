@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from anabranch_contract.rest.plans import DryRunIn, DryRunOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.planning.dry_run import plan_dry_run
-from anabranch_service.wire.plans import DryRunIn, DryRunOut
 
 router = guarded_router("/v1", tag="plans")
 

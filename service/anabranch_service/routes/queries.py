@@ -22,22 +22,22 @@ from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.views import change_columns
+from anabranch_contract.rest.queries import QueryIn, QueryList, QueryOut, QueryPatch, SinkRecord
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
-from anabranch_service.errors import Conflict, InvalidInput, NotFound
+from anabranch_service.errors import Conflict, InvalidInput, unknown
 from anabranch_service.planning.request import read_registered
 from anabranch_service.planning.sharing import share_filters
 from anabranch_service.presenters.records import query_out, sink_out
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, is_wanted, status_of
 from anabranch_service.registry.permitted import check_sink_request
-from anabranch_service.registry.records import QueryRecord, SinkRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.statements import Statement, usable_streams
 from anabranch_service.settings import Settings
-from anabranch_service.wire.queries import QueryIn, QueryList, QueryOut, QueryPatch
 
 router = guarded_router("/v1/queries", tag="queries")
 
@@ -150,7 +150,7 @@ async def get_query(name: str, ctx: Ctx) -> QueryOut:
     """One query: what it means, its status, how many results it has given."""
     record = await ctx.store.query(name)
     if record is None:
-        raise unknown_query(name)
+        raise unknown("query", name)
     return await _view(ctx, record)
 
 
@@ -200,7 +200,7 @@ async def _update(
 ) -> QueryRecord:
     record = await ctx.store.update_query(name, change)
     if record is None:
-        raise unknown_query(name)
+        raise unknown("query", name)
     return record
 
 
@@ -345,13 +345,3 @@ def _target(sink: SinkRecord) -> str | None:
             if place.scheme == "file":
                 spec = replace(spec, path=os.path.realpath(place.path))
     return target(spec)
-
-
-def unknown_query(name: str) -> NotFound:
-    """What a request for a query that was never registered is answered."""
-    return NotFound(
-        "unknown-query",
-        f"there is no query {name!r}",
-        field="id",
-        remedy="GET /v1/queries lists them",
-    )

@@ -10,14 +10,13 @@ from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.rest.queries import ViewRowsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.errors import Conflict
+from anabranch_service.errors import Conflict, unknown
 from anabranch_service.registry.lifecycle import Status, status_of
-from anabranch_service.routes.queries import unknown_query
 from anabranch_service.streaming.tail import Position, Reader, Start
-from anabranch_service.wire.queries import ViewRowsOut
 
 router = guarded_router("/v1/queries", tag="queries")
 
@@ -53,7 +52,7 @@ async def follow_results(
     """
     record = await ctx.store.query(name)
     if record is None:
-        raise unknown_query(name)
+        raise unknown("query", name)
     if record.sink.to_sink().kind is SinkKind.COUNT:
         raise Conflict(
             "sink-without-rows",
@@ -101,7 +100,7 @@ async def view_rows(
     """The rows of a query's view as they are, in its order."""
     record = await ctx.store.query(name)
     if record is None:
-        raise unknown_query(name)
+        raise unknown("query", name)
     if record.normalised.view is None:
         raise Conflict(
             "no-view",

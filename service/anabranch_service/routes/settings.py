@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from anabranch_contract.rest.settings import SettingsIn, SettingsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.planning.options import changed, default_planning
 from anabranch_service.registry.records import PlanningRecord
-from anabranch_service.wire.settings import SettingsIn, SettingsOut
 
 router = guarded_router("/v1/settings", tag="settings")
 

@@ -21,11 +21,21 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.statistics import SampleOut
+from anabranch_contract.rest.streams import (
+    RetentionIn,
+    RowsIn,
+    RowsOut,
+    StreamIn,
+    StreamList,
+    StreamOut,
+    StreamPatch,
+)
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration
-from anabranch_service.errors import Conflict, InvalidInput, NotFound
+from anabranch_service.errors import Conflict, InvalidInput, NotFound, unknown
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.describe import describe
@@ -36,16 +46,6 @@ from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.rows import entries, read_rows, target
-from anabranch_service.wire.statistics import SampleOut
-from anabranch_service.wire.streams import (
-    RetentionIn,
-    RowsIn,
-    RowsOut,
-    StreamIn,
-    StreamList,
-    StreamOut,
-    StreamPatch,
-)
 
 router = guarded_router("/v1/streams", tag="streams")
 
@@ -120,7 +120,7 @@ async def get_stream(name: str, ctx: Ctx) -> StreamOut:
     """One stream."""
     record = await ctx.store.stream(name)
     if record is None:
-        raise _unknown(name)
+        raise unknown("stream", name)
     return await _shown(ctx, record)
 
 
@@ -175,7 +175,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
     else:
         record = await ctx.store.update_stream(name, change)
     if record is None:
-        raise _unknown(name)
+        raise unknown("stream", name)
     return await _shown(ctx, record)
 
 
@@ -185,7 +185,7 @@ async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> Rows
     """Send rows to a stream of format ``redis-stream``: all of them, or none if one is bad."""
     record = await ctx.store.stream(name)
     if record is None:
-        raise _unknown(name)
+        raise unknown("stream", name)
     key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
     check_push(key, ctx.settings)
     try:
@@ -202,7 +202,7 @@ async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> Rows
 async def get_sample(name: str, ctx: Ctx) -> SampleOut:
     """What a uniform sample of a stream's tuples tells about its columns."""
     if await ctx.store.stream(name) is None:
-        raise _unknown(name)
+        raise unknown("stream", name)
     sample = await ctx.store.sample(name)
     if sample is None:
         raise NotFound(
@@ -221,7 +221,7 @@ async def delete_stream(name: str, ctx: Ctx) -> None:
     runtime is there to end it.
     """
     if await ctx.store.stream(name) is None:
-        raise _unknown(name)
+        raise unknown("stream", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
     runs = await ctx.store.heartbeat() is not None
@@ -450,12 +450,3 @@ def _users(
 
 def _reads(query: QueryRecord, stream: str) -> bool:
     return any(a.stream == stream for a in query.normalised.aliases)
-
-
-def _unknown(name: str) -> NotFound:
-    return NotFound(
-        "unknown-stream",
-        f"there is no stream {name!r}",
-        field="name",
-        remedy="GET /v1/streams lists them",
-    )

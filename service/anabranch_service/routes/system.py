@@ -11,13 +11,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
+from anabranch_contract.rest.system import Health, Ready
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
 from anabranch_service.registry.source_status import summary
 from anabranch_service.registry.store import Store
-from anabranch_service.wire.system import Health, Ready
 
 router = guarded_router(tag="system")
 

@@ -15,10 +15,10 @@ from redis.exceptions import RedisError, ResponseError
 from starlette.exceptions import HTTPException
 
 from anabranch_contract.errors import PlannerError, StructuredError
+from anabranch_contract.rest.system import Problem
 from anabranch_service.errors import ServiceError
 from anabranch_service.refusals import MEDIA_TYPE, BodyRefused, problem
 from anabranch_service.registry.store import Store
-from anabranch_service.wire.system import Problem
 
 _LOG = structlog.get_logger(__name__)
 

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 from anabranch_planner.cost.candidates import Labels, connected_sets, in_store
@@ -51,7 +51,7 @@ from anabranch_planner.search.printed.candidates import (
     sub_query,
 )
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solution, Solver
+from anabranch_planner.solvers.interface import Request, Solution
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer
-from anabranch_planner.solvers.interface import Solver
-from anabranch_service.registry.records import (
-    DiffRecord,
-    NormalisedInfo,
-    ReasonsRecord,
-    SharesRecord,
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
+from anabranch_contract.rest.documents import (
+    Closed,
+    Document,
+    Duration,
+    Open,
+    Positive,
+    QueryName,
+    StreamName,
+    Text,
 )
-from anabranch_service.wire.fields import Body, Duration, Positive, QueryName, StreamName, Text
-from anabranch_service.wire.queries import Dialect, ProblemOut, QueryIn
-from anabranch_service.wire.settings import Copies, Memory, Switching
-from anabranch_service.wire.streams import RetentionIn
+from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.queries import Dialect, ProblemOut, QueryIn
+from anabranch_contract.rest.settings import Copies, Memory, Switching
+from anabranch_contract.rest.streams import RetentionIn
 
 Detail = Literal["full", "summary"]
 
 
-class ExplainIn(Body):
+class ExplainIn(Closed):
     """A statement to be explained: any query, whether it can run continuously or not."""
 
     sql: Text
@@ -30,7 +34,7 @@ class ExplainIn(Body):
     window: Duration | dict[str, Duration] | None = None
 
 
-class DryRunIn(Body):
+class DryRunIn(Closed):
     """A plan that is asked for, not published.
 
     Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
@@ -78,14 +82,14 @@ class DryRunIn(Body):
     )
 
 
-class CostRangeOut(BaseModel):
+class CostRangeOut(Document):
     """A plan's cost if every assumed figure were a tenth or ten times the default."""
 
     low: float
     high: float
 
 
-class DryRunOut(BaseModel):
+class DryRunOut(Document):
     """The plan that would be made, how it differs from the latest published epoch's, and why.
 
     ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
@@ -93,8 +97,8 @@ class DryRunOut(BaseModel):
     that nothing has been counted of yet -> their share of a sample of their stream.
     """
 
-    optimizer: Optimizer
-    objective: Objective
+    optimizer: Open[Optimizer]
+    objective: Open[Objective]
     parallelism: int
     queries: list[str]
     cost: float
@@ -119,17 +123,17 @@ class DryRunOut(BaseModel):
     switching: float
     memory: float | None
     copies: int | None
-    formulation: Formulation
-    solver: Solver
+    formulation: Open[Formulation]
+    solver: Open[Solver]
     deadline: float
-    detail: Detail
+    detail: Open[Detail]
     diff: DiffRecord | None
     diff_reason: str
     shares: SharesRecord | None
     reasons: ReasonsRecord | None
 
 
-class LogicalPlanOut(BaseModel):
+class LogicalPlanOut(Document):
     """A logical plan: for people, as data, and as a graph (Graphviz)."""
 
     text: str
@@ -137,7 +141,7 @@ class LogicalPlanOut(BaseModel):
     dot: str
 
 
-class MultiJoinOut(BaseModel):
+class MultiJoinOut(Document):
     """A multi-way join of a converted plan: what it joins, and by which conditions."""
 
     inputs: list[str]
@@ -145,7 +149,7 @@ class MultiJoinOut(BaseModel):
     residual: list[str]
 
 
-class ExplainOut(BaseModel):
+class ExplainOut(Document):
     """What a statement's joins become, and what the query would cost beside those that run.
 
     ``refused`` says why it can't run continuously; then there is no ``plan``. ``added_cost`` is the

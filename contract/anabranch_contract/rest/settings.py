@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_planner.plans.backfill import Backfilling
-from anabranch_planner.solvers.interface import Solver
-from anabranch_service.wire.fields import Body
+from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.rest.documents import Closed, Document, Open
 
 Switching = Annotated[
     float,
@@ -35,7 +33,7 @@ Horizon = Annotated[
 ]
 
 
-class SettingsIn(Body):
+class SettingsIn(Closed):
     """Planning settings; what is left out keeps its value."""
 
     optimizer: Optimizer | None = None
@@ -49,17 +47,17 @@ class SettingsIn(Body):
     backfill_horizon: Horizon | None = None
 
 
-class SettingsOut(BaseModel):
+class SettingsOut(Document):
     """Planning settings; ``mode`` and ``epoch_batches`` are fixed when the process starts."""
 
-    optimizer: Optimizer
-    objective: Objective
+    optimizer: Open[Optimizer]
+    objective: Open[Objective]
     parallelism: int
     switching: float
     memory: float | None
     copies: int | None
-    solver: Solver
-    backfill: Backfilling
+    solver: Open[Solver]
+    backfill: Open[Backfilling]
     backfill_horizon: float
-    mode: Literal["live", "step"]
+    mode: Open[Literal["live", "step"]]
     epoch_batches: int

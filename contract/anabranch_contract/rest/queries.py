@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, field_validator
+from pydantic import AwareDatetime, Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from anabranch_service.registry.records import BoundInfo, NormalisedInfo, SinkRecord
-from anabranch_service.wire.fields import MAX_TEXT, Body, Duration, QueryName, Text
+from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.rest.documents import (
+    MAX_TEXT,
+    Closed,
+    Document,
+    Duration,
+    Open,
+    QueryName,
+    Text,
+    Time,
+)
+from anabranch_contract.rest.normalised import BoundInfo, NormalisedInfo
 
 #: What a statement is written in.
 Dialect = Annotated[
@@ -22,7 +32,39 @@ Dialect = Annotated[
 ]
 
 
-class QueryIn(Body):
+SinkOption = Annotated[str, Field(max_length=10_000)]
+
+
+class SinkRecord(Closed):
+    """Where results go (``docs/sinks.md``).
+
+    Records and requests of earlier releases call the format ``type``.
+    """
+
+    format: str = Field(
+        default="parquet",
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,127}$",
+        description="`parquet`, `count`, `redis-stream`, or a format that Spark can write.",
+        examples=["json"],
+    )
+    options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)
+    path: str | None = Field(default=None, min_length=1, max_length=4096)
+    mode: Literal["append"] = "append"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _type_is_format(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "type" in value and "format" not in value:
+            return {"format" if k == "type" else k: v for k, v in value.items()}
+        return value
+
+    def to_sink(self) -> SinkSpec:
+        """The planner's view of it."""
+        options = tuple(sorted(self.options.items()))
+        return SinkSpec(self.format, options, self.path, self.mode)
+
+
+class QueryIn(Closed):
     """A query to register: exactly one of ``sql`` and ``query``."""
 
     id: QueryName | None = None
@@ -51,7 +93,7 @@ class QueryIn(Body):
         return value
 
 
-class QueryPatch(Body):
+class QueryPatch(Closed):
     """What may change of a registered query. ``expires_at: null`` lets it live for ever."""
 
     ttl: Duration | None = None
@@ -59,14 +101,14 @@ class QueryPatch(Body):
     priority: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
 
 
-class VisibleFrom(BaseModel):
+class VisibleFrom(Document):
     """From when on stored tuples of an alias are visible; no event time: no bound."""
 
     batch: int
     event_time: str | None
 
 
-class ActivationOut(BaseModel):
+class ActivationOut(Document):
     """An activation that has ended because a stream's ttl changed the query's time bounds.
 
     It was active from ``activated_batch`` up to the batch before ``expired_batch``, by ``bounds``;
@@ -87,7 +129,16 @@ class ActivationOut(BaseModel):
 QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected", "failed"]
 
 
-class ProblemOut(BaseModel):
+class ProblemRecord(Closed):
+    """Why a query was rejected."""
+
+    code: str
+    message: str
+    field: str = ""
+    remedy: str = ""
+
+
+class ProblemOut(Document):
     """Why a query was rejected."""
 
     code: str
@@ -96,7 +147,7 @@ class ProblemOut(BaseModel):
     remedy: str
 
 
-class FailureOut(BaseModel):
+class FailureOut(Document):
     """Why a query has failed at run time: what could not be evaluated, and in which batch.
 
     Results of earlier batches stand; of this batch there are none.
@@ -109,7 +160,7 @@ class FailureOut(BaseModel):
     remedy: str
 
 
-class ViewRowsOut(BaseModel):
+class ViewRowsOut(Document):
     """The rows of a view. A view without LIMIT is told as long as it is small."""
 
     version: int | None = Field(description="Null: nothing has been told of it yet.")
@@ -118,11 +169,11 @@ class ViewRowsOut(BaseModel):
     rows: list[dict[str, JsonValue]]
 
 
-class QueryOut(BaseModel):
+class QueryOut(Document):
     """A query, what it was understood to be, and how far it has come."""
 
     id: str
-    status: QueryStatus
+    status: Open[QueryStatus]
     sql: str | None
     query: dict[str, JsonValue] | None
     window: str | dict[str, str] | None
@@ -134,8 +185,8 @@ class QueryOut(BaseModel):
         description="Of its streams those that can't be read at present, and why."
     )
     priority: int
-    created_at: AwareDatetime
-    expires_at: AwareDatetime | None
+    created_at: Time
+    expires_at: Time | None
     normalised: NormalisedInfo
     first_epoch: int | None
     last_epoch: int | None
@@ -152,7 +203,7 @@ class QueryOut(BaseModel):
     failure: FailureOut | None
 
 
-class QueryList(BaseModel):
+class QueryList(Document):
     """A page of queries in order of registration; pass ``next_cursor`` as ``cursor``."""
 
     items: list[QueryOut]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
+
+from anabranch_contract.rest.documents import Document
 
 
-class DelayOut(BaseModel):
+class DelayOut(Document):
     """Tuples by how far they were behind their stream: less than ``below_us`` microseconds (1: not
     at all), and not less than the class before.
     """
@@ -14,7 +16,7 @@ class DelayOut(BaseModel):
     tuples: int
 
 
-class StreamStatisticsOut(BaseModel):
+class StreamStatisticsOut(Document):
     """One stream during one epoch. ``seconds`` is wall time, ``event_seconds`` event time that it
     advanced by; ``delay_us`` has upper bounds, each at most twice what it stands for.
     """
@@ -31,7 +33,7 @@ class StreamStatisticsOut(BaseModel):
     delay_us: dict[str, int]
 
 
-class ReadsOut(BaseModel):
+class ReadsOut(Document):
     """What has been asked of a store, or of one of its indexes, over some time.
 
     Of ``probes`` tuples sent ``found`` have found a partner, ``matches`` partners in all. Summed
@@ -55,7 +57,7 @@ class ReadsOut(BaseModel):
     passed_share: float | None
 
 
-class StoreStatisticsOut(BaseModel):
+class StoreStatisticsOut(Document):
     """One store at the end of an epoch. ``keys``: key -> distinct values, at most; ``reads``: index
     -> what was asked of it in the epoch.
     """
@@ -67,7 +69,7 @@ class StoreStatisticsOut(BaseModel):
     reads: dict[str, ReadsOut]
 
 
-class EdgeStatisticsOut(BaseModel):
+class EdgeStatisticsOut(Document):
     """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
     ``hits`` agree in their keys; ``matches`` are all that were found.
     """
@@ -79,7 +81,7 @@ class EdgeStatisticsOut(BaseModel):
     nanoseconds: int
 
 
-class StatisticsOut(BaseModel):
+class StatisticsOut(Document):
     """What was measured in one epoch; ``distinct``: relation -> key -> distinct values so far."""
 
     epoch: int
@@ -90,14 +92,14 @@ class StatisticsOut(BaseModel):
     distinct: dict[str, dict[str, float]]
 
 
-class TopValueOut(BaseModel):
+class TopValueOut(Document):
     """A value that occurs more than once in a sample, and the share of tuples that have it."""
 
     value: JsonValue
     share: float
 
 
-class ColumnSampleOut(BaseModel):
+class ColumnSampleOut(Document):
     """A column in a sample. ``quantiles``: the least value, the quartiles, the greatest. Dates are
     days, timestamps microseconds, decimals texts, binary is hexadecimal.
     """
@@ -109,7 +111,7 @@ class ColumnSampleOut(BaseModel):
     quantiles: list[JsonValue]
 
 
-class SampleOut(BaseModel):
+class SampleOut(Document):
     """``size`` tuples drawn uniformly from the ``seen`` that a stream has brought."""
 
     stream: str

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypedDict
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import OnLoss
-from anabranch_service.wire.fields import Body, ColumnName, Duration, StreamName
-from anabranch_service.wire.statistics import StreamStatisticsOut
+from anabranch_contract.rest.documents import (
+    Closed,
+    ColumnName,
+    Document,
+    Duration,
+    Open,
+    StreamName,
+    Time,
+)
+from anabranch_contract.rest.statistics import StreamStatisticsOut
 
 
-class ColumnIn(Body):
+class ColumnIn(Closed):
     """One column: a name and one of Spark's simple type strings."""
 
     name: ColumnName
     type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
 
 
-class SourceIn(Body):
+class SourceIn(Closed):
     """Where a stream's tuples come from."""
 
     format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
@@ -28,7 +36,7 @@ class SourceIn(Body):
     rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
 
 
-class RetentionIn(Body):
+class RetentionIn(Closed):
     """Which of a stream's tuples are of use, and for how long."""
 
     ttl: Duration | None = Field(
@@ -51,14 +59,14 @@ class RetentionIn(Body):
         return self
 
 
-class RetentionOut(BaseModel):
+class RetentionOut(Document):
     """Which of a stream's tuples are of use, and for how long; null: what is not limited."""
 
     ttl: str | None
     latest: list[str] | None
 
 
-class StreamIn(Body):
+class StreamIn(Closed):
     """A stream to register."""
 
     name: StreamName
@@ -103,7 +111,18 @@ class StreamIn(Body):
         return self
 
 
-class StreamPatch(Body):
+class StreamOptions(TypedDict, total=False):
+    """Optional fields of :class:`StreamIn` as arguments; None: the service's default."""
+
+    event_time: str | None
+    lateness: str | None
+    idle_timeout: str | None
+    keep_late: bool | None
+    ahead_of_clock: str | None
+    ahead_of_stream: str | None
+
+
+class StreamPatch(Closed):
     """What may change of a registered stream. ``idle_timeout: null``: however long it is silent;
     ``retention: null``: all tuples, as long as queries say themselves; what ``retention`` does not
     name stays as it is, and what it has as null goes.
@@ -126,26 +145,26 @@ class StreamPatch(Body):
     )
 
 
-class RowsIn(Body):
+class RowsIn(Closed):
     """Rows for a stream: an object per row, checked against the stream's columns."""
 
     rows: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=10_000)]
 
 
-class RowsOut(BaseModel):
+class RowsOut(Document):
     """How many rows were written; all of a request or none."""
 
     rows: int
 
 
-class ColumnOut(BaseModel):
+class ColumnOut(Document):
     """One column of a stream."""
 
     name: str
     type: str
 
 
-class SourceOut(BaseModel):
+class SourceOut(Document):
     """Where a stream's tuples come from."""
 
     format: str
@@ -154,7 +173,7 @@ class SourceOut(BaseModel):
     rows_per_batch: int | None
 
 
-class UnreadPieceOut(BaseModel):
+class UnreadPieceOut(Document):
     """A part of a stream's input that could not be read and was left out, from ``batch`` on.
 
     ``source`` is the path of a file or the key of a Redis Stream. Of ``rows`` or ``bytes`` it is
@@ -174,24 +193,24 @@ class UnreadPieceOut(BaseModel):
     batch: int
 
 
-class UnreadOut(BaseModel):
+class UnreadOut(Document):
     """How many parts of a stream's input could not be read, and the newest of them."""
 
     pieces: int
     last: list[UnreadPieceOut]
 
 
-class SourceStatusOut(BaseModel):
+class SourceStatusOut(Document):
     """How a stream's source stands: nobody has opened it yet, it is read, it can't be read and is
     tried again, or no runtime runs. ``error`` says why it can't be read.
     """
 
-    state: Literal["not tried", "reading", "failed", "stopped"]
+    state: Open[Literal["not tried", "reading", "failed", "stopped"]]
     error: str | None
-    since: AwareDatetime | None = Field(description="Since when; null: not tried.")
+    since: Time | None = Field(description="Since when; null: not tried.")
 
 
-class StreamOut(BaseModel):
+class StreamOut(Document):
     """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
     or ``unbounded``.
     """
@@ -228,7 +247,7 @@ class StreamOut(BaseModel):
     )
 
 
-class StreamList(BaseModel):
+class StreamList(Document):
     """All streams, by name."""
 
     items: list[StreamOut]

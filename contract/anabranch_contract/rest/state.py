@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from anabranch_contract.rest.documents import Document
+from anabranch_contract.rest.statistics import EdgeStatisticsOut, ReadsOut
 
-from anabranch_service.wire.statistics import EdgeStatisticsOut, ReadsOut
 
-
-class LevelOut(BaseModel):
+class LevelOut(Document):
     """The segments of a store that have been merged ``level`` times; ``bytes`` on disk."""
 
     level: int
@@ -16,7 +15,7 @@ class LevelOut(BaseModel):
     bytes: int
 
 
-class IndexOut(BaseModel):
+class IndexOut(Document):
     """One index of a store: its rows that have the key, its bytes, those of its filters, and what
     has been asked of it since the store began.
     """
@@ -28,7 +27,7 @@ class IndexOut(BaseModel):
     life: ReadsOut
 
 
-class StoreOut(BaseModel):
+class StoreOut(Document):
     """One store as of the newest batch that the runtime has told of; sizes are bytes on disk.
 
     ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
@@ -70,7 +69,7 @@ class StoreOut(BaseModel):
     indexes: list[IndexOut]
 
 
-class SegmentOut(BaseModel):
+class SegmentOut(Document):
     """One segment: ``batches`` and ``event_time`` are first and last, least and greatest."""
 
     partition: int
@@ -81,7 +80,7 @@ class SegmentOut(BaseModel):
     event_time: tuple[int, int] | None
 
 
-class ReaderOut(BaseModel):
+class ReaderOut(Document):
     """An edge whose probes read a store: tuples of ``start`` that have come as far as ``edge`` says
     look ``mir`` up by ``key``. ``fill``: the store stands in for an intermediate result where that
     has gaps. ``statistics`` of the last epoch that ended, over all stores that the edge asks.
@@ -96,7 +95,7 @@ class ReaderOut(BaseModel):
     statistics: EdgeStatisticsOut | None
 
 
-class StoreEpochOut(BaseModel):
+class StoreEpochOut(Document):
     """A store at the end of an epoch, and what was asked of it meanwhile."""
 
     epoch: int
@@ -120,7 +119,7 @@ class StoreDetailOut(StoreOut):
     history: list[StoreEpochOut]
 
 
-class StateOut(BaseModel):
+class StateOut(Document):
     """What the stores hold. ``write_amplification`` is all that batches and merges have ever
     written over what batches have, ``space_amplification`` what files take over what lives in them.
     """

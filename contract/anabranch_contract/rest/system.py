@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
+from anabranch_contract.rest.documents import Document
 
 
-class Health(BaseModel):
+class Health(Document):
     """The process is up."""
 
     status: Literal["ok"] = "ok"
 
 
-class Ready(BaseModel):
+class Ready(Document):
     """Whether requests are served and epochs planned; ``checks`` says what is missing."""
 
     status: Literal["ready"]
     checks: dict[str, str]
 
 
-class FieldError(BaseModel):
+class FieldError(Document):
     """One complaint about one input field; in a statement, where in it (both from 1)."""
 
     field: str
@@ -30,7 +30,7 @@ class FieldError(BaseModel):
     column: int | None = None
 
 
-class Problem(BaseModel):
+class Problem(Document):
     """Problem details (RFC 9457)."""
 
     type: str

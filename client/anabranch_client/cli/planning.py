@@ -1,0 +1,233 @@
+"""``anabranch epochs``, ``settings`` and ``plan``: what was planned, by what, and dry runs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+import typer
+
+from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.statements import (
+    File,
+    Sql,
+    Structured,
+    Windows,
+    read_document,
+    read_statement,
+    read_text,
+    read_window,
+)
+from anabranch_client.errors import UsageError
+from anabranch_client.render.dry_run import assumptions, dry_run_detail, named_number, retentions
+from anabranch_client.render.statistics import statistics_detail
+from anabranch_client.render.tables import (
+    current_detail,
+    epoch_detail,
+    epochs_table,
+    settings_table,
+)
+from anabranch_client.rest.api import DEFAULT_URL, query_body
+
+N = TypeVar("N", int, float)
+
+epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
+planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
+plans = typer.Typer(no_args_is_help=True, help="Ask for plans without running them.")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+@epochs.command("list")
+def epoch_list(
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List published epochs, newest first."""
+    with connect(url) as client:
+        found = list(itertools.islice(client.epochs(), limit))
+    show(found, epochs_table, as_json)
+
+
+@epochs.command("show")
+def epoch_show(
+    number: Annotated[int, typer.Argument(min=0, help="The epoch.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show an epoch and its plan."""
+    with connect(url) as client:
+        show(client.epoch(number), epoch_detail, as_json)
+
+
+@epochs.command("statistics")
+def epoch_statistics(
+    number: Annotated[int, typer.Argument(min=0, help="An epoch that has ended.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show what was measured in an epoch: streams, stores, edges."""
+    with connect(url) as client:
+        show(client.epoch_statistics(number), statistics_detail, as_json)
+
+
+@epochs.command("current")
+def epoch_current(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show the epoch that runs now."""
+    with connect(url) as client:
+        show(client.current_epoch(), current_detail, as_json)
+
+
+@planning.command("show")
+def settings_show(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show what the next epoch is planned by."""
+    with connect(url) as client:
+        show(client.settings(), settings_table, as_json)
+
+
+@planning.command("set")
+def settings_set(
+    optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
+    objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
+    parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
+    switching: Annotated[
+        float | None,
+        typer.Option(help="Charge for what the running epoch lacks, part of its cost; 0: none."),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Bytes of all store copies, or 'none' for any amount.")
+    ] = None,
+    copies: Annotated[
+        str | None, typer.Option(help="Copies of any store, or 'none' for any number.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="branch, highs, cp-sat, mathopt or cbc.")
+    ] = None,
+    backfill: Annotated[
+        str | None,
+        typer.Option(help="Compute the past of new intermediate results: auto, always or never."),
+    ] = None,
+    backfill_horizon: Annotated[
+        float | None,
+        typer.Option(help="How long a plan uses them, as multiples of the history so far."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Change some settings from the next planned epoch on; the others stay."""
+    given = (optimizer, objective, parallelism, switching, memory, copies, solver)
+    if all(value is None for value in (*given, backfill, backfill_horizon)):
+        raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")
+    bytes_kept, most = _limit(memory, "--memory", float), _limit(copies, "--copies", int)
+    with connect(url) as client:
+        found = client.update_settings(
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            switching=switching,
+            memory=bytes_kept,
+            copies=most,
+            solver=solver,
+            backfill=backfill,
+            backfill_horizon=backfill_horizon,
+        )
+    show(found, settings_table, as_json)
+
+
+@plans.command("dry-run")
+def plan_dry_run(
+    sql: Sql = None,
+    file: File = None,
+    structured: Structured = None,
+    window: Windows = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the new query.")] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", help="A further query: SQL, name=SQL or name=@file (repeat)."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", help="Plan without this query (repeat).")
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            "--statistic",
+            help="R=tuples, R.a=distinct values, or 'R.a = S.b: selectivity' (repeat).",
+        ),
+    ] = None,
+    width: Annotated[
+        list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeat).")
+    ] = None,
+    ttl: Annotated[
+        list[str] | None, typer.Option(help="stream=a duration, or stream=none (repeat).")
+    ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
+    objective: Annotated[str | None, typer.Option(help="default or paper.")] = None,
+    parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
+    formulation: Annotated[str | None, typer.Option(help="tight or paper.")] = None,
+    solver: Annotated[str | None, typer.Option(help="highs, cp-sat, mathopt or cbc.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to solve in; 0: without a solver.")
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Leave out the plan, and cut long lists.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show the plan that would be made with more queries, or without some; change nothing."""
+    document = read_document(structured)
+    queries = []
+    if document or sql or file:
+        statement = None if document else read_statement(sql, file)
+        queries.append(query_body(statement, document, name, read_window(window)))
+    queries += [_query(text) for text in add or ()]
+    assumed = assumptions(assume or ())
+    with connect(url) as client:
+        plan = client.dry_run(
+            queries,
+            drop=drop or (),
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            statistics=assumed.cardinalities or None,
+            distinct=assumed.distincts or None,
+            selectivity=assumed.selectivities or None,
+            widths=dict(named_number(text, "--width") for text in width or ()) or None,
+            retention=retentions(ttl or ()) or None,
+            formulation=formulation,
+            solver=solver,
+            deadline=deadline,
+            detail="summary" if summary else None,
+        )
+    show(plan, dry_run_detail, as_json)
+
+
+def _query(text: str) -> dict[str, Any]:
+    """What ``--add`` means: SQL, or a name and SQL or a file with SQL."""
+    name, equals, rest = text.partition("=")
+    if not (equals and _NAME.fullmatch(name)):
+        name, rest = "", text
+    if rest.startswith("@"):
+        rest = read_text(Path(rest[1:]), "--add")
+    if not rest.strip():
+        raise UsageError(
+            f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"
+        )
+    return query_body(rest, None, name or None)
+
+
+def _limit(text: str | None, field: str, read: Callable[[str], N]) -> N | Literal["none"] | None:
+    if text is None or text == "none":
+        return cast("Literal['none'] | None", text)
+    try:
+        return read(text)
+    except ValueError as cause:
+        raise UsageError(
+            f"{text!r} is no limit", field=field, remedy="give a number, or none"
+        ) from cause

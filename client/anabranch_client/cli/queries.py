@@ -1,0 +1,240 @@
+"""``anabranch query``: register, show, change and end queries, and follow their results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.statements import (
+    Dialect,
+    File,
+    Sql,
+    Structured,
+    Windows,
+    read_document,
+    read_statement,
+    read_window,
+)
+from anabranch_client.errors import UsageError
+from anabranch_client.render.explain import explain_detail
+from anabranch_client.render.tables import queries_table, query_detail
+from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.rest.tail import TailEvent
+
+queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
+
+Name = Annotated[str, typer.Argument(help="Its name.")]
+
+
+@queries.command("add")
+def query_add(
+    sql: Sql = None,
+    name: Annotated[str | None, typer.Option("--name", help="Default: chosen for you.")] = None,
+    file: File = None,
+    dialect: Dialect = None,
+    structured: Structured = None,
+    window: Windows = None,
+    ttl: Annotated[str | None, typer.Option(help="How long it lives, a duration.")] = None,
+    expires_at: Annotated[str | None, typer.Option(help="When it ends, ISO 8601.")] = None,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            "--sink-format",
+            "--sink",
+            help="parquet (default), count, redis-stream, or what Spark can write.",
+        ),
+    ] = None,
+    sink_option: Annotated[
+        list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
+    ] = None,
+    sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Register a query."""
+    document = read_document(structured)
+    with connect(url) as client:
+        query = client.create_query(
+            None if document else read_statement(sql, file),
+            query=document,
+            name=name,
+            window=read_window(window),
+            ttl=ttl,
+            expires_at=expires_at,
+            sink=sink_document(sink, sink_option, sink_path),
+            priority=priority,
+            dialect=dialect,
+        )
+    show(query, query_detail, as_json)
+
+
+@queries.command("explain")
+def query_explain(
+    sql: Sql = None,
+    file: File = None,
+    dialect: Dialect = None,
+    window: Windows = None,
+    dot: Annotated[bool, typer.Option("--dot", help="Write the plan as a graph.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show what a statement's joins become and what it would cost; register nothing."""
+    with connect(url) as client:
+        found = client.explain(
+            read_statement(sql, file), dialect=dialect, window=read_window(window)
+        )
+    if dot:
+        if found.after is None:
+            raise UsageError("there is no plan to draw", field="--dot", remedy="leave it out")
+        typer.echo(found.after.dot)
+        return
+    show(found, explain_detail, as_json)
+
+
+@queries.command("list")
+def query_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List all queries."""
+    with connect(url) as client:
+        show(list(client.queries()), queries_table, as_json)
+
+
+@queries.command("show")
+def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a query, how it was understood, and how far it has come."""
+    with connect(url) as client:
+        show(client.query(name), query_detail, as_json)
+
+
+@queries.command("rm")
+def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Let a query end at the next change of plan."""
+    with connect(url) as client:
+        client.delete_query(name)
+    show({"deleted": name}, lambda _: f"query {name} ends at the next change of plan", as_json)
+
+
+@queries.command("set")
+def query_set(
+    name: Name,
+    ttl: Annotated[str | None, typer.Option(help="How long it still lives.")] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="When it ends, ISO 8601, or 'never'.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Change a query's expiry or priority."""
+    given = {"ttl": ttl, "expires_at": expires_at, "priority": priority}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if expires_at == "never":
+        changes["expires_at"] = None
+    if not changes:
+        raise UsageError("nothing to change", remedy="give --ttl, --expires-at or --priority")
+    with connect(url) as client:
+        show(client.update_query(name, **changes), query_detail, as_json)
+
+
+def sink_document(
+    form: str | None, options: Sequence[str] | None, path: str | None
+) -> dict[str, Any] | None:
+    """The sink that ``--sink-format``, ``--sink-option`` and ``--sink-path`` describe.
+
+    >>> sink_document("csv", ["header=true"], "/data/out")
+    {'format': 'csv', 'options': {'header': 'true'}, 'path': '/data/out'}
+    """
+    if form is None:
+        if options or path:
+            raise UsageError(
+                "options without a sink", field="--sink-format", remedy="say what writes the sink"
+            )
+        return None
+    given: dict[str, str] = {}
+    for text in options or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in given:
+            raise UsageError(
+                f"{text!r} is no option" if name not in given else f"{name!r} is given twice",
+                field="--sink-option",
+                remedy="write name=value, each name once",
+            )
+        given[name] = value
+    document: dict[str, Any] = {"format": form}
+    if given:
+        document["options"] = given
+    if path is not None:
+        document["path"] = path
+    return document
+
+
+@queries.command("tail")
+def query_tail(
+    name: Annotated[str, typer.Argument(help="The query.")],
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Begin with the oldest results at hand.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many rows.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Follow a query's results as they are committed, a line each, until it ends or Ctrl-C.
+
+    What is no row (gaps, the end) is said on standard error.
+    """
+    headed = False
+    with connect(url) as client:
+        for event in client.tail(name, from_start=from_start, limit=limit):
+            if event.kind != "row":
+                sys.stderr.write(f"-- {_remark(event)}\n")
+                continue
+            if not as_json and not headed:
+                sys.stdout.write("\t".join(event.row) + "\n")
+                headed = True
+            sys.stdout.write(_line(event.row, as_json) + "\n")
+            sys.stdout.flush()
+
+
+@queries.command("rows")
+def query_rows(
+    name: Annotated[str, typer.Argument(help="The query.")],
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows at most.")] = 100,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """The rows of a query's view (aggregates, DISTINCT, LIMIT) as they are now, a line each."""
+    with connect(url) as client:
+        found = client.rows(name, limit)
+    if as_json:
+        sys.stdout.write(json.dumps(found.document(), ensure_ascii=False) + "\n")
+        return
+    sys.stdout.write("\t".join(found.columns) + "\n")
+    for row in found.rows:
+        sys.stdout.write(_line(row, as_json=False) + "\n")
+    known = "nothing is known yet" if found.version is None else f"version {found.version}"
+    sys.stderr.write(f"-- {len(found.rows)} of {found.total} rows, {known}\n")
+
+
+def _line(row: dict[str, Any], as_json: bool) -> str:
+    if as_json:
+        return json.dumps(row, ensure_ascii=False)
+    cells = ("NULL" if v is None else str(v) for v in row.values())
+    return "\t".join(c.translate(_ESCAPES) for c in cells)
+
+
+#: What would break a line or a column.
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\e"})
+
+
+def _remark(event: TailEvent) -> str:
+    if event.kind == "gap":
+        missed = event.detail.get("missed")
+        return f"{'an unknown number of' if missed is None else missed} results left out"
+    if event.kind == "live":
+        return f"{event.detail.get('results')} results so far; waiting for more"
+    return f"end: {event.detail.get('reason')}"

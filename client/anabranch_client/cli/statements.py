@@ -1,0 +1,75 @@
+"""Statements on the command line: SQL or structured queries, from arguments, files or stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anabranch_client.errors import UsageError
+
+Sql = Annotated[str | None, typer.Argument(help="The statement; - reads standard input.")]
+File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file.")]
+Structured = Annotated[
+    Path | None, typer.Option("--structured", help="A structured query (JSON) instead of SQL.")
+]
+Windows = Annotated[
+    list[str] | None,
+    typer.Option("--window", help="A duration for all aliases, or alias=duration (repeat)."),
+]
+Dialect = Annotated[
+    str | None, typer.Option(help="The statement's, by sqlglot's name; default: spark.")
+]
+
+
+def read_window(texts: list[str] | None) -> str | dict[str, str] | None:
+    """The window that ``--window`` gives: for all aliases, or per alias."""
+    if not texts:
+        return None
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    pairs = [text.partition("=") for text in texts]
+    if not all(equals for _, equals, _ in pairs):
+        raise UsageError(
+            "a duration for all aliases excludes others",
+            field="--window",
+            remedy="give one duration, or alias=duration for each",
+        )
+    return {alias: duration for alias, _, duration in pairs}
+
+
+def read_statement(sql: str | None, file: Path | None) -> str:
+    """The statement of the argument, of standard input or of ``--file``."""
+    if (sql is None) == (file is None):
+        raise UsageError("give the statement or --file", field="SQL", remedy="exactly one of them")
+    if file is not None:
+        return read_text(file, "--file")
+    return sys.stdin.read() if sql == "-" else str(sql)
+
+
+def read_document(path: Path | None) -> dict[str, Any] | None:
+    """The structured query in the file at ``path``."""
+    if path is None:
+        return None
+    try:
+        document = json.loads(read_text(path, "--structured"))
+    except ValueError as cause:
+        raise UsageError(
+            f"{path} is no JSON: {cause}", field="--structured", remedy="correct it there"
+        ) from cause
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} is no JSON object", field="--structured", remedy="correct it")
+    return document
+
+
+def read_text(path: Path, field: str) -> str:
+    """The text file at ``path``, which the option ``field`` names."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise UsageError(
+            f"cannot read {path}: {cause}", field=field, remedy="name a text file"
+        ) from cause

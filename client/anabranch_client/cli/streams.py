@@ -1,0 +1,242 @@
+"""``anabranch stream``: register, show, change, fill and forget streams."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.errors import UsageError
+from anabranch_client.render.statistics import sample_detail
+from anabranch_client.render.tables import stream_detail, streams_table
+from anabranch_client.replay.scenario import parquet_columns
+from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.rest.push import rows_of
+
+streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
+
+Name = Annotated[str, typer.Argument(help="Its name.")]
+#: The exit code where a stream was registered and its source can't be read.
+NOT_READ = 3
+AheadOfClock = Annotated[
+    str | None,
+    typer.Option(help="How far event times may be after the clock: a duration, or 'unbounded'."),
+]
+AheadOfStream = Annotated[
+    str | None,
+    typer.Option(help="How far they may be after all earlier ones: a duration, or 'unbounded'."),
+]
+
+
+@streams.command("add")
+def stream_add(
+    name: Name,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="name:type, in order (repeat).")
+    ] = None,
+    path: Annotated[
+        Path | None,
+        typer.Option("--path", help="Parquet file to replay, or folder to watch for such files."),
+    ] = None,
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="For a file in --path.")] = 10_000,
+    format: Annotated[
+        str | None,
+        typer.Option(help="redis-stream, files, or a streaming format of Spark's."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="name=value, for --format (repeat).")
+    ] = None,
+    event_time: Annotated[str | None, typer.Option(help="The event-time column.")] = None,
+    lateness: Annotated[str | None, typer.Option(help="A duration, or 'unbounded'.")] = None,
+    idle_timeout: Annotated[
+        str | None, typer.Option(help="Silence after which its watermark moves with the others'.")
+    ] = None,
+    keep_late: Annotated[
+        bool, typer.Option("--keep-late", help="Keep late, invalid and ahead tuples, in files.")
+    ] = False,
+    ahead_of_clock: AheadOfClock = None,
+    ahead_of_stream: AheadOfStream = None,
+    ttl: Annotated[
+        str | None, typer.Option(help="A window on every alias over it, in every query.")
+    ] = None,
+    latest: Annotated[
+        list[str] | None,
+        typer.Option(help="A key column: only the latest tuple of a key counts (repeat)."),
+    ] = None,
+    on_bad_file: Annotated[
+        str | None,
+        typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Register a stream; columns come from --column, or from the file in --path. Ends with 3 where
+    the stream is registered but its source can't be read.
+    """
+    source: dict[str, Any] | None = None
+    columns = [_column(text) for text in column or ()]
+    where = None if path is None else str(path.resolve())
+    folder = format is None and path is not None and path.is_dir()
+    if on_bad_file is not None and format != "files" and not folder:
+        raise UsageError(
+            "only a source of files has bad files",
+            field="--on-bad-file",
+            remedy="give --format files, or the --path of a folder",
+        )
+    if option and format is None:
+        raise UsageError("--option needs a format", field="--option", remedy="give --format")
+    if format is not None or folder:
+        options = _options(option or [])
+        if on_bad_file is not None:
+            options["on_bad_file"] = on_bad_file
+        source = {"format": format or "files", "path": where, "options": options}
+    elif path is not None:
+        source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
+    if format is None and path is not None and not columns:
+        examples = sorted(path.glob("*.parquet"))[:1] if folder else [path]
+        columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
+    if not columns:
+        raise UsageError("no columns", field="--column", remedy="give --column or --path")
+    with connect(url) as client:
+        stream = client.create_stream(
+            name,
+            columns,
+            event_time=event_time,
+            lateness=lateness,
+            source=source,
+            idle_timeout=idle_timeout,
+            keep_late=keep_late or None,
+            ahead_of_clock=ahead_of_clock,
+            ahead_of_stream=ahead_of_stream,
+            ttl=ttl,
+            latest=latest,
+        )
+    show(stream, stream_detail, as_json)
+    status = stream.source_status
+    if status.state == "failed":
+        typer.echo(
+            f"{name} is registered, but its source can't be read: {status.error}. It is tried"
+            " again; correct what the message names, or forget the stream with: anabranch stream"
+            f" rm {name}",
+            err=True,
+        )
+        raise typer.Exit(NOT_READ)
+
+
+def _options(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise UsageError(f"{text!r} is no option", field="--option", remedy="write name=value")
+    return dict(text.split("=", 1) for text in texts)
+
+
+@streams.command("list")
+def stream_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List all streams."""
+    with connect(url) as client:
+        show(client.streams(), streams_table, as_json)
+
+
+@streams.command("show")
+def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a stream and its columns."""
+    with connect(url) as client:
+        show(client.stream(name), stream_detail, as_json)
+
+
+@streams.command("set")
+def stream_set(
+    name: Name,
+    idle_timeout: Annotated[
+        str | None, typer.Option(help="A duration, or 'none': it may be silent for ever.")
+    ] = None,
+    keep_late: Annotated[
+        bool | None,
+        typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
+    ] = None,
+    ahead_of_clock: AheadOfClock = None,
+    ahead_of_stream: AheadOfStream = None,
+    ttl: Annotated[
+        str | None, typer.Option(help="A duration, or 'none': queries' own windows count.")
+    ] = None,
+    latest: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A key column: only the latest tuple of a key counts (repeat); or 'none'."
+        ),
+    ] = None,
+    on_loss: Annotated[
+        str | None,
+        typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
+    ] = None,
+    on_bad_file: Annotated[
+        str | None,
+        typer.Option(help="stop, or skip files that can't be read and record them as unread."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Change how a stream's silence and late tuples are dealt with, and how long it is of use."""
+    given = {
+        "keep_late": keep_late,
+        "ahead_of_clock": ahead_of_clock,
+        "ahead_of_stream": ahead_of_stream,
+        "on_loss": on_loss,
+        "on_bad_file": on_bad_file,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if idle_timeout is not None:
+        changes["idle_timeout"] = None if idle_timeout == "none" else idle_timeout
+    retention: dict[str, Any] = {}
+    if ttl is not None:
+        retention["ttl"] = None if ttl == "none" else ttl
+    if latest:
+        retention["latest"] = None if latest == ["none"] else latest
+    if retention:
+        changes["retention"] = retention
+    if not changes:
+        raise UsageError("nothing to change", field="stream set", remedy="give an option")
+    with connect(url) as client:
+        show(client.update_stream(name, **changes), stream_detail, as_json)
+
+
+@streams.command("sample")
+def stream_sample(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show what a uniform sample of a stream tells about its columns."""
+    with connect(url) as client:
+        show(client.stream_sample(name), sample_detail, as_json)
+
+
+@streams.command("push")
+def stream_push(
+    name: Name,
+    file: Annotated[
+        str, typer.Argument(help="A Parquet file, or JSON lines; - reads them from standard input.")
+    ] = "-",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Send rows to a stream of format redis-stream, 5,000 at a time."""
+    sent = 0
+    with connect(url) as client:
+        for rows in rows_of(file, sys.stdin):
+            sent += client.push(name, rows)
+    show({"rows": sent}, lambda _: f"{sent:,} rows sent to {name}", as_json)
+
+
+@streams.command("rm")
+def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Forget a stream that no query reads."""
+    with connect(url) as client:
+        client.delete_stream(name)
+    show({"deleted": name}, lambda _: f"stream {name} is gone", as_json)
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, colon, kind = text.rpartition(":")
+    if not (colon and name and kind):
+        raise UsageError(f"{text!r} is no column", field="--column", remedy="write name:type")
+    return name, kind

@@ -1,0 +1,160 @@
+"""Bases of requests and answers, and the types of their names, texts and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+MAX_TEXT = 100_000
+
+
+def printable(text: str) -> str:
+    """Refuse control characters: names end up in file names, edges and terminals."""
+    if not text.isprintable():
+        raise PydanticCustomError("bad-name", "must not contain control characters")
+    return text
+
+
+StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", examples=["orders"])]
+QueryName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
+]
+ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(printable)]
+Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def iso_time(micros: int | None) -> str | None:
+    """ISO 8601 text, in UTC with Z, of microseconds since 1970; None stays None.
+
+    >>> iso_time(0)
+    '1970-01-01T00:00:00Z'
+    """
+    if micros is None:
+        return None
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _text_of_time(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if value and isinstance(value, str) and datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError("a time needs a time zone")
+    return value
+
+
+#: A moment as ISO 8601 text with a time zone; a ``datetime`` becomes that.
+Time = Annotated[
+    str,
+    BeforeValidator(_text_of_time),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+def _known_or_text(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        if isinstance(value, str):
+            return value
+        raise
+
+
+_Choice = TypeVar("_Choice")
+
+#: A closed choice of this release; a client keeps what a newer service adds to it, as text.
+Open = Annotated[_Choice, WrapValidator(_known_or_text)]
+
+
+#: The context of a validation that reads an answer.
+_READING = object()
+
+
+class Document(BaseModel):
+    """Base of all answers: the service writes them, the client reads them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def read(cls, document: Any) -> Self:
+        """The answer of a service of any release: fields that a newer one adds are kept, fields
+        that an older one lacks are None, or empty.
+
+        Raises:
+            ValidationError: the document is no such answer.
+        """
+        return cls.model_validate(document, extra="allow", context=_READING)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _absent_is_empty(cls, given: Any, info: ValidationInfo) -> Any:
+        if info.context is not _READING or not isinstance(given, dict):
+            return given
+        empty = _empties(cls)
+        return {**empty, **given} if given.keys() & empty.keys() or not empty else given
+
+    def document(self) -> dict[str, Any]:
+        """The answer as JSON, unknown fields included."""
+        return {name: _json(value) for name, value in self}
+
+    def __getitem__(self, name: str) -> Any:
+        """A field by its name, as in the JSON document."""
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Document):
+        return value.document()
+    if isinstance(value, dict):
+        return {name: _json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(part) for part in value]
+    return str(value) if isinstance(value, Enum) else value
+
+
+@cache
+def _empties(kind: type[Document]) -> dict[str, Any]:
+    """The required fields of ``kind``, each with None or the empty value of its type."""
+    fields = kind.model_fields.items()
+    return {name: _empty(field.annotation) for name, field in fields if field.is_required()}
+
+
+def _empty(kind: Any) -> Any:
+    origin = get_origin(kind) or kind
+    if not isinstance(origin, type):
+        return "" if origin is Literal else None
+    if issubclass(origin, Document):
+        return _empties(origin)
+    return "" if issubclass(origin, str) else None if origin is UnionType else origin()
+
+
+class Closed(Document):
+    """Base of requests and stored records: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")

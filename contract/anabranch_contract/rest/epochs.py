@@ -1,0 +1,134 @@
+"""Bodies of ``/v1/epochs``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.rest.documents import Closed, Document, Open, Time
+from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.queries import ProblemRecord
+
+
+class PublishedEpoch(Closed):
+    """One published epoch: what was decided, on what grounds, at what cost. Never changes.
+
+    Attributes:
+        statistics_epoch: the epoch whose statistics were used; None: nothing was measured yet.
+        assumed: relations whose cardinality was unknown, so that the cost model assumed one.
+        estimated: relations that were new, so that their share of a sample of their stream was
+            taken -> that share. Absent from records of earlier releases.
+        fallback: empty, or why the plan is not what the chosen optimiser would have given.
+        rejected: queries that could not be planned for this epoch.
+        switching_cost: what changing to this plan from the epoch before was charged, beside
+            ``cost``; ``bound`` and ``gap`` are of both together.
+        shares, diff, reasons: who costs what, what changes against the epoch published before,
+            and why. ``diff_reason`` says why ``diff`` is None.
+    """
+
+    epoch: int
+    published_at: Time
+    optimizer: Open[Optimizer]
+    objective: Open[Objective]
+    parallelism: int
+    queries: list[str]
+    cost: float
+    bound: float | None
+    gap: float | None
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    method: str
+    candidates: int
+    variables: int
+    constraints: int
+    statistics_epoch: int | None
+    assumed: list[str]
+    estimated: dict[str, float] = Field(default_factory=dict)
+    fallback: str = ""
+    rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
+    explain: dict[str, Any]
+    ruleset_digest: str
+    switching_cost: float = 0.0
+    shares: SharesRecord | None = None
+    diff: DiffRecord | None = None
+    diff_reason: str = ""
+    reasons: ReasonsRecord | None = None
+
+
+class EpochOut(PublishedEpoch):
+    """A published epoch; ``first_batch`` is null until the runtime has started it."""
+
+    first_batch: int | None
+
+
+class EpochSummary(Document):
+    """A line of the epochs' list."""
+
+    epoch: int
+    first_batch: int | None
+    published_at: Time
+    optimizer: Open[Optimizer]
+    objective: Open[Objective]
+    parallelism: int
+    queries: list[str]
+    cost: float
+    bound: float | None
+    gap: float | None
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    method: str
+    fallback: str
+    switching_cost: float
+
+
+class EpochList(Document):
+    """A page of epochs, newest first; pass ``next_cursor`` as ``cursor``."""
+
+    items: list[EpochSummary]
+    next_cursor: str | None
+
+
+class RuntimeOut(Document):
+    """How far the runtime is, as far as the service relays it.
+
+    ``state`` is the last that was heard of it; where there is no heartbeat that is ``stale``.
+    ``backfill`` maps stores whose past is being computed to the part that is done.
+    ``waiting_tuples`` (about) have arrived and were not read yet, of streams that the runtime reads
+    itself; of these the next batch brings ``row_limit`` (null: any number). ``private_bytes`` is
+    what the last batch's tasks took of memory for themselves, ``memory_limit`` what that should
+    stay below (null: any number). ``unread_pieces`` maps streams to how many parts of their input
+    could not be read, ``source_errors`` maps streams that can't be read at present to
+    the reason.
+    """
+
+    state: str
+    stale: bool
+    committed: int
+    epoch: int
+    batch_seconds: float
+    processing_seconds: float
+    state_bytes: int
+    input_tuples: int
+    late_tuples: int
+    ahead_tuples: int
+    exhausted: bool
+    error: str | None
+    backfill: dict[str, float]
+    waiting_tuples: int
+    row_limit: int | None
+    private_bytes: int
+    memory_limit: int | None
+    source_errors: dict[str, str]
+    unread_pieces: dict[str, int]
+
+
+class CurrentEpoch(Document):
+    """The epoch that the runtime is in, and the published one whose rules it goes by."""
+
+    running: int
+    epoch: EpochOut
+    runtime: RuntimeOut | None

@@ -1,0 +1,102 @@
+"""How the planner understood a query: part of the query's record and of its answers."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from anabranch_contract.rest.documents import Closed
+
+
+class AliasInfo(Closed):
+    """One alias of a normalised query."""
+
+    alias: str
+    stream: str
+    relation: str
+    label: str
+    filter: list[str] = Field(default=[])
+
+
+class ClassInfo(Closed):
+    """Attributes (``alias.attribute``) that the query's equi-joins make equal."""
+
+    type: str
+    members: list[str]
+
+
+class BoundInfo(Closed):
+    """``tau(later) - tau(earlier)`` is at most ``micros``; ``duration`` says the same in words."""
+
+    earlier: str
+    later: str
+    micros: int
+    duration: str
+
+
+class OutputInfo(Closed):
+    """One column of a query's results."""
+
+    name: str
+    type: str
+
+
+class ViewInfo(Closed):
+    """What stands above a query's joins.
+
+    Attributes:
+        identity: the columns of a change that tell which row of the view it is of; empty: there is
+            one row.
+        joined: the columns of the joined rows, and what they are.
+        keys, aggregates: what is grouped by, what is aggregated; empty where joined rows are
+            ranked.
+        changes: all columns of a change.
+    """
+
+    identity: list[str]
+    joined: list[str]
+    keys: list[str]
+    aggregates: list[str]
+    having: str | None = None
+    order: list[str] = Field(default=[])
+    limit: int | None = None
+    offset: int = 0
+    changes: list[OutputInfo]
+
+
+class OuterInfo(Closed):
+    """An outer, semi or anti join above a query's joins.
+
+    Attributes:
+        kind: ``left``, ``semi`` or ``anti``.
+        partner: the alias of the right side.
+        left: what tells left rows apart.
+        deadline: until when a partner may come, in terms of event times.
+    """
+
+    kind: str
+    partner: str
+    left: list[str]
+    deadline: str
+
+
+class NormalisedInfo(Closed):
+    """How the planner understood a query.
+
+    Attributes:
+        view: what stands above the joins; ``output`` are its columns then. Absent in records of
+            earlier releases.
+        outer: the outer, semi or anti join above them; likewise.
+        bounds: the finite entries of the closed difference matrix.
+        unbounded: aliases whose tuples have to be kept for ever.
+        notes: what the user may not have expected, in sentences.
+    """
+
+    aliases: list[AliasInfo]
+    classes: list[ClassInfo]
+    bounds: list[BoundInfo]
+    unbounded: list[str]
+    residuals: list[str]
+    output: list[OutputInfo]
+    view: ViewInfo | None = None
+    outer: OuterInfo | None = None
+    notes: list[str] = Field(default=[])
