@@ -9,7 +9,7 @@ ARGS   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-full check format demo bench bench-planner bench-runtime bench-state clean
+.PHONY: help setup prerequisites class-archive test test-full check format golden demo bench bench-planner bench-runtime bench-state clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ check: setup ## lint, formatting, types and import contracts
 format: setup ## format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+golden: setup ## renew the golden texts of the planner's passes (review them as a diff)
+	@$(BIN)/python -m tests.planner.golden_passes
 
 demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (ARGS=--keep)
 	@$(BIN)/anabranch demo $(ARGS)

@@ -43,10 +43,10 @@ from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide, document
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
@@ -167,7 +167,7 @@ def plans(size: Size) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         ("coverage", True, Backfilling.NEVER),
         ("backfill", True, Backfilling.ALWAYS),
     ):
-        plan = optimise([query], known, mir=mir)
+        plan = optimise([query], known, Options(mir=mir))
         model = CostModel(known)
         made[name] = rulesets.to_json(
             compile_ruleset(

@@ -22,9 +22,9 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
@@ -108,8 +108,7 @@ class Engine:
         plan = optimise(
             queries,
             NoStatistics() if known is None else codec.from_json(known, Snapshot),
-            optimizer=self.optimizer,
-            parallelism=self.parallelism,
+            Options(optimizer=self.optimizer, parallelism=self.parallelism),
         )
         rules = compile_ruleset(
             plan, queries, self.streams, epoch=epoch, parallelism=self.parallelism, sinks={}

@@ -44,9 +44,9 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as driver_module
@@ -217,7 +217,7 @@ def _publish(workload: Workload, url: str, batches: int) -> None:
     queries = [
         parse_sql(name, sql, by_name, window) for name, (sql, window) in workload.queries.items()
     ]
-    plan = optimise(queries, NoStatistics(), parallelism=2)
+    plan = optimise(queries, NoStatistics(), Options(parallelism=2))
     connection, keys = redis.Redis.from_url(url), Keys("cost")
     for epoch in range(-(-batches // EPOCH_BATCHES) + 1):
         rules = compile_ruleset(

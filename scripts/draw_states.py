@@ -19,7 +19,8 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_planner.command.problem_file import parse_problem
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.documents.yaml import load_yaml
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.problem import build_problem
 
 if TYPE_CHECKING:
@@ -79,10 +80,12 @@ def main(name: str) -> str:
     plan = optimise(
         given.queries,
         given.statistics,
-        objective=objective,
-        parallelism=given.parallelism,
-        partitioning=given.partitioning,
-        mir=given.mir,
+        Options(
+            objective=objective,
+            parallelism=given.parallelism,
+            partitioning=given.partitioning,
+            mir=given.mir,
+        ),
     )
     used: set[tuple[object, ...]] = set()
     for order in plan.orders:

@@ -19,7 +19,8 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import loosest_bounds
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import advance, begin
 from anabranch_planner.search.components import split
@@ -95,11 +96,13 @@ class Case:
         plan = optimise(
             queries,
             statistics,
-            objective=self.objective,
-            parallelism=self.parallelism,
-            partitioning=self.partitioning,
-            mir=self.mir,
-            deadline=Deadline(time.perf_counter, seconds=30.0),
+            Options(
+                objective=self.objective,
+                parallelism=self.parallelism,
+                partitioning=self.partitioning,
+                mir=self.mir,
+                deadline=Deadline(time.perf_counter, seconds=30.0),
+            ),
         )
         return plan.cost, plan.gap <= 1e-6, time.perf_counter() - began
 
@@ -141,7 +144,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds per solver")
     options = parser.parse_args()
     # The first program loads HiGHS.
-    optimise(*natural(0, relations=10, count=2, size=3))
+    optimise(*natural(0, relations=10, count=2, size=3), Options())
     lines = bounds_table() if options.table == "bounds" else solvers_table(options.limit)
     for line in lines:
         sys.stdout.write(f"| {line} |\n")

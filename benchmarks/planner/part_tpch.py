@@ -16,7 +16,7 @@ from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
     Case,

@@ -17,8 +17,9 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.command.environment import natural_problem, tree_problem
 from anabranch_planner.cost.validate import validate_plan
+from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.figures import Spread
 from benchmarks.planner.random_queries import join_queries, statistics_of
@@ -185,14 +186,16 @@ def timed(case: Case, drawn: Drawn) -> Run:
         plan = optimise(
             drawn.queries,
             drawn.statistics,
-            optimizer=case.optimizer,
-            objective=case.objective,
-            formulation=case.formulation,
-            solver=case.solver,
-            parallelism=case.parallelism,
-            deadline=deadline,
-            seed=case.seed,
-            threads=case.threads,
+            Options(
+                optimizer=case.optimizer,
+                objective=case.objective,
+                formulation=case.formulation,
+                solver=case.solver,
+                parallelism=case.parallelism,
+                deadline=deadline,
+                seed=case.seed,
+                threads=case.threads,
+            ),
         )
     except PlannerError as error:
         refused = error.code

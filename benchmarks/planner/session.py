@@ -47,7 +47,7 @@ class Session:
     Args:
         statistics: for the life of the session.
         objective, parallelism, mir, partitioning, solver, seed, threads, max_flows: as for
-            :func:`anabranch_planner.plans.optimise.optimise`.
+            :class:`~anabranch_planner.plans.optimise.Options`.
     """
 
     def __init__(

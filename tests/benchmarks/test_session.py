@@ -11,7 +11,8 @@ from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
@@ -49,7 +50,9 @@ def test_a_session_is_valid_bounded_and_optimal_once_it_was_improved(
         assert plan.cost == pytest.approx(
             cost_of(plan, session.queries, statistics, parallelism=parallelism)
         )
-        anew = optimise(session.queries, statistics, parallelism=parallelism, objective=objective)
+        anew = optimise(
+            session.queries, statistics, Options(parallelism=parallelism, objective=objective)
+        )
         assert plan.bound <= anew.cost * SLACK
         assert anew.cost <= plan.cost * SLACK
     improved = session.improve()
@@ -85,18 +88,20 @@ def test_a_plan_to_begin_from_changes_nothing_about_the_optimum(
     seed: int, parallelism: int
 ) -> None:
     queries, statistics = natural(seed, relations=8, count=6, size=4)
-    older = optimise(queries[:4], statistics, parallelism=parallelism)
-    cold = optimise(queries, statistics, parallelism=parallelism)
-    warm = optimise(queries, statistics, parallelism=parallelism, start=older)
+    older = optimise(queries[:4], statistics, Options(parallelism=parallelism))
+    cold = optimise(queries, statistics, Options(parallelism=parallelism))
+    warm = optimise(queries, statistics, Options(parallelism=parallelism, start=older))
     validate_plan(warm, queries)
     assert same(warm, cold)
 
 
 def test_out_of_time_the_running_plan_is_kept_rather_than_a_worse_one() -> None:
     queries, statistics = natural(3, relations=10, count=20, size=4)
-    best = optimise(queries, statistics, parallelism=4)
-    hurried = optimise(queries, statistics, parallelism=4, deadline=Deadline(seconds=0.0))
-    warm = optimise(queries, statistics, parallelism=4, deadline=Deadline(seconds=0.0), start=best)
+    best = optimise(queries, statistics, Options(parallelism=4))
+    hurried = optimise(queries, statistics, Options(parallelism=4, deadline=Deadline(seconds=0.0)))
+    warm = optimise(
+        queries, statistics, Options(parallelism=4, deadline=Deadline(seconds=0.0), start=best)
+    )
     assert best.cost < hurried.cost
     assert warm.cost == pytest.approx(best.cost)
     assert warm.bound <= best.cost
@@ -107,13 +112,15 @@ def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
     seed: int, parallelism: int
 ) -> None:
     queries, statistics = natural(seed, relations=8, count=6, size=4)
-    best = optimise(queries, statistics, parallelism=parallelism)
+    best = optimise(queries, statistics, Options(parallelism=parallelism))
     plan = optimise(
         queries,
         statistics,
-        parallelism=parallelism,
-        switching=Switching(footprint(best, queries), 0.5),
-        deadline=Deadline(seconds=0.0),
+        Options(
+            parallelism=parallelism,
+            switching=Switching(footprint(best, queries), 0.5),
+            deadline=Deadline(seconds=0.0),
+        ),
     )
     validate_plan(plan, queries)
     assert plan.switching == 0.0

@@ -14,7 +14,7 @@ import pytest
 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from tests.support.replay_check import replay
 from tests.support.scenario_file import read_report
 from tests.support.view_runs import comparable, current_rows

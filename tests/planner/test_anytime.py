@@ -9,7 +9,8 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, Solver
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
@@ -41,7 +42,7 @@ def plan_within(seed: int, deadline: float | None, optimizer: Optimizer, **more:
     queries, statistics = workload(seed)
     limit = Deadline(Ticking(), seconds=deadline)
     plan = optimise(
-        queries, statistics, optimizer=optimizer, parallelism=3, deadline=limit, **more,  # type: ignore[arg-type]
+        queries, statistics, Options(optimizer=optimizer, parallelism=3, deadline=limit, **more),  # type: ignore[arg-type]
     )  # fmt: skip
     validate_plan(plan, queries)
     assert cost_of(plan, queries, statistics, parallelism=3) == pytest.approx(plan.cost)
@@ -116,7 +117,7 @@ def test_a_twelve_way_clique_is_planned_and_the_plan_says_that_it_was_cut_down(
     clique = join_query([f"{names[i]}.a{j}={names[j]}.b{i}" for i, j in pairs], id="clique")
     small = join_query([f"{names[0]}.a1={names[1]}.b0", "R01.x=S.x"], id="small")
     statistics = FixedStatistics(default=50.0, selectivity_default=0.3)
-    plan = optimise([clique, small], statistics, objective=objective, parallelism=2)
+    plan = optimise([clique, small], statistics, Options(objective=objective, parallelism=2))
     validate_plan(plan, [clique, small])
     assert "one order per start for clique (cap)" in plan.method
     assert 0 < plan.bound <= plan.cost

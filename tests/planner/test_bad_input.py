@@ -21,7 +21,8 @@ from anabranch_contract.plans.plan import Solver
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.sources.spark_source import read_schema
 from tests.support.queries import FixedStatistics, chain, join_query
 
@@ -73,7 +74,7 @@ def test_statistics_that_are_no_amounts_are_refused_by_name(bad: float) -> None:
         (FixedStatistics(default=100.0, selectivities={"R.a=S.a": bad}), "R.a = S.a"),
     ):
         with pytest.raises(StatisticsError) as caught:
-            optimise(QUERIES, statistics)
+            optimise(QUERIES, statistics, Options())
         assert caught.value.code == "bad-statistic"
         assert name in caught.value.message
         assert caught.value.remedy
@@ -86,7 +87,7 @@ def test_contradictions_are_put_right_and_listed() -> None:
         selectivities={"T.c=U.c": 3.0},
     )
     model = CostModel(statistics, parallelism=4)
-    plan = optimise(QUERIES, statistics, parallelism=4)
+    plan = optimise(QUERIES, statistics, Options(parallelism=4))
     for query in QUERIES:
         model.cardinality(sub_join(query, frozenset(query.labels)))
     assert checked(plan, statistics).gap == 0
@@ -98,19 +99,19 @@ def test_contradictions_are_put_right_and_listed() -> None:
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1e18])
 def test_any_amount_can_be_planned_with(size: float) -> None:
     statistics = FixedStatistics(default=size, selectivity_default=1.0)
-    plan = checked(optimise(QUERIES, statistics, parallelism=4), statistics)
+    plan = checked(optimise(QUERIES, statistics, Options(parallelism=4)), statistics)
     assert plan.gap <= 1e-6
 
 
 def test_nothing_known_at_all_is_assumed() -> None:
-    plan = checked(optimise(QUERIES, FixedStatistics(), parallelism=4), FixedStatistics())
+    plan = checked(optimise(QUERIES, FixedStatistics(), Options(parallelism=4)), FixedStatistics())
     assert plan.gap == 0
 
 
 def test_forty_relations_of_absurd_size_have_a_cost_that_is_a_number() -> None:
     query = chain(*(f"R{i:02}.a{i}=R{i + 1:02}.a{i}" for i in range(39)), id="long")
     statistics = FixedStatistics(default=1e18, selectivity_default=1.0)
-    plan = optimise([query], statistics)
+    plan = optimise([query], statistics, Options())
     validate_plan(plan, [query])
     assert 0 < plan.bound <= plan.cost < float("inf")
 
@@ -118,7 +119,7 @@ def test_forty_relations_of_absurd_size_have_a_cost_that_is_a_number() -> None:
 def test_a_cross_product_is_refused_by_name() -> None:
     apart = join_query(["R.a=S.a", "T.c=U.c"], id="apart")
     with pytest.raises(QueryError, match="'apart' is a cross product"):
-        optimise([*QUERIES, apart], STATISTICS)
+        optimise([*QUERIES, apart], STATISTICS, Options())
 
 
 # --- solvers -----------------------------------------------------------------------------------
@@ -128,9 +129,9 @@ def test_a_cross_product_is_refused_by_name() -> None:
 def test_a_broken_solver_leaves_a_plan_that_says_so(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = optimise(QUERIES, STATISTICS, parallelism=4).cost
+    best = optimise(QUERIES, STATISTICS, Options(parallelism=4)).cost
     monkeypatch.setenv("PYTHONPATH", broken(tmp_path, how))
-    plan = checked(optimise(QUERIES, STATISTICS, parallelism=4, solver=Solver.CP_SAT))
+    plan = checked(optimise(QUERIES, STATISTICS, Options(parallelism=4, solver=Solver.CP_SAT)))
     assert plan.bound <= best <= plan.cost * (1 + 1e-9)
     assert "cp-sat" in plan.method
     assert BROKEN[how][1] in plan.method

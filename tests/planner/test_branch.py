@@ -11,7 +11,8 @@ import pytest
 from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import advance, begin
 from anabranch_planner.search.formulation import formulate, start_values
@@ -63,10 +64,7 @@ def test_branching_and_a_general_solver_agree(
             optimise(
                 queries,
                 statistics,
-                objective=objective,
-                parallelism=parallelism,
-                mir=mir,
-                solver=solver,
+                Options(objective=objective, parallelism=parallelism, mir=mir, solver=solver),
             )
             for solver in (Solver.BRANCH, Solver.HIGHS)
         ]

@@ -7,7 +7,8 @@ import pytest
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.printed.candidates import (
     candidate_orders,
     decorate,
@@ -27,11 +28,13 @@ def plan(*queries: JoinQuery, optimizer: Optimizer = Optimizer.CLASH, mir: bool 
     made = optimise(
         queries,
         STATISTICS,
-        optimizer=optimizer,
-        objective=Objective.PAPER,
-        parallelism=4,
-        mir=mir,
-        partitioning=False,
+        Options(
+            optimizer=optimizer,
+            objective=Objective.PAPER,
+            parallelism=4,
+            mir=mir,
+            partitioning=False,
+        ),
     )
     validate_plan(made, queries)
     assert cost_of(made, queries, STATISTICS, partitioning=False) == pytest.approx(made.cost)

@@ -14,7 +14,8 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.brute_force import cheapest
 from tests.support.queries import FixedStatistics, chain, join_query, single
@@ -63,11 +64,13 @@ def checked(
     plan = optimise(
         queries,
         statistics,
-        optimizer=optimizer,
-        objective=objective,
-        parallelism=parallelism,
-        mir=mir,
-        partitioning=partitioning,
+        Options(
+            optimizer=optimizer,
+            objective=objective,
+            parallelism=parallelism,
+            mir=mir,
+            partitioning=partitioning,
+        ),
     )
     validate_plan(plan, queries)
     again = cost_of(plan, queries, statistics, parallelism=parallelism, partitioning=partitioning)
@@ -121,8 +124,8 @@ def test_joint_is_at_most_shared_is_at_most_individual(
     assert alone == pytest.approx(
         sum(
             optimise(
-                [q], statistics, optimizer=Optimizer.INDIVIDUAL, objective=objective,
-                parallelism=parallelism, mir=mir, partitioning=partitioning,
+                [q], statistics, Options(optimizer=Optimizer.INDIVIDUAL, objective=objective,
+                parallelism=parallelism, mir=mir, partitioning=partitioning),
             ).cost
             for q in queries
         )
@@ -133,9 +136,9 @@ def test_joint_is_at_most_shared_is_at_most_individual(
 def test_equal_input_gives_an_equal_plan_in_whatever_order(seed: int) -> None:
     rng = Random(seed)
     queries = list(random_queries(seed, count=4, size=3, relations=5))
-    plan = optimise(queries, UniformStatistics(), parallelism=4)
+    plan = optimise(queries, UniformStatistics(), Options(parallelism=4))
     rng.shuffle(queries)
-    assert optimise(queries, UniformStatistics(), parallelism=4) == plan
+    assert optimise(queries, UniformStatistics(), Options(parallelism=4)) == plan
 
 
 @pytest.mark.parametrize("optimizer", list(Optimizer))
@@ -154,7 +157,7 @@ def test_a_query_over_one_relation_needs_no_store() -> None:
 
 
 def test_no_query_at_all_gives_the_empty_plan() -> None:
-    plan = optimise([], FixedStatistics())
+    plan = optimise([], FixedStatistics(), Options())
     assert (plan.orders, plan.copies, plan.cost) == ((), (), 0)
 
 
@@ -183,7 +186,7 @@ def test_a_shared_intermediate_result_is_maintained_once() -> None:
     kept = [m.members for m in plan.mirs if not m.is_base]
     assert kept == [("S", "T")]
     assert [o.start for o in plan.orders if o.maintains] == ["S", "T"]
-    alone = optimise(queries, statistics, optimizer=Optimizer.INDIVIDUAL, parallelism=4)
+    alone = optimise(queries, statistics, Options(optimizer=Optimizer.INDIVIDUAL, parallelism=4))
     assert {(o.owner, o.start) for o in alone.orders if o.maintains} == {
         ("q1", "S"), ("q1", "T"), ("q2", "S"), ("q2", "T"),
     }  # fmt: skip
@@ -191,10 +194,14 @@ def test_a_shared_intermediate_result_is_maintained_once() -> None:
 
 def test_above_the_cap_local_search_decides_and_the_plan_says_so() -> None:
     queries = list(random_queries(3, count=6, size=4, relations=6))
-    plan = optimise(queries, UniformStatistics(), parallelism=4, max_flows=10)
+    plan = optimise(queries, UniformStatistics(), Options(parallelism=4, max_flows=10))
     validate_plan(plan, queries)
     assert "exceed the cap of 10" in plan.method
-    assert plan.bound <= optimise(queries, UniformStatistics(), parallelism=4).cost <= plan.cost
+    assert (
+        plan.bound
+        <= optimise(queries, UniformStatistics(), Options(parallelism=4)).cost
+        <= plan.cost
+    )
     assert plan.gap == pytest.approx((plan.cost - plan.bound) / plan.cost)
 
 
@@ -208,16 +215,20 @@ def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
 
 def test_out_of_time_the_plan_is_complete_and_carries_its_gap() -> None:
     queries = list(random_queries(5, count=8, size=4, relations=8))
-    plan = optimise(queries, UniformStatistics(), parallelism=4, deadline=Deadline(seconds=0.0))
+    plan = optimise(
+        queries, UniformStatistics(), Options(parallelism=4, deadline=Deadline(seconds=0.0))
+    )
     validate_plan(plan, queries)
     assert plan.method != "branch"
     assert plan.bound <= plan.cost
-    shared = optimise(queries, UniformStatistics(), parallelism=4, optimizer=Optimizer.SHARED)
+    shared = optimise(
+        queries, UniformStatistics(), Options(parallelism=4, optimizer=Optimizer.SHARED)
+    )
     assert plan.bound <= shared.cost
 
 
 def test_duplicate_ids_and_cross_products_are_refused() -> None:
     with pytest.raises(QueryError, match="two queries are called"):
-        optimise([chain("R.a=S.a"), chain("S.b=T.b")], FixedStatistics())
+        optimise([chain("R.a=S.a"), chain("S.b=T.b")], FixedStatistics(), Options())
     with pytest.raises(QueryError, match="cross product"):
-        optimise([chain("R.a=S.a", "T.a=U.a")], FixedStatistics())
+        optimise([chain("R.a=S.a", "T.a=U.a")], FixedStatistics(), Options())

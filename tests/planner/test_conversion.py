@@ -15,12 +15,15 @@ import sqlglot
 from typer.testing import CliRunner
 
 from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_planner.command.cli import app
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
 from anabranch_planner.logical.nodes import Join, MultiJoin, Named, Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_sql, to_text
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert, groups, multi_joins, ordered
+from anabranch_planner.passes import ConversionRequest, convert_statement, read_sql
+from tests.support.in_memory import type_of
 from tests.support.scenario_queries import World
 from tests.support.scenario_rows import RECORDED, make_tables
 from tests.support.syntaxes import respell
@@ -174,6 +177,13 @@ def test_random_joins_in_random_words(seed: int) -> None:
         draft = world.draft(int(rng.integers(2, 5)))
         sql = respell(draft, columns, rng).sql
         after = converted(db, sql, catalog)
+        streams = {
+            t.name: Stream(
+                StreamName(t.name), tuple((f.name, type_of(f.type)) for f in t.data.schema)
+            )
+            for t in tables
+        }
+        convert_statement(ConversionRequest(sql, catalog, planned=read_sql(sql), streams=streams))
         if len(draft.members) > 2 and all(c.is_join for c in draft.conditions):
             assert [len(m.inputs) for m in multi_joins(after)] == [len(draft.members)]
 

@@ -9,7 +9,8 @@ import pytest
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from tests.support.queries import FixedStatistics, chain
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def test_what_makes_no_sense_is_refused_by_name(
 def test_relations_that_nothing_arrives_on_cost_nothing(rates: Mapping[str, float]) -> None:
     query = chain("R.a=S.a", "S.b=T.b")
     statistics = FixedStatistics(cardinalities=rates, default=100.0)
-    plan = optimise([query], statistics)
+    plan = optimise([query], statistics, Options())
     model = CostModel(statistics)
     assert model.cardinality(sub_join(query, frozenset(query.labels))) == 0
     assert 0 <= plan.cost < 1000

@@ -10,7 +10,8 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.cost.uncertainty import SPREAD, CostRange, cost_range
 from anabranch_planner.cost.validate import cost_of
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from tests.support.queries import FixedStatistics, chain
 
 QUERY = chain("R.a=S.a", "S.b=T.b")
@@ -18,14 +19,14 @@ QUERY = chain("R.a=S.a", "S.b=T.b")
 
 def test_a_plan_by_known_statistics_has_one_cost() -> None:
     statistics = FixedStatistics(default=100.0, selectivity_default=0.01)
-    plan = optimise([QUERY], statistics)
+    plan = optimise([QUERY], statistics, Options())
     found = cost_range(plan, [QUERY], statistics)
     assert found == CostRange(found.low, found.low, ())
     assert found.low == pytest.approx(plan.cost)
 
 
 def test_a_plan_by_no_statistics_has_a_wide_range() -> None:
-    plan = optimise([QUERY], NoStatistics())
+    plan = optimise([QUERY], NoStatistics(), Options())
     model = CostModel(NoStatistics())
     found = cost_range(plan, [QUERY], NoStatistics(), assumed=model.assumed)
     # All joins are as large as one relation, or with few distinct values ten times as large each.
@@ -49,7 +50,7 @@ def test_the_true_cost_is_in_range_if_assumptions_are(
     off: dict[str, float],
 ) -> None:
     known = FixedStatistics(cardinalities=cardinalities, distincts=distincts)
-    plan = optimise([QUERY], known)
+    plan = optimise([QUERY], known, Options())
     found = cost_range(plan, [QUERY], known)
     assert found.low <= plan.cost * (1 + 1e-9)
     assert plan.cost <= found.high * (1 + 1e-9)

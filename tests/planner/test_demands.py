@@ -12,7 +12,8 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Plan, Solver
 from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.demands import Demanded, bytes_of, complaint, least_memory, plan_of
@@ -28,7 +29,7 @@ STATISTICS = FixedStatistics(
     cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
     selectivities={"R.a=S.a": 0.02, "S.b=T.b": 0.015, "T.c=U.c": 0.01},
 )
-NOTHING: Footprint = footprint(optimise([], STATISTICS), [])
+NOTHING: Footprint = footprint(optimise([], STATISTICS, Options()), [])
 
 
 @pytest.mark.parametrize("tens", range(7))
@@ -115,7 +116,9 @@ def test_limits_that_make_no_sense_are_refused(field: str, make: object) -> None
 
 def test_the_printed_formulation_knows_no_limits() -> None:
     with pytest.raises(PlannerError) as caught:
-        optimise(QUERIES, STATISTICS, formulation=Formulation.PAPER, limits=Limits(copies=1))
+        optimise(
+            QUERIES, STATISTICS, Options(formulation=Formulation.PAPER, limits=Limits(copies=1))
+        )
     assert (caught.value.code, caught.value.field) == ("formulation-limit", "formulation")
 
 
@@ -124,7 +127,7 @@ def test_the_printed_formulation_knows_no_limits() -> None:
 
 def replan(running: Plan, statistics: FixedStatistics, weight: float) -> Plan:
     switching = Switching(footprint(running, QUERIES), weight)
-    plan = optimise(QUERIES, statistics, parallelism=4, switching=switching)
+    plan = optimise(QUERIES, statistics, Options(parallelism=4, switching=switching))
     validate_plan(plan, QUERIES)
     assert cost_of(plan, QUERIES, statistics, parallelism=4) == pytest.approx(plan.cost)
     return plan
@@ -150,9 +153,9 @@ def test_a_plan_that_is_optimal_already_stays_and_is_charged_nothing(
 
 
 def test_a_small_gain_does_not_rewire_a_plan_and_a_large_one_does() -> None:
-    before = optimise(QUERIES, STATISTICS, parallelism=4)
+    before = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     shifted = replace(STATISTICS, selectivities={**STATISTICS.selectivities, "S.b=T.b": 0.03})
-    free = optimise(QUERIES, shifted, parallelism=4)
+    free = optimise(QUERIES, shifted, Options(parallelism=4))
     running = footprint(before, QUERIES)
     assert footprint(free, QUERIES) != running
     stays = replan(before, shifted, 0.1)
@@ -169,8 +172,10 @@ def test_a_small_gain_does_not_rewire_a_plan_and_a_large_one_does() -> None:
 
 
 def test_from_nothing_everything_is_charged() -> None:
-    first = optimise(QUERIES, STATISTICS, parallelism=4)
-    charged = optimise(QUERIES, STATISTICS, parallelism=4, switching=Switching(NOTHING, 0.5))
+    first = optimise(QUERIES, STATISTICS, Options(parallelism=4))
+    charged = optimise(
+        QUERIES, STATISTICS, Options(parallelism=4, switching=Switching(NOTHING, 0.5))
+    )
     # Probes and inserts alike cost half again; a broadcast is charged as one step.
     assert charged.cost >= first.cost
     assert 0 < charged.switching <= 0.5 * charged.cost
@@ -184,9 +189,11 @@ def test_limits_hold_whatever_the_deadline(deadline: float) -> None:
     plan = optimise(
         QUERIES,
         STATISTICS,
-        parallelism=4,
-        limits=Limits(memory=least * 1.2, copies=2),
-        deadline=Deadline(seconds=deadline),
+        Options(
+            parallelism=4,
+            limits=Limits(memory=least * 1.2, copies=2),
+            deadline=Deadline(seconds=deadline),
+        ),
     )
     validate_plan(plan, QUERIES)
     assert bytes_of(plan, problem.model, {}) <= least * 1.2

@@ -15,7 +15,8 @@ from anabranch_planner.cost.footprint import footprint, from_json, to_json
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.explain.diff import diff, diff_document
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH
 from tests.support.queries import FixedStatistics, chain
 from tests.support.what_if import small_queries, small_statistics
@@ -37,7 +38,9 @@ def test_a_plan_against_itself_changes_nothing(
     queries = small_queries(rng)
     statistics = small_statistics(rng)
     plan = optimise(
-        queries, statistics, optimizer=optimizer, objective=objective, parallelism=parallelism
+        queries,
+        statistics,
+        Options(optimizer=optimizer, objective=objective, parallelism=parallelism),
     )
     model = CostModel(statistics, objective=objective, parallelism=parallelism)
     found = diff(plan, plan, queries, model)
@@ -54,9 +57,11 @@ def test_both_sides_are_accounted_for(
     queries = [q for q in before_queries if rng.random() < 0.6]
     old_statistics, statistics = small_statistics(rng), small_statistics(rng)
     before = optimise(
-        before_queries, old_statistics, optimizer=one, objective=objective, parallelism=3
+        before_queries, old_statistics, Options(optimizer=one, objective=objective, parallelism=3)
     )
-    after = optimise(queries, statistics, optimizer=other, objective=objective, parallelism=3)
+    after = optimise(
+        queries, statistics, Options(optimizer=other, objective=objective, parallelism=3)
+    )
     model = CostModel(statistics, objective=objective, parallelism=3)
     found = diff(before, after, queries, model, before_queries=before_queries)
     old, new = footprint(before, before_queries), footprint(after, queries)
@@ -81,7 +86,9 @@ def test_steps_and_stores_explain_the_difference_in_cost(seed: int) -> None:
     before_queries = small_queries(rng)
     queries = before_queries[1:]
     statistics = small_statistics(rng)
-    before, after = (optimise(q, statistics, parallelism=3) for q in (before_queries, queries))
+    before, after = (
+        optimise(q, statistics, Options(parallelism=3)) for q in (before_queries, queries)
+    )
     model = CostModel(statistics, parallelism=3)
     found = diff(before, after, queries, model, before_queries=before_queries)
     totals = diff_document(found)["totals"]
@@ -98,8 +105,8 @@ def test_steps_and_stores_explain_the_difference_in_cost(seed: int) -> None:
 
 
 def test_a_new_query_builds_what_it_needs() -> None:
-    before = optimise(QUERIES[:1], STATISTICS, parallelism=4)
-    after = optimise(QUERIES, STATISTICS, parallelism=4)
+    before = optimise(QUERIES[:1], STATISTICS, Options(parallelism=4))
+    after = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     widths = {RelationId("S"): 8.0, RelationId("T"): 16.0, RelationId("U"): 32.0}
     found = diff(before, after, QUERIES, MODEL, before_queries=QUERIES[:1], widths=widths)
     built = {s.label: s for s in found.built}
@@ -115,8 +122,8 @@ def test_a_new_query_builds_what_it_needs() -> None:
 
 
 def test_what_belongs_to_forgotten_queries_has_no_estimate() -> None:
-    before = optimise(QUERIES, STATISTICS, parallelism=4)
-    after = optimise(QUERIES[:1], STATISTICS, parallelism=4)
+    before = optimise(QUERIES, STATISTICS, Options(parallelism=4))
+    after = optimise(QUERIES[:1], STATISTICS, Options(parallelism=4))
     found = diff(footprint(before, QUERIES), after, QUERIES[:1], MODEL)
     assert found.cost_before is None
     lost = [s for s in found.removed if s.cost is None]
@@ -128,15 +135,15 @@ def test_what_belongs_to_forgotten_queries_has_no_estimate() -> None:
 
 def test_a_name_used_again_for_another_query_is_not_confused() -> None:
     old, new = [chain("R.a=S.a", id="q")], [chain("R.b=S.b", id="q")]
-    before, after = (optimise(q, STATISTICS, parallelism=4) for q in (old, new))
+    before, after = (optimise(q, STATISTICS, Options(parallelism=4)) for q in (old, new))
     found = diff(footprint(before, old), after, new, MODEL, before_queries=old)
     assert (len(found.added), len(found.removed), len(found.kept)) == (2, 2, 0)
     assert found.cost_before == pytest.approx(before.cost)
 
 
 def test_long_lists_are_cut_dearest_first() -> None:
-    empty = optimise([], STATISTICS)
-    after = optimise(QUERIES, STATISTICS, parallelism=4)
+    empty = optimise([], STATISTICS, Options())
+    after = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     found = diff(empty, after, QUERIES, MODEL)
     whole, some = diff_document(found), diff_document(found, at_most=2)
     assert some["steps"]["added"] == whole["steps"]["added"][:2]

@@ -23,9 +23,10 @@ from anabranch_planner.cost.footprint import (
 )
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
-from anabranch_planner.cost.validate import walk
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from tests.support.queries import FixedStatistics, chain
+from tests.support.walk import walk
 from tests.support.what_if import priced_plan, small_queries, small_statistics
 
 seeds = st.integers(0, 2**32 - 1)
@@ -36,7 +37,7 @@ STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 
 def test_a_step_is_named_by_the_sub_joins_around_it() -> None:
     query = chain("S.a=T.a")
-    plan = optimise([query], STATISTICS, parallelism=4)
+    plan = optimise([query], STATISTICS, Options(parallelism=4))
     both = next(t.after.id for t in trails(plan, [query]).steps.values())
     found = footprint(plan, [query])
     assert found.steps == {
@@ -76,8 +77,8 @@ def test_json_brings_back_the_footprint(seed: int) -> None:
 
 
 def test_plans_that_share_nothing_have_nothing_in_common_with_others() -> None:
-    alone = optimise(QUERIES, STATISTICS, optimizer=Optimizer.INDIVIDUAL, parallelism=4)
-    joint = optimise(QUERIES, STATISTICS, parallelism=4)
+    alone = optimise(QUERIES, STATISTICS, Options(optimizer=Optimizer.INDIVIDUAL, parallelism=4))
+    joint = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     one, other = footprint(alone, QUERIES), footprint(joint, QUERIES)
     assert not one.steps & other.steps
     assert not one.copies & other.copies
@@ -89,7 +90,7 @@ def test_plans_that_share_nothing_have_nothing_in_common_with_others() -> None:
 def test_the_document_does_not_depend_on_the_hash_seed(seed: str) -> None:
     program = (
         "from tests.planner.test_footprint import *\n"
-        "found = footprint(optimise(QUERIES, STATISTICS, parallelism=4), QUERIES)\n"
+        "found = footprint(optimise(QUERIES, STATISTICS, Options(parallelism=4)), QUERIES)\n"
         "print(json.dumps(to_json(found)))"
     )
     run = subprocess.run(
@@ -99,7 +100,7 @@ def test_the_document_does_not_depend_on_the_hash_seed(seed: str) -> None:
         text=True,
         check=True,
     )
-    found = footprint(optimise(QUERIES, STATISTICS, parallelism=4), QUERIES)
+    found = footprint(optimise(QUERIES, STATISTICS, Options(parallelism=4)), QUERIES)
     assert run.stdout.strip() == json.dumps(to_json(found))
 
 

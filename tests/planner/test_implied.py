@@ -13,7 +13,7 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.normal.implication import implies, weaker
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 
 INT = parse_type("int")
 OPERATORS = {

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.lower_bounds import by_shares, floor
 from anabranch_planner.search.neighbourhood import Sharing
 from anabranch_planner.search.problem import build_problem
@@ -30,8 +31,10 @@ def test_beyond_the_cap_the_plan_is_valid_and_its_bound_holds(
     seed: int, size: int, parallelism: int, objective: Objective
 ) -> None:
     queries, statistics = natural(seed, relations=7, count=6, size=size)
-    plan = optimise(queries, statistics, parallelism=parallelism, objective=objective, max_flows=10)
-    best = optimise(queries, statistics, parallelism=parallelism, objective=objective)
+    plan = optimise(
+        queries, statistics, Options(parallelism=parallelism, objective=objective, max_flows=10)
+    )
+    best = optimise(queries, statistics, Options(parallelism=parallelism, objective=objective))
     validate_plan(plan, queries)
     assert plan.cost == pytest.approx(cost_of(plan, queries, statistics, parallelism=parallelism))
     assert plan.bound <= best.cost * SLACK
@@ -44,18 +47,18 @@ def test_lower_bounds_are_lower_bounds(seed: int, parallelism: int) -> None:
     queries, statistics = natural(seed, relations=7, count=5, size=3)
     model = CostModel(statistics, parallelism=parallelism)
     problem = build_problem(queries, model)
-    best = optimise(queries, statistics, parallelism=parallelism).cost
+    best = optimise(queries, statistics, Options(parallelism=parallelism)).cost
     assert floor(problem) <= best * SLACK
     assert by_shares(problem, Deadline(), 0) <= best * SLACK
     others = [q for q in queries if q.id != queries[0].id]
-    without = optimise(others, statistics, parallelism=parallelism).cost
+    without = optimise(others, statistics, Options(parallelism=parallelism)).cost
     assert without + exclusive(problem, queries[0].id, Deadline(), 0) <= best * SLACK
 
 
 def test_neighbourhoods_come_close_to_the_optimum() -> None:
     queries, statistics = natural(0, relations=30, count=60, size=4)
-    plan = optimise(queries, statistics, max_flows=10)
-    assert plan.cost <= 1.02 * optimise(queries, statistics).cost
+    plan = optimise(queries, statistics, Options(max_flows=10))
+    assert plan.cost <= 1.02 * optimise(queries, statistics, Options()).cost
     assert plan.gap <= 0.2
 
 

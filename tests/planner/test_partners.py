@@ -9,7 +9,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 
 COLUMNS = tuple((c, parse_type(t)) for c, t in (("k", "int"), ("v", "int"), ("ts", "timestamp")))
 STREAMS = {n: Stream(StreamName(n), COLUMNS, "ts", lateness=0) for n in ("a", "b", "c")}

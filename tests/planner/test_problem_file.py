@@ -17,7 +17,7 @@ from anabranch_planner.command.environment import (
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from benchmarks.planner.random_queries import join_queries, statistics_of
 from tests.support.queries import equality
 

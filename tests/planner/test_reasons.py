@@ -14,7 +14,8 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.explain.detours import Ledger
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import game, part
 from tests.support.queries import FixedStatistics, chain
@@ -37,7 +38,9 @@ def test_doing_without_a_kept_result_is_a_valid_plan_of_the_cost_that_is_said(
     queries = small_queries(rng)
     statistics = small_statistics(rng)
     model = CostModel(statistics, objective=objective, parallelism=3)
-    plan = optimise(queries, statistics, optimizer=optimizer, objective=objective, parallelism=3)
+    plan = optimise(
+        queries, statistics, Options(optimizer=optimizer, objective=objective, parallelism=3)
+    )
     found = reasons(plan, queries, model)
     mirs = {m.id: m for m in plan.mirs}
     owners = {(c.owner, c.mir) for c in plan.copies if not mirs[c.mir].is_base}
@@ -79,7 +82,7 @@ def test_savings_by_sharing_add_up_to_what_the_parts_cost_more(
     rng = Random(seed)
     queries = small_queries(rng)
     statistics = small_statistics(rng)
-    plan = optimise(queries, statistics, optimizer=optimizer, parallelism=3)
+    plan = optimise(queries, statistics, Options(optimizer=optimizer, parallelism=3))
     found = reasons(plan, queries, CostModel(statistics, parallelism=3))
     parts = sum(part(game(plan, queries)).values())
     assert sum(r.saved for r in found.shared) == pytest.approx(parts - plan.cost, abs=1e-6)
@@ -90,7 +93,7 @@ def test_savings_by_sharing_add_up_to_what_the_parts_cost_more(
 
 def test_the_reasons_for_one_intermediate_result() -> None:
     model = CostModel(STATISTICS, parallelism=4)
-    plan = optimise(QUERIES, STATISTICS, parallelism=4)
+    plan = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     found = reasons(plan, QUERIES, model)
     (kept,) = found.kept
     assert (kept.label, kept.users) == ("S⋈T", ("q1", "q2"))
@@ -104,7 +107,7 @@ def test_the_reasons_for_one_intermediate_result() -> None:
 
 
 def test_documents_are_bounded_and_say_what_they_leave_out() -> None:
-    plan = optimise(QUERIES, STATISTICS, parallelism=4)
+    plan = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     found = reasons(plan, QUERIES, CostModel(STATISTICS, parallelism=4))
     whole, one = reasons_document(found), reasons_document(found, at_most=1)
     assert whole["omitted"] == 0
@@ -117,6 +120,6 @@ def test_documents_are_bounded_and_say_what_they_leave_out() -> None:
 
 
 def test_what_is_not_kept_leaves_the_plan_as_it_is() -> None:
-    plan = optimise(QUERIES, STATISTICS, parallelism=4)
+    plan = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     same = without(plan, QUERIES, MirId("nothing"), CostModel(STATISTICS, parallelism=4))
     assert (same.orders, same.copies, same.mirs) == (plan.orders, plan.copies, plan.mirs)

@@ -18,8 +18,9 @@ from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.cost.validate import validate_plan
+from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.history import record
 from tests.support.interpreter import Outcome, interpret
@@ -90,10 +91,12 @@ def test_rewires_between_optimisers_lose_and_double_nothing(seed: int) -> None:
         optimise(
             world.running(epoch),
             NoStatistics(),
-            optimizer=rng.choice(list(Optimizer)),
-            objective=rng.choice(list(Objective)),
-            parallelism=rng.randint(1, 3),
-            deadline=Deadline(seconds=0.5),
+            Options(
+                optimizer=rng.choice(list(Optimizer)),
+                objective=rng.choice(list(Objective)),
+                parallelism=rng.randint(1, 3),
+                deadline=Deadline(seconds=0.5),
+            ),
         )
         if rng.random() < 0.8
         else random_plan(world.running(epoch), rng)

@@ -13,7 +13,7 @@ from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.sampling import SampledStatistics, describe, estimate, share
 from anabranch_planner.cost.statistics import TableStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from tests.support.evaluate import holds
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.history import record
 from tests.support.in_memory import load, plain
@@ -95,9 +95,9 @@ def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
     return optimise(
         queries,
         NoStatistics(),
-        optimizer=rng.choice(list(Optimizer)),
-        parallelism=2,
-        deadline=Deadline(seconds=0.5),
+        Options(
+            optimizer=rng.choice(list(Optimizer)), parallelism=2, deadline=Deadline(seconds=0.5)
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from math import factorial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.validate import Prefix, cost_of, walk
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.cost.validate import cost_of
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.shares import (
     Element,
     Game,
@@ -27,10 +28,10 @@ from anabranch_planner.plans.shares import (
     shapley,
     share_document,
     shares,
-    standalone,
 )
 from tests.support.queries import FixedStatistics, chain
 from tests.support.random_problems import UniformStatistics, random_queries
+from tests.support.walk import walk
 from tests.support.what_if import priced_plan, small_queries, small_statistics
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import AttrRef, JoinQuery
     from anabranch_contract.queries.mirs import MirId
+    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.cost.steps import Prefix
 
     Copy = tuple[str, MirId, AttrRef | None]
 
@@ -48,6 +51,14 @@ objectives = st.sampled_from(list(Objective))
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
 STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+
+
+def standalone(
+    queries: Sequence[JoinQuery], statistics: Statistics, **options: Any
+) -> dict[QueryId, float]:
+    """The cost of each query's own optimum."""
+    plan = optimise(queries, statistics, Options(optimizer=Optimizer.INDIVIDUAL, **options))
+    return costs_by_owner(plan, queries)
 
 
 def needs(
@@ -140,7 +151,9 @@ def test_shares_of_optimised_plans_are_those_of_their_game(
     rng = Random(seed)
     queries = small_queries(rng)
     plan = optimise(
-        queries, small_statistics(rng), optimizer=optimizer, objective=objective, parallelism=3
+        queries,
+        small_statistics(rng),
+        Options(optimizer=optimizer, objective=objective, parallelism=3),
     )
     check_everything(plan, queries)
 
@@ -150,7 +163,7 @@ def test_what_one_query_alone_uses_is_its_own(seed: int) -> None:
     rng = Random(seed)
     queries = small_queries(rng)
     statistics = small_statistics(rng)
-    plan = optimise(queries, statistics, optimizer=Optimizer.INDIVIDUAL, parallelism=3)
+    plan = optimise(queries, statistics, Options(optimizer=Optimizer.INDIVIDUAL, parallelism=3))
     for share in shares(plan, queries, standalone(queries, statistics, parallelism=3)):
         expected = pytest.approx(share.part)
         assert share.marginal == share.shapley == expected
@@ -165,9 +178,8 @@ def test_nobody_pays_more_than_the_sum_of_what_each_pays_alone(
     rng = Random(seed)
     queries = small_queries(rng)
     statistics = small_statistics(rng)
-    plan = optimise(queries, statistics, objective=objective, parallelism=3)
+    plan = optimise(queries, statistics, Options(objective=objective, parallelism=3))
     alone = standalone(queries, statistics, objective=objective, parallelism=3)
-    assert alone is not None
     found = shares(plan, queries, alone)
     assert [s.query for s in found] == sorted(q.id for q in queries)
     for share in found:
@@ -180,9 +192,7 @@ def test_nobody_pays_more_than_the_sum_of_what_each_pays_alone(
             optimise(
                 [query],
                 statistics,
-                optimizer=Optimizer.INDIVIDUAL,
-                objective=objective,
-                parallelism=3,
+                Options(optimizer=Optimizer.INDIVIDUAL, objective=objective, parallelism=3),
             ).cost
         )
 
@@ -193,7 +203,9 @@ def test_the_worked_example() -> None:
     sizes = FixedStatistics(
         default=100.0, selectivities={"S.b=T.b": 0.015}, selectivity_default=0.01
     )
-    plan = optimise(QUERIES, sizes, objective=Objective.PAPER, mir=False, partitioning=False)
+    plan = optimise(
+        QUERIES, sizes, Options(objective=Objective.PAPER, mir=False, partitioning=False)
+    )
     assert plan.cost == pytest.approx(800)
     alone = standalone(QUERIES, sizes, objective=Objective.PAPER, mir=False, partitioning=False)
     assert alone == pytest.approx({"q1": 475.0, "q2": 475.0})
@@ -204,7 +216,7 @@ def test_the_worked_example() -> None:
 
 
 def test_maintenance_is_split_among_the_users_of_the_intermediate_result() -> None:
-    plan = optimise(QUERIES, STATISTICS, parallelism=4)
+    plan = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     found = game(plan, QUERIES)
     kept = next(m.id for m in plan.mirs if not m.is_base)
     upkeep = {p for o in plan.orders if o.maintains for p, *_ in walk(plan, o, QUERIES)}
@@ -215,20 +227,14 @@ def test_maintenance_is_split_among_the_users_of_the_intermediate_result() -> No
 
 
 def test_without_standalone_costs_there_is_no_proportional_share() -> None:
-    plan = optimise(QUERIES, STATISTICS)
+    plan = optimise(QUERIES, STATISTICS, Options())
     for share in shares(plan, QUERIES):
         assert (share.standalone, share.proportional) == (None, None)
         assert share_document(share)["shapley"] == share.shapley > 0
 
 
-def test_equal_queries_are_solved_once_and_too_many_not_at_all() -> None:
-    twins = [chain("R.a=S.a", id="q1"), chain("R.a=S.a", id="q2")]
-    assert standalone(twins, STATISTICS, at_most=1) == {"q1": 400.0, "q2": 400.0}
-    assert standalone(QUERIES, STATISTICS, at_most=1) is None
-
-
 def test_nothing_costs_nothing() -> None:
-    assert shares(optimise([], STATISTICS), [], {}) == ()
+    assert shares(optimise([], STATISTICS, Options()), [], {}) == ()
     assert proportional(0.0, {QueryId("a"): 0.0, QueryId("b"): 0.0}) == {"a": 0.0, "b": 0.0}
 
 
@@ -243,10 +249,14 @@ def test_an_element_s_cost_is_split_equally() -> None:
 
 def test_many_queries() -> None:
     queries = list(random_queries(7, count=40, size=3, relations=10))
-    plan = optimise(queries, UniformStatistics(), optimizer=Optimizer.SHARED, parallelism=4)
+    plan = optimise(
+        queries, UniformStatistics(), Options(optimizer=Optimizer.SHARED, parallelism=4)
+    )
     found = shares(plan, queries, standalone(queries, UniformStatistics(), parallelism=4))
     cost = cost_of(plan, queries, UniformStatistics(), parallelism=4)
     assert sum(s.shapley for s in found) == pytest.approx(cost)
     assert sum(s.proportional or 0 for s in found) == pytest.approx(cost)
-    alone = optimise(queries, UniformStatistics(), optimizer=Optimizer.INDIVIDUAL, parallelism=4)
+    alone = optimise(
+        queries, UniformStatistics(), Options(optimizer=Optimizer.INDIVIDUAL, parallelism=4)
+    )
     assert costs_by_owner(alone, queries) == pytest.approx({s.query: s.standalone for s in found})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from tests.support.sample_streams import ALL_TYPES, stream
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import JoinQuery, needed_columns
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from tests.support.sample_streams import sample_streams, stream
 
 STREAMS = sample_streams()

@@ -14,7 +14,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_planner.logical.render import to_document, to_dot, to_sql, to_text
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.dialects import to_spark
 from tests.planner.test_conversion import CATALOG, STATEMENTS
 from tests.support.sample_streams import sample_streams

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch_planner.normal.parse import parse_sql
-from anabranch_planner.normal.structured import parse_structured
+from anabranch_planner.passes import parse_sql, parse_structured
 from tests.support.sample_streams import sample_streams
 
 STREAMS = sample_streams()

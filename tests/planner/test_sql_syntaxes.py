@@ -11,9 +11,8 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import QueryId, Stream, StreamName
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.normal.parse import parse_sql
-from anabranch_planner.normal.structured import parse_structured
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise, parse_sql, parse_structured
+from anabranch_planner.plans.optimise import Options
 from tests.support.in_memory import type_of
 from tests.support.sample_streams import sample_streams
 from tests.support.scenario_queries import World
@@ -121,8 +120,8 @@ def routes(plan: Plan, query: JoinQuery) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize("seed", range(1000, 1050))
 def test_two_queries_that_say_the_same_are_one_plan(seed: int) -> None:
     for plain, again, _ in pairs(seed, 2):
-        alone = optimise([plain], NoStatistics(), parallelism=2)
-        both = optimise([plain, again], NoStatistics(), parallelism=2)
+        alone = optimise([plain], NoStatistics(), Options(parallelism=2))
+        both = optimise([plain, again], NoStatistics(), Options(parallelism=2))
         assert routes(both, plain) == routes(both, again)
         # Which of several plans that cost the same is another matter.
         assert both.cost == pytest.approx(alone.cost)

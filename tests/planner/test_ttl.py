@@ -13,9 +13,8 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_planner.command.problem_file import parse_problem
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
-from anabranch_planner.normal.parse import parse_sql
-from anabranch_planner.normal.structured import parse_structured
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise, parse_sql, parse_structured
+from anabranch_planner.plans.optimise import Options
 from tests.support.queries import FixedStatistics
 from tests.support.sample_streams import sample_streams
 from tests.support.states import RS, R, S, T, rules
@@ -121,7 +120,7 @@ def test_costs_follow_it() -> None:
 
     def cost(*ttls: int) -> float:
         query = parse_sql("q", sql, living(**dict(zip("RST", ttls, strict=False))))
-        return optimise([query], statistics).cost
+        return optimise([query], statistics, Options()).cost
 
     assert cost(MINUTE, MINUTE, MINUTE) < cost(9 * MINUTE, 9 * MINUTE, 9 * MINUTE) < cost()
     assert cost(200 * MINUTE) == cost()

@@ -9,7 +9,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import RANK, View
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 
 COLUMNS = {"k": "bigint", "v": "decimal(12,2)", "n": "int", "ts": "timestamp", "d": "date"}
 STREAMS = {

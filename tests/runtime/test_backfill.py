@@ -15,7 +15,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.plan import Backfilling
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.access import accesses

@@ -14,7 +14,8 @@ import yaml
 from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Label, QueryId, RelationId
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from tests.support.local_replay import LocalReplay
 from tests.support.oracle import Oracle, OracleQuery
 from tests.support.scenario_file import read_scenario
@@ -98,7 +99,7 @@ class Watcher:
         if self.blind and isinstance(statistics, Snapshot):
             statistics = replace(statistics, steps=())
         plan = optimise(
-            queries, statistics, optimizer=optimizer, parallelism=parallelism, mir=False
+            queries, statistics, Options(optimizer=optimizer, parallelism=parallelism, mir=False)
         )
         self.plans.append(plan)
         return plan

@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.queries.joins import QueryId
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.failed_queries import failed, take_out, withdraw
 from anabranch_runtime.epochs.lifecycle import enter_epoch

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import ExpressionError

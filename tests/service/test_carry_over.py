@@ -23,7 +23,7 @@ def test_the_rules_of_the_last_epoch_go_on(shop: Service, monkeypatch: pytest.Mo
         raise RuntimeError("no plan today")
 
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "compile_ruleset", broken)
+        patch.setattr(planning, "make_rules", broken)
         shop.plan(0)
     carried = shop.get("/v1/epochs/1")
     assert carried["queries"] == ["pair"]
@@ -45,7 +45,7 @@ def test_without_an_earlier_epoch_the_loop_tries_again(
         raise RuntimeError("no plan today")
 
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "compile_ruleset", broken)
+        patch.setattr(planning, "make_rules", broken)
         shop.boundary(-1)
         eventually(
             lambda: shop.http.get("/readyz").status_code == 503, "readiness tells of the failure"

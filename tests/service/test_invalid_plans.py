@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.progress import Boundary
-from anabranch_planner.cost.validate import PlanError
+from anabranch_planner.cost.steps import PlanError
 from anabranch_service.clock import utc_now
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.request import PlanningAnswer, PlanningRequest, answer_request

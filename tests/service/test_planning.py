@@ -14,7 +14,7 @@ from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.epoch import StatedStatistics, Task, plan_queries
 from anabranch_service.planning.what_if import Running, decided_in
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import JoinQuery, RelationId
+    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.plans.optimise import Options
 
 RECORDS: dict[str, StreamRecord] = {
     str(stream["name"]): read_stream(StreamIn.model_validate(stream), Settings(access=OPEN))
@@ -77,12 +79,12 @@ def _failing(
     """Make the solver fail on one query, or on several at once (unless individually)."""
     solve = optimise
 
-    def fragile(given: Sequence[JoinQuery], *args: object, **options: object) -> Plan:
+    def fragile(given: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
         if any(q.id == on for q in given):
             raise error
-        if jointly and len(given) > 1 and options["optimizer"] is not Optimizer.INDIVIDUAL:
+        if jointly and len(given) > 1 and options.optimizer is not Optimizer.INDIVIDUAL:
             raise error
-        return solve(given, *args, **options)  # type: ignore[arg-type]
+        return solve(given, statistics, options)
 
     monkeypatch.setattr(planning, "optimise", fragile)
 

@@ -11,7 +11,8 @@ from anabranch_contract.queries.mirs import base_mir
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
 from tests.support.brute_force import cheapest
 from tests.support.exactness import ROUNDING, same
@@ -73,9 +74,7 @@ def _switching(rng: Random, problem: SmallProblem, key: str) -> Switching:
     before = optimise(
         queries,
         small_problem(f"{key} before").statistics,
-        objective=problem.objective,
-        parallelism=problem.parallelism,
-        mir=problem.mir,
+        Options(objective=problem.objective, parallelism=problem.parallelism, mir=problem.mir),
     )
     return Switching(footprint(before, queries), rng.choice([0.01, 0.1, 0.5, 2.0]))
 
@@ -124,12 +123,14 @@ def plan_of(demands: Demanded, solver: Solver = Solver.BRANCH) -> Plan:
     return optimise(
         problem.queries,
         problem.statistics,
-        objective=problem.objective,
-        parallelism=problem.parallelism,
-        mir=problem.mir,
-        solver=solver,
-        limits=demands.limits,
-        switching=demands.switching,
+        Options(
+            objective=problem.objective,
+            parallelism=problem.parallelism,
+            mir=problem.mir,
+            solver=solver,
+            limits=demands.limits,
+            switching=demands.switching,
+        ),
     )
 
 

@@ -24,7 +24,8 @@ from rich.progress import Progress
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import finish, route_greedily, tree_routes
@@ -89,10 +90,12 @@ def tight_cost(problem: SmallProblem, solver: Solver = Solver.BRANCH) -> float:
     plan = optimise(
         queries,
         problem.statistics,
-        objective=problem.objective,
-        parallelism=problem.parallelism,
-        mir=problem.mir,
-        solver=solver,
+        Options(
+            objective=problem.objective,
+            parallelism=problem.parallelism,
+            mir=problem.mir,
+            solver=solver,
+        ),
     )
     validate_plan(plan, queries)
     again = cost_of(plan, queries, problem.statistics, parallelism=problem.parallelism)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.views.upkeep import Views

@@ -21,10 +21,10 @@ from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import loosest_bounds
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
 from tests.support.random_plans import random_layouts, random_plan
 
@@ -51,7 +51,7 @@ def plan_normally(
     epoch: int,
 ) -> Plan:
     """What the service does."""
-    return optimise(queries, statistics, optimizer=optimizer, parallelism=parallelism)
+    return optimise(queries, statistics, Options(optimizer=optimizer, parallelism=parallelism))
 
 
 def odd_plans(seed: int) -> Planner:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from tests.support.oracle import Oracle
 from tests.support.plain_service import stream_of
 from tests.support.scenario_file import Scenario, read_document, read_scenario

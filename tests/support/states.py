@@ -10,9 +10,9 @@ from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream,
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.state.manifest import StoreState
 from anabranch_runtime.storage.segment import Segment
 
@@ -49,7 +49,7 @@ def rules(
     """What the service would publish for ``epoch``; ``window`` (µs) holds for every query."""
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     parsed = [parse_sql(name, sql, by_name, window) for name, sql in sorted(queries.items())]
-    plan = optimise(parsed, NoStatistics(), parallelism=parallelism)
+    plan = optimise(parsed, NoStatistics(), Options(parallelism=parallelism))
     return compile_ruleset(
         plan, parsed, list(streams), epoch=epoch, parallelism=parallelism, sinks={}
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_runtime.columns.arrow_types import spark_type
 from tests.support.replay_check import replay

@@ -20,7 +20,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.parse import parse_sql
+from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks import view_inputs as inputs

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.validate import Prefix
+    from anabranch_planner.cost.steps import Prefix
 
 
 def without(

@@ -31,10 +31,9 @@ from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
-from anabranch_planner.logical.translate import translate
-from anabranch_planner.logical.tsc import convert as to_multi_joins
 from anabranch_planner.logical.tsc import multi_joins
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import ConversionRequest, convert_statement, optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import Program
@@ -138,17 +137,19 @@ def plan(
         found = optimise(
             problem.queries,
             problem.statistics,
-            optimizer=chosen,
-            objective=charged,
-            formulation=formulation,
-            solver=solver,
-            parallelism=problem.parallelism,
-            mir=problem.mir,
-            partitioning=problem.partitioning,
-            deadline=timed,
-            seed=seed,
-            threads=threads,
-            limits=limits if limited else None,
+            Options(
+                optimizer=chosen,
+                objective=charged,
+                formulation=formulation,
+                solver=solver,
+                parallelism=problem.parallelism,
+                mir=problem.mir,
+                partitioning=problem.partitioning,
+                deadline=timed,
+                seed=seed,
+                threads=threads,
+                limits=limits if limited else None,
+            ),
         )
         return found, timed, time.perf_counter() - began
 
@@ -240,10 +241,11 @@ def convert(
     """Convert the binary joins of a statement's plan to multi-way joins (TSC)."""
     text = text_of(catalog) if catalog in KNOWN else _read(catalog)
     try:
-        before = translate(_read(sql), parse_catalog(text), dialect)
+        before, after = convert_statement(
+            ConversionRequest(_read(sql), parse_catalog(text), dialect)
+        )
     except QueryError as cause:
         raise cause.moved(field=sql) from cause
-    after = to_multi_joins(before)
     if as_dot:
         typer.echo(to_dot(after))
         return

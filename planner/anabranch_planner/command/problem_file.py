@@ -51,6 +51,7 @@ from anabranch_planner.documents.fields import (
     window,
     within,
 )
+from anabranch_planner.normal.bind import Registration, bind
 from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.sql.scope import nearest
@@ -380,4 +381,5 @@ def _join_query(query: _Query, streams: Mapping[str, Stream]) -> JoinQuery:
         ),
     )
     with within(query.at):
-        return normalise(query.id, unresolved, streams, query.window)
+        given = Registration(query.id, streams, query.window)
+        return normalise(bind(unresolved, given), given)

@@ -1,9 +1,7 @@
 """The distinct steps of a plan: what footprints, differences, cost shares and reasons count.
 
-Two orders of one owner that begin alike run what they have in common once. The *prefix* that
-:func:`anabranch_planner.cost.validate.walk` yields identifies such a step; here every prefix
-of a plan is listed once, together with what is needed to price and to name it. The result is that
-of ``walk`` over all orders; sub-joins and witnesses are looked up instead of searched for again.
+Two orders of one owner that begin alike run their common steps once. A step is identified by its
+*prefix*; every prefix of a plan is listed once, with the sub-joins that price and name it.
 """
 
 from __future__ import annotations
@@ -11,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
-from anabranch_planner.cost.validate import PlanError, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +19,12 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
 
 Labels = frozenset[Label]
+#: (owner, start, (target, members, resulting sub-join) per step): what is executed once.
+Prefix = tuple[str, Label, tuple[tuple[MirId, tuple[Label, ...], MirId], ...]]
+
+
+class PlanError(PlannerError):
+    """A plan that does not answer its queries."""
 
 
 @dataclass(frozen=True, slots=True)

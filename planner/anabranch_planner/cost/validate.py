@@ -1,72 +1,27 @@
-"""What every plan must satisfy, and its cost recomputed from its orders and copies alone.
+"""Checks of a plan, and its cost recomputed from its orders and copies alone.
 
-Written against :class:`~anabranch_contract.plans.plan.Plan` only, so that it checks any optimiser:
-it shares the cost model with them, but neither the graph of states nor the program.
+Reads :class:`~anabranch_contract.plans.plan.Plan` only, so that it checks any optimiser: it shares
+the cost model with them, but neither the graph of states nor the program.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-from anabranch_contract.queries.mirs import Mir, MirId, base_mir, join_keys, sub_join
+from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.steps import PlanError, trails
 from anabranch_planner.cost.timing import loosest_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
+    from anabranch_contract.plans.plan import Plan, Step
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+    from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.statistics import Statistics
-
-
-class PlanError(PlannerError):
-    """A plan that does not do what its queries ask for."""
-
-
-#: (owner, start, (target, members, resulting sub-join) per step): what is executed once.
-Prefix = tuple[str, Label, tuple[tuple[MirId, tuple[Label, ...], MirId], ...]]
-
-
-def witness(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> JoinQuery:
-    """A query that contains the order's goal: the query itself, or one that has the MIR."""
-    if not order.maintains:
-        found = [q for q in queries if q.id == order.goal]
-    else:
-        members = goal_labels(plan, order, queries)
-        found = [
-            q for q in queries if members <= set(q.labels) and sub_join(q, members).id == order.goal
-        ]
-    if not found:
-        raise PlanError("unknown-goal", f"no query has the goal {order.goal!r}")
-    return found[0]
-
-
-def goal_labels(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> frozenset[Label]:
-    """The labels that the order must cover."""
-    if order.maintains:
-        members = [m.members for m in plan.mirs if m.id == order.goal]
-    else:
-        members = [q.labels for q in queries if q.id == order.goal]
-    if not members:
-        raise PlanError("unknown-goal", f"the plan does not know the goal {order.goal!r}")
-    return frozenset(members[0])
-
-
-def walk(
-    plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]
-) -> Iterable[tuple[Prefix, Step, Mir, frozenset[Label], JoinQuery]]:
-    """The order's steps as (prefix, step, sub-join before it, its labels, witness)."""
-    query = witness(plan, order, queries)
-    head = frozenset({order.start})
-    trail: tuple[tuple[MirId, tuple[Label, ...], MirId], ...] = ()
-    for step in order.steps:
-        after = head | frozenset(step.members)
-        trail = (*trail, (step.target, step.members, sub_join(query, after).id))
-        yield (order.owner, order.start, trail), step, sub_join(query, head), head, query
-        head = after
+    from anabranch_planner.cost.steps import Prefix
 
 
 def cost_of(
@@ -91,19 +46,18 @@ def cost_of(
         bounds=loosest_bounds(queries),
     )
     mirs = {m.id: m for m in plan.mirs}
-    steps: dict[Prefix, float] = {}
-    for order in plan.orders:
-        for prefix, step, before, head, query in walk(plan, order, queries):
-            asks_all = step.partition is not None and not knows(query, head, step, mirs)
-            steps[prefix] = model.probe(before, order.start) * model.chi(broadcast=asks_all)
+    total = 0.0
+    for trail in trails(plan, queries).steps.values():
+        routed = knows(trail.query, trail.head, trail.step, mirs)
+        total += model.probe(trail.before, trail.start) * model.chi(broadcast=not routed)
     copies = {(c.owner, c.mir, c.partition): model.insert(mirs[c.mir]) for c in plan.copies}
-    return sum(steps.values()) + sum(copies.values())
+    return total + sum(copies.values())
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether a partial result over ``head`` knows the step's partition attribute."""
+    """Whether a partial result over ``head`` knows the partition to probe."""
     store = mirs[step.target]
-    return any(
+    return step.partition is None or any(
         step.partition == in_store(member, store)
         for key_class in query.classes
         if key_class.restrict(head)
@@ -135,13 +89,17 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery]) -> None:
     }
     _require(wanted == {d for d in done if not d[2]}, "orders and queries do not match")
     _require(plan.queries == tuple(sorted(q.id for q in queries)), "the plan's queries differ")
+    labels = {(False, str(q.id)): set(q.labels) for q in queries}
+    labels |= {(True, str(m.id)): set(m.members) for m in plan.mirs}
     probed: set[tuple[str, MirId]] = set()
     access: dict[Prefix, tuple[AttrRef | None, bool]] = {}
-    for order in plan.orders:
+    found = trails(plan, queries)
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
         where = f"order of {order.goal} from {order.start}"
         covered = {order.start}
-        for prefix, step, _, head, query in walk(plan, order, queries):
-            members = frozenset(step.members)
+        for prefix, step in zip(prefixes, order.steps, strict=True):
+            trail = found.steps[prefix]
+            query, head, members = trail.query, trail.head, frozenset(step.members)
             _require(bool(members) and not members & head, f"{where} covers a label twice")
             _require(bool(join_keys(query.classes, head, members)), f"{where} is a cross product")
             _require(sub_join(query, members).id == step.target, f"{where} probes a wrong store")
@@ -150,13 +108,13 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery]) -> None:
                 (order.owner, step.target, step.partition) in copies,
                 f"{where} probes a copy of {step.target} that is not kept",
             )
-            asks_all = step.partition is not None and not knows(query, head, step, mirs)
-            _require(step.broadcast == asks_all, f"{where} is wrong about a broadcast")
+            routed = knows(query, head, step, mirs)
+            _require(step.broadcast != routed, f"{where} is wrong about a broadcast")
             chosen = (step.partition, step.broadcast)
             _require(access.setdefault(prefix, chosen) == chosen, f"{where} splits a prefix")
             probed.add((order.owner, step.target))
             covered |= members
-        _require(covered == goal_labels(plan, order, queries), f"{where} misses a label")
+        _require(covered == labels[order.maintains, order.goal], f"{where} misses a label")
     kept = {(o, m) for o, m in probed if not mirs[m].is_base}
     upkeep = {(o, str(m), True, label) for o, m in kept for label in mirs[m].members}
     _require(upkeep == {d for d in done if d[2]}, "maintenance and probed MIRs do not match")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_contract.queries.mirs import Mir, MirId, join_keys
-from anabranch_planner.cost.steps import Labels, SubJoins, Trail, Trails
-from anabranch_planner.cost.validate import Prefix, knows
+from anabranch_planner.cost.steps import Labels, Prefix, SubJoins, Trail, Trails
+from anabranch_planner.cost.validate import knows
 from anabranch_planner.search.copies import attribute_rank
 
 if TYPE_CHECKING:
@@ -207,9 +207,7 @@ class Detours:
         bare = Step(store.id, tuple(sorted(labels)), None, False, 0.0, 0.0)
         kept = sorted(self._copies[store.id], key=attribute_rank)
         routed = [
-            a
-            for a in kept
-            if a is None or knows(query, head, replace(bare, partition=a), {store.id: store})
+            a for a in kept if knows(query, head, replace(bare, partition=a), {store.id: store})
         ]
         sent = self._model.probe(self._subs.of(query, head), trail.start)
         return replace(

@@ -223,8 +223,8 @@ def _plan_side(plan: Plan, queries: Sequence[JoinQuery], pricing: _Pricing) -> _
     prices = []
     for trail in trails(plan, queries).steps.values():
         step = trail.step
-        asks_all = step.partition is not None and not knows(trail.query, trail.head, step, mirs)
-        price = model.probe(trail.before, trail.start) * model.chi(broadcast=asks_all)
+        routed = knows(trail.query, trail.head, step, mirs)
+        price = model.probe(trail.before, trail.start) * model.chi(broadcast=not routed)
         prices.append(price)
         key = step_key(trail)
         same = steps.get(key)
@@ -259,8 +259,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
             store = MirId(qualified(owner, key.target))
             mirs[store] = target
             routed = any(
-                partition is None or _routed(query, head, key, partition, target)
-                for partition in kept.get(store, [])
+                _routed(query, head, key, partition, target) for partition in kept.get(store, [])
             )
             sent = model.probe(subs.of(query, head), Label(start))
             price = sent * model.chi(broadcast=not routed)
@@ -306,7 +305,9 @@ def _heads(found: Footprint) -> dict[tuple[Label, MirId], Labels]:
     return heads
 
 
-def _routed(query: JoinQuery, head: Labels, key: StepKey, partition: AttrRef, target: Mir) -> bool:
+def _routed(
+    query: JoinQuery, head: Labels, key: StepKey, partition: AttrRef | None, target: Mir
+) -> bool:
     step = Step(key.target, key.members, partition, broadcast=False, cost=0.0, cardinality=0.0)
     return knows(query, head, step, {key.target: target})
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
     from anabranch_contract.queries.mirs import MirId
-    from anabranch_planner.cost.validate import Prefix
+    from anabranch_planner.cost.steps import Prefix
 
 
 def mir_label(members: Sequence[Label]) -> str:

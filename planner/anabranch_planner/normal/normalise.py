@@ -1,18 +1,15 @@
-"""From a parsed query to the :class:`~anabranch_contract.queries.joins.JoinQuery` that is planned.
+"""From a bound query to the :class:`~anabranch_contract.queries.joins.JoinQuery` that is planned.
 
-The passes, in order: resolve the FROM list, queries in it from the inside out, and sort every
-conjunct on the way into equality, time bound, local filter or residual; close the equalities into
-key classes; close the bounds; name relations and labels; project. Conjuncts are sets: their order,
-their spelling and their place (ON, WHERE, a query in FROM) leave no trace in the result.
+In order: close the equalities into key classes and the time bounds; name relations and labels;
+project. Conjuncts are sets: their order, their spelling and their place leave no trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
-
-from sqlglot import exp
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
@@ -27,78 +24,53 @@ from anabranch_contract.queries.joins import (
     Micros,
     QueryId,
     Relation,
-    Stream,
     StreamName,
     label_for,
     make_relation,
 )
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
-from anabranch_planner.binding.outputs import columns_of, written
+from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.post_join import Split, split
 from anabranch_planner.binding.totals import with_totals
-from anabranch_planner.binding.typecheck import (
-    COMPARISONS,
-    aliases,
-    boolean,
-    compare,
-    operands,
-    split_between,
-    typed,
-)
+from anabranch_planner.binding.typecheck import aliases
 from anabranch_planner.normal import time_bounds as matrices
+from anabranch_planner.normal.bind import Bound, Registration, bind
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import (
     Class,
     Side,
     classes_of,
-    key_sides,
     local_filters,
     relabelled,
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
-from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.durations import format_duration
-from anabranch_planner.sql.scope import Scope, find_stream, nearest
+from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parsed_inside
-from anabranch_planner.sql.unresolved import Node, Partner, Source, Unresolved, at, located
+from anabranch_planner.sql.unresolved import at, located
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from anabranch_planner.sql.scope import Scope
+    from anabranch_planner.sql.unresolved import Node, Partner, Unresolved
 
 
-@dataclass(slots=True)
-class _Conjuncts:
-    """The conjuncts of a query, by kind, while they are being collected."""
+def normalise(bound: Bound, given: Registration) -> JoinQuery:
+    """The canonical form of a query.
 
-    equalities: list[tuple[Side, Side]] = field(default_factory=list)
-    bounds: list[AliasBound] = field(default_factory=list)
-    filters: dict[str, list[Expr]] = field(default_factory=dict)
-    residuals: list[Expr] = field(default_factory=list)
-    #: Part of a structured query -> the alias that it declares.
-    fields: dict[str, str] = field(default_factory=dict)
+    Raises:
+        QueryError: the query is no connected inner equi-join, or names and types don't fit.
+    """
+    partner = bound.query.partner
+    return _joined(bound, given) if partner is None else _with_partner(bound, partner, given)
 
 
-def normalise(
-    query_id: str,
-    query: Unresolved,
-    streams: Mapping[str, Stream],
-    window: int | Mapping[str, int] | None = None,
-    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
-) -> JoinQuery:
-    """The canonical form of ``query`` over ``streams``; arguments and errors: :func:`joined`."""
-    if query.partner is not None:
-        return with_partner(query_id, query, query.partner, streams, window)
-    return joined(query_id, query, streams, window, relaxed=relaxed)
-
-
-def with_partner(
-    query_id: str,
-    query: Unresolved,
-    partner: Partner,
-    streams: Mapping[str, Stream],
-    window: int | Mapping[str, int] | None,
-) -> JoinQuery:
+def _with_partner(bound: Bound, partner: Partner, given: Registration) -> JoinQuery:
     """An outer, semi or anti join as two joins (``outer``): pairs, and left rows beside them.
 
-    A view above it is over its rows: these have the columns that the view reads.
+    A view over it reads its rows: these have the columns that the view reads.
     """
 
     def inner(node: Node) -> JoinQuery:
@@ -109,187 +81,65 @@ def with_partner(
                 remedy="leave it out",
             )
 
-    whole = with_source(query, partner)
-    sides = Sides(query, partner, scope_of(query, streams), scope_of(whole, streams))
-    pairs = joined(query_id, whole, streams, window, lambda _: ())
+    query, given = bound.query, replace(given, relaxed={})
+    whole = bind(with_source(query, partner), given)
+    sides = Sides(query, partner, bound.scope, whole.scope)
+    pairs = _joined(whole, given, ())
     parts = None if query.above is None else split(query, sides.shown_scope, inner)
-    shown = None if parts is None else [(s.name, s.expr) for s in parts.joined]
-    plan = sides.plan(pairs, shown)
-    pairs = joined(query_id, whole, streams, window, lambda _: plan.pair_columns)
-    left = replace(query, partner=None, above=None)
-    rows = joined(
-        f"{query_id}{LEFT_SUFFIX}",
-        left,
-        streams,
-        of_those(window, sides.left),
-        lambda _: plan.left_columns,
-    )
+    plan = sides.plan(pairs, None if parts is None else [(s.name, s.expr) for s in parts.joined])
+    pairs = _joined(whole, given, plan.pair_columns)
+    own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
+    rows = _joined(bound, own, plan.left_columns)
     view = None if parts is None else parts.view
     return replace(pairs, outer=plan.outer, left=rows, view=view)
 
 
-def scope_of(query: Unresolved, streams: Mapping[str, Stream]) -> Scope:
-    """What the FROM list of ``query`` shows."""
-    return _resolve(query, streams, _Conjuncts(), "")
-
-
-def joined(
-    query_id: str,
-    query: Unresolved,
-    streams: Mapping[str, Stream],
-    window: int | Mapping[str, int] | None = None,
-    columns: Callable[[Scope], tuple[tuple[str, Expr], ...]] | None = None,
-    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
+def _joined(
+    bound: Bound, given: Registration, columns: tuple[tuple[str, Expr], ...] | None = None
 ) -> JoinQuery:
-    """The canonical form of a query without a partner.
+    """The canonical form of a query without its partner.
 
     Args:
-        columns: what is to be projected, given what FROM shows; None: the SELECT list.
-        relaxed: alias -> the filter that its relation is to have, which its own implies; what it
-            lacks becomes a residual.
-        query_id: the query's id.
-        query: what the parser found.
-        streams: the registered streams by name.
-        window: microseconds for every alias, or alias -> microseconds (others unbounded).
-
-    Raises:
-        QueryError: the query is no connected inner equi-join, or names and types don't fit.
+        columns: the projection; None: the SELECT list.
     """
-    found = _Conjuncts()
-    scope = _resolve(query, streams, found, "")
-    names = list(scope.streams)
-    closed = _closed_bounds(scope, found, window)
-    classes = classes_of(found.equalities)
-    _require_connected(names, classes, found)
+    scope, names = bound.scope, list(bound.scope.streams)
+    closed = _closed_bounds(bound, given.window)
+    classes = classes_of(bound.equalities)
+    _require_connected(names, classes, bound)
 
     def inner(node: Node) -> JoinQuery:
         """A query within the statement."""
-        return joined(query_id, parsed_inside(node, query), streams, window, relaxed=relaxed)
+        return _joined(bind(parsed_inside(node, bound.query), given), given)
 
     parts = None
     if columns is None:
-        shown, parts = _outputs(query, scope, inner)
+        shown, parts = _outputs(bound.query, scope, inner)
     else:
-        shown = columns(scope)
-    relations = _relations(scope, classes, found, relaxed or {})
+        shown = columns
+    relations, lacking = _relations(bound, classes, given.relaxed)
+    residuals = [*bound.residuals, *lacking]
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
         [c for c in classes if len(c.aliases) > 1],
         closed,
-        found.residuals,
+        residuals,
         shown,
     )
     labels = {a: label_for(relations[a].id, n) for a, n in occurrences(structure).items()}
     connecting = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
-    found_query = JoinQuery(
-        id=QueryId(query_id),
+    found = JoinQuery(
+        id=QueryId(given.id),
         members=tuple(Member(a, labels[a], relations[a].id) for a in names),
         relations=tuple({relations[a].id: relations[a] for a in names}.values()),
-        predicates=_predicates(found.equalities, labels),
+        predicates=_predicates(bound.equalities, labels),
         classes=_key_classes(connecting),
         bounds=closed,
-        residuals=_residuals(found.residuals, labels),
+        residuals=_residuals(residuals, labels),
         projection=tuple(Output(name, _labelled(expr, labels)) for name, expr in shown),
         derived=_derived(classes, scope),
         view=None if parts is None else parts.view,
     )
-    return found_query if parts is None else with_totals(found_query, parts.scalars)
-
-
-# --- FROM --------------------------------------------------------------------------------------
-
-
-def _resolve(
-    query: Unresolved, streams: Mapping[str, Stream], found: _Conjuncts, within: str
-) -> Scope:
-    """What the FROM list of ``query`` shows; its conditions and those inside go to ``found``.
-
-    Args:
-        within: what the aliases of its streams begin with.
-    """
-    if not query.sources:
-        raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
-    scopes = [Scope()]
-    for place, source in enumerate(query.sources, 1):
-        with located(source.field), at(source.node):
-            before, own = scopes[-1], _source(source, place, streams, found, within)
-            using = before.common(own) if source.natural else source.using
-            after = before.joined(own, using)
-            for name in using:
-                _add_comparison("eq", before.column(name), own.column(name), after, found)
-        scopes.append(after)
-    for condition in query.conditions:
-        with located(condition.field), at(condition.node):
-            for node in operands(condition.node, exp.And):
-                _classify(node, scopes[condition.scope], found)
-    return scopes[-1]
-
-
-def _source(
-    source: Source,
-    place: int,
-    streams: Mapping[str, Stream],
-    found: _Conjuncts,
-    within: str,
-) -> Scope:
-    """What the ``place``-th source of a FROM list shows by itself."""
-    if isinstance(source.of, str):
-        alias = source.alias or source.of
-        if source.field:
-            found.fields[source.field] = within + alias
-        return Scope.of_stream(alias, find_stream(source.of, streams), within, source.columns)
-    if source.alias is None and not source.of.items:
-        return _resolve(source.of, streams, found, within)
-    inside = f"{within}{source.alias or f'subquery{place}'}."
-    inner = _resolve(source.of, streams, found, inside)
-    shown = columns_of(source.of.items, inner) if source.of.items else inner.visible
-    return inner.as_table(source.alias, shown, source.columns)
-
-
-# --- conjuncts ---------------------------------------------------------------------------------
-
-
-def _classify(node: Node, scope: Scope, found: _Conjuncts) -> None:
-    with at(node):
-        _classified(node, scope, found)
-
-
-def _classified(node: Node, scope: Scope, found: _Conjuncts) -> None:
-    if isinstance(node, exp.Between):
-        for half in split_between(node):
-            _classify(half, scope, found)
-        return
-    op = COMPARISONS.get(type(node))
-    if op is not None:
-        left, right = typed(node.this, scope), typed(node.expression, scope)
-        _add_comparison(op, left, right, scope, found)
-    else:
-        _add_condition(boolean(node, scope), scope, found)
-
-
-def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: _Conjuncts) -> None:
-    condition = compare(op, left, right) if op != "eq" else None
-    bounds = difference_bounds(op, left, right, scope.streams)
-    found.bounds.extend(bounds)
-    if op == "eq":
-        sides = key_sides(left, right)
-        if sides is not None:
-            found.equalities.append(sides)
-            return
-    if not bounds:
-        _add_condition(condition or compare(op, left, right), scope, found)
-
-
-def _add_condition(condition: Expr, scope: Scope, found: _Conjuncts) -> None:
-    over = aliases(condition)
-    if len(over) > 1:
-        found.residuals.append(condition)
-        return
-    # A constant condition has no alias; unless it is TRUE it filters the first one.
-    alias = min(over, default=next(iter(scope.streams)))
-    local = canonical(substitute(condition, lambda c: Column("", c.name, c.type)))
-    if not is_true(local):
-        found.filters.setdefault(alias, []).append(local)
+    return found if parts is None else with_totals(found, parts.scalars)
 
 
 def _residuals(conditions: Iterable[Expr], labels: Mapping[str, Label]) -> tuple[Expr, ...]:
@@ -304,20 +154,16 @@ def _labelled(expr: Expr, labels: Mapping[str, Label]) -> Expr:
 # --- time bounds -------------------------------------------------------------------------------
 
 
-def _closed_bounds(
-    scope: Scope,
-    found: _Conjuncts,
-    window: int | Mapping[str, int] | None,
-) -> Bounds:
-    names = list(scope.streams)
+def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Bounds:
+    scope, names = bound.scope, list(bound.scope.streams)
     place = {alias: i for i, alias in enumerate(names)}
     matrix = matrices.from_windows(names, _windows(scope, window))
     entries = (
         matrices.single(len(names), place[b.earlier], place[b.later], b.micros)
-        for b in found.bounds
+        for b in bound.bounds
     )
     own = matrices.close(reduce(matrices.intersect, entries, matrix), names)
-    ttls = _ttls(scope, found.fields)
+    ttls = _ttls(scope, bound.fields)
     if not ttls:
         return own
     limits = matrices.from_windows(names, ttls)
@@ -398,31 +244,31 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 
 
 def _relations(
-    scope: Scope,
-    classes: Sequence[Class],
-    found: _Conjuncts,
-    relaxed: Mapping[str, tuple[Expr, ...]],
-) -> dict[str, Relation]:
-    """Per alias its relation: all local filters, implied equalities included; or the filter that it
-    is given, and residuals for the rest.
+    bound: Bound, classes: Sequence[Class], relaxed: Mapping[str, tuple[Expr, ...]]
+) -> tuple[dict[str, Relation], list[Expr]]:
+    """Per alias its relation, by all its local filters (implied equalities included) or by the
+    relaxed one; and the conditions that relaxed filters lack.
     """
-    filters = {alias: list(conditions) for alias, conditions in found.filters.items()}
+    filters = {alias: list(conditions) for alias, conditions in bound.filters.items()}
     for key_class in classes:
         for alias, equalities in local_filters(key_class).items():
             filters.setdefault(alias, []).extend(canonical(e) for e in equalities)
-    for alias, kept in relaxed.items():
-        for condition in filters.get(alias, ()):
-            if condition not in kept:
-                found.residuals.append(_seen_through(condition, alias))
-        filters[alias] = list(kept)
-    return {
+    lacking = [
+        substitute(condition, partial(_of_alias, alias))
+        for alias, kept in relaxed.items()
+        for condition in filters.get(alias, ())
+        if condition not in kept
+    ]
+    filters |= {alias: list(kept) for alias, kept in relaxed.items()}
+    relations = {
         alias: make_relation(stream.name, filters.get(alias, ()))
-        for alias, stream in scope.streams.items()
+        for alias, stream in bound.scope.streams.items()
     }
+    return relations, lacking
 
 
-def _seen_through(condition: Expr, alias: str) -> Expr:
-    return substitute(condition, lambda c: Column(alias, c.name, c.type))
+def _of_alias(alias: str, column: Column) -> Column:
+    return Column(alias, column.name, column.type)
 
 
 def _reference(side: Side, labels: Mapping[str, Label]) -> AttrRef:
@@ -467,14 +313,14 @@ def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, 
     return tuple((stream, text, found[stream, text]) for stream, text in sorted(found))
 
 
-def _require_connected(names: Sequence[str], classes: Iterable[Class], found: _Conjuncts) -> None:
+def _require_connected(names: Sequence[str], classes: Iterable[Class], bound: Bound) -> None:
     components = _components(names, (c.aliases for c in classes))
     if len(components) == 1:
         return
     first, second = components[0], components[1]
     sets = " and ".join("{" + ",".join(sorted(c, key=names.index)) + "}" for c in (first, second))
-    related = [aliases(r) for r in found.residuals]
-    related += [frozenset((b.earlier, b.later)) for b in found.bounds]
+    related = [aliases(r) for r in bound.residuals]
+    related += [frozenset((b.earlier, b.later)) for b in bound.bounds]
     if len(_components(names, [*(c.aliases for c in classes), *related])) == 1:
         raise QueryError(
             "no-equi-join",

@@ -1,4 +1,4 @@
-"""The optimisers behind one signature: queries and statistics in, a plan out.
+"""The optimisers as passes over one problem: queries to graph, graph to routes, routes to plan.
 
 * ``clash``: one integer program over all queries, taken apart where they can share nothing.
 * ``individual``: each query's own optimum; nothing is shared, everything carries its owner.
@@ -11,7 +11,7 @@ program is solved to the end. Every shortcut (a cap, a time limit) is named in `
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
@@ -23,7 +23,7 @@ from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import gap, make_plan
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.general import solve_as_printed
-from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.warm_start import complete, routes_of, running_routes
 from anabranch_planner.solvers.deadline import Deadline
@@ -42,79 +42,130 @@ MAX_FLOWS = 150_000
 JOINT_SHARE = 0.9
 
 
-def optimise(
-    queries: Sequence[JoinQuery],
-    statistics: Statistics,
-    *,
-    optimizer: Optimizer = Optimizer.CLASH,
-    objective: Objective = Objective.DEFAULT,
-    formulation: Formulation = Formulation.TIGHT,
-    solver: Solver = Solver.BRANCH,
-    parallelism: int = 1,
-    mir: bool = True,
-    partitioning: bool = True,
-    deadline: Deadline | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    max_flows: int = MAX_FLOWS,
-    limits: Limits | None = None,
-    switching: Switching | None = None,
-    start: Plan | None = None,
-) -> Plan:
-    """Plan ``queries`` under ``statistics``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of an optimiser.
 
-    Args:
-        optimizer: which of the optimisers above.
+    Attributes:
+        optimizer: which of the optimisers of this module.
         objective: whether inserts into store copies are charged.
         formulation: which integer program is solved for all queries together (single queries
             are always solved by the tight one).
         solver: which solver solves it.
-        parallelism: partitions per store, what a broadcast multiplies a step by.
+        parallelism: partitions per store, by which a broadcast multiplies a step.
         mir: whether intermediate results may be kept.
         partitioning: False ignores partition attributes: every step costs one probe.
-        deadline: the caller's clock and the deadline. What has been found by then is returned
-            with its gap; where the time went is added to ``deadline.spent``.
+        deadline: the best plan found by then is returned with its gap; the time by phase is added
+            to ``deadline.spent``.
         seed: of the solver's tie-breaking.
         threads: how many the solver may use.
-        max_flows: above it the integer program is not built and local search decides.
+        max_flows: beyond it the integer program is not built and local search decides.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
             the other optimisers are there for comparison and know neither.
-        start: a plan for the joint search to begin from, such as the running epoch's: it may be
+        start: a plan from which the joint search begins, such as the running epoch's: it may be
             for other queries and statistics. It decides which of several equally cheap plans is
             found and how soon, not how good the plan is. Where switching is charged, the default
             is the running plan.
+    """
+
+    optimizer: Optimizer = Optimizer.CLASH
+    objective: Objective = Objective.DEFAULT
+    formulation: Formulation = Formulation.TIGHT
+    solver: Solver = Solver.BRANCH
+    parallelism: int = 1
+    mir: bool = True
+    partitioning: bool = True
+    deadline: Deadline = field(default_factory=Deadline)
+    seed: int = 0
+    threads: int = 1
+    max_flows: int = MAX_FLOWS
+    limits: Limits | None = None
+    switching: Switching | None = None
+    start: Plan | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """How each problem is solved."""
+        return Settings(self.solver, self.seed, self.threads, self.max_flows)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Queries to plan together, under statistics."""
+
+    queries: tuple[JoinQuery, ...]
+    statistics: Statistics
+    options: Options
+
+
+def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQuery]:
+    """The queries, if they can be planned together.
 
     Raises:
         QueryError: two queries have one id, or a query is a cross product.
-        PlannerError: the limits can't be met, or the formulation does not know them.
     """
     require_plannable(queries)
-    deadline = deadline or Deadline()
-    with deadline.phase("build"):
+    return queries
+
+
+def build(queries: Sequence[JoinQuery], request: PlanRequest) -> Problem:
+    """The graph of states of all queries."""
+    options = request.options
+    with options.deadline.phase("build"):
         model = CostModel(
-            statistics,
-            objective=objective,
-            parallelism=parallelism,
-            partitioning=partitioning,
+            request.statistics,
+            objective=options.objective,
+            parallelism=options.parallelism,
+            partitioning=options.partitioning,
             bounds=loosest_bounds(queries),
         )
-        whole = build_problem(queries, model, mir=mir)
-        if optimizer is Optimizer.CLASH and (limits is not None or switching is not None):
-            whole = demand(whole, limits or Limits(), switching)
-    settings = Settings(solver, seed, threads, max_flows)
-    if optimizer is not Optimizer.CLASH:
-        return _apart(whole, optimizer, settings, deadline)
-    joint = deadline.share(JOINT_SHARE)
-    if formulation is Formulation.PAPER:
-        outcome = solve_as_printed(whole, queries, settings, joint)
+        return build_problem(queries, model, mir=options.mir)
+
+
+def charge(problem: Problem, request: PlanRequest) -> Problem:
+    """The problem within limits, and with charges for switching.
+
+    Raises:
+        PlannerError: the limits can't be met.
+    """
+    options = request.options
+    if options.optimizer is not Optimizer.CLASH or not _demanding(options):
+        return problem
+    with options.deadline.phase("build"):
+        return demand(problem, options.limits or Limits(), options.switching)
+
+
+def solve(problem: Problem, request: PlanRequest) -> tuple[Outcome, ...]:
+    """The cheapest routes found in time: for all queries together, or per query.
+
+    Raises:
+        PlannerError: the formulation does not know limits or switching.
+    """
+    options = request.options
+    if options.optimizer is not Optimizer.CLASH:
+        return _apart(problem, options)
+    joint = options.deadline.share(JOINT_SHARE)
+    if options.formulation is Formulation.PAPER:
+        outcome = solve_as_printed(problem, request.queries, options.settings, joint)
     else:
-        outcome = solve_problem(whole, settings, joint, _warm(whole, start))
-    with deadline.phase("assemble"):
-        plan = make_plan(optimizer, objective, [outcome])
-    if outcome.proven or limits is not None or switching is not None:
+        outcome = solve_problem(problem, options.settings, joint, _warm(problem, options.start))
+    return (outcome,)
+
+
+def assemble(outcomes: Sequence[Outcome], request: PlanRequest) -> Plan:
+    """The plan of the routes; where a joint plan is not proven, the cheaper of it and plans made
+    alone and merged.
+    """
+    options = request.options
+    with options.deadline.phase("assemble"):
+        plan = make_plan(options.optimizer, options.objective, outcomes)
+    if options.optimizer is not Optimizer.CLASH or outcomes[0].proven:
+        return plan
+    if _demanding(options):
         # Plans made alone and merged know neither limits nor the running plan.
         return plan
-    naive = _apart(whole, Optimizer.SHARED, settings, deadline)
+    apart = _apart(outcomes[0].problem, options)
+    naive = make_plan(Optimizer.SHARED, options.objective, apart)
     if naive.cost >= plan.cost:
         return plan
     return replace(
@@ -128,6 +179,10 @@ def optimise(
     )
 
 
+def _demanding(options: Options) -> bool:
+    return options.limits is not None or options.switching is not None
+
+
 def _warm(problem: Problem, start: Plan | None) -> Routing | None:
     """A plan to begin from: ``start``, else the running one if changing it is charged."""
     if start is not None:
@@ -137,20 +192,20 @@ def _warm(problem: Problem, start: Plan | None) -> Routing | None:
     return None
 
 
-def _apart(whole: Problem, optimizer: Optimizer, settings: Settings, deadline: Deadline) -> Plan:
+def _apart(whole: Problem, options: Options) -> tuple[Outcome, ...]:
     """Every query's own optimum."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):
-        share = deadline.share(1 / (len(whole.queries) - number))
-        outcomes.append(solve_problem(problem, settings, share))
-    return make_plan(optimizer, whole.model.objective, outcomes)
+        share = options.deadline.share(1 / (len(whole.queries) - number))
+        outcomes.append(solve_problem(problem, options.settings, share))
+    return tuple(outcomes)
 
 
 def require_plannable(queries: Sequence[JoinQuery]) -> None:
     """Refuse queries that can't be planned together.
 
     Raises:
-        QueryError: see :func:`optimise`.
+        QueryError: two queries have one id, or a query is a cross product.
     """
     seen = set()
     for query in queries:

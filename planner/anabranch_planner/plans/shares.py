@@ -39,19 +39,15 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
+from anabranch_contract.queries.mirs import MirId, base_mir
 from anabranch_planner.cost.steps import Trails, trails
-from anabranch_planner.plans.optimise import optimise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.cost.validate import Prefix
-    from anabranch_planner.solvers.deadline import Deadline
+    from anabranch_planner.cost.steps import Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,41 +203,6 @@ def costs_by_owner(plan: Plan, queries: Sequence[JoinQuery]) -> dict[QueryId, fl
     return part(game(plan, queries))
 
 
-def standalone(
-    queries: Sequence[JoinQuery],
-    statistics: Statistics,
-    *,
-    objective: Objective = Objective.DEFAULT,
-    parallelism: int = 1,
-    mir: bool = True,
-    partitioning: bool = True,
-    at_most: int = 1000,
-    deadline: Deadline | None = None,
-) -> dict[QueryId, float] | None:
-    """The cost of each query's own optimum; None if that takes more than ``at_most`` solves.
-
-    Queries over the same relations with the same key classes are solved once. A deadline with a
-    deadline makes the costs those of the best plans found by then.
-    """
-    shape = {q.id: sub_join(q, frozenset(q.labels)).id for q in queries}
-    examples = {shape[q.id]: q for q in sorted(queries, key=lambda q: q.id, reverse=True)}
-    if len(examples) > at_most:
-        return None
-    chosen = list(examples.values())
-    plan = optimise(
-        chosen,
-        statistics,
-        optimizer=Optimizer.INDIVIDUAL,
-        objective=objective,
-        parallelism=parallelism,
-        mir=mir,
-        partitioning=partitioning,
-        deadline=deadline,
-    )
-    costs = costs_by_owner(plan, chosen)
-    return {q.id: costs[examples[shape[q.id]].id] for q in queries}
-
-
 def shares(
     plan: Plan,
     queries: Sequence[JoinQuery],
@@ -251,7 +212,7 @@ def shares(
     """Every query's share by every method, in order of ids.
 
     Args:
-        alone: what :func:`standalone` says, if it is known.
+        alone: the cost of each query's own optimum, if it is known.
         found: the plan's game, if it is at hand.
     """
     found = found or game(plan, queries)

@@ -21,20 +21,18 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
-from anabranch_contract.plans.plan import Backfilling, Formulation, Optimizer, Plan
+from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId, Stream
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
-from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.sampling import SampledStatistics
-from anabranch_planner.cost.statistics import NoStatistics, Statistics
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.explain.explain import explain
-from anabranch_planner.plans.backfill import Backfill, decide, document
-from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import EpochRequest, Rules, make_rules, optimise
+from anabranch_planner.plans.backfill import Backfill, document
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.widths import relation_widths
@@ -136,12 +134,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A plan, its ruleset, the milliseconds of the solve, and what becomes of the past."""
+    """A plan, its rules, and the milliseconds of the solve."""
 
     plan: Plan
-    ruleset: Ruleset
+    rules: Rules
     solve_ms: float
-    backfills: tuple[Backfill, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +169,10 @@ def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
     plan, chosen, task = joint.plan, joint.queries, joint.task
     relations = sorted({r.id for q in chosen for r in q.relations})
     shared = _other_plan(plan, chosen, task, Optimizer.SHARED)
-    backfills = [document(b) for b in joint.attempt.backfills]
+    backfills = [document(b) for b in joint.attempt.rules.backfills]
     return Planned(
         plan=plan,
-        ruleset=joint.attempt.ruleset,
+        ruleset=joint.attempt.rules.ruleset,
         queries=chosen,
         rejected=joint.rejected,
         individual=_other_plan(plan, chosen, task, Optimizer.INDIVIDUAL),
@@ -269,14 +266,16 @@ def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Pl
     return optimise(
         queries,
         task.statistics,
-        optimizer=optimizer,
-        objective=task.options.objective,
-        parallelism=task.options.parallelism,
-        formulation=task.formulation,
-        solver=task.options.solver,
-        limits=_limits(queries, task),
-        switching=_switching(task),
-        deadline=Deadline(time.monotonic, seconds=task.seconds),
+        Options(
+            optimizer=optimizer,
+            objective=task.options.objective,
+            parallelism=task.options.parallelism,
+            formulation=task.formulation,
+            solver=task.options.solver,
+            limits=_limits(queries, task),
+            switching=_switching(task),
+            deadline=Deadline(time.monotonic, seconds=task.seconds),
+        ),
     )
 
 
@@ -298,39 +297,21 @@ def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
     started = time.perf_counter()
     plan = _solve(queries, task, optimizer)
     solve_ms = (time.perf_counter() - started) * 1000
-    backfills = _backfills(plan, queries, task)
-    ruleset = compile_ruleset(
-        plan,
-        queries,
-        [task.streams[name] for name in sorted(task.streams)],
-        epoch=task.epoch,
-        parallelism=task.options.parallelism,
-        sinks=task.sinks,
-        backfills=backfills,
-    )
-    return _Attempt(plan, ruleset, solve_ms, backfills)
-
-
-def _backfills(plan: Plan, queries: Sequence[JoinQuery], task: Task) -> tuple[Backfill, ...]:
     options = task.options
-    if options.backfill is Backfilling.AUTO and isinstance(task.statistics, NoStatistics):
-        # Nothing has arrived, so nothing has a past.
-        return ()
-    model = CostModel(
-        task.statistics,
-        objective=options.objective,
+    request = EpochRequest(
+        queries=queries,
+        streams=[task.streams[name] for name in sorted(task.streams)],
+        statistics=task.statistics,
+        epoch=task.epoch,
         parallelism=options.parallelism,
-        bounds=loosest_bounds(queries),
-    )
-    return decide(
-        plan,
-        queries,
-        model,
-        setting=options.backfill,
+        sinks=task.sinks,
+        objective=options.objective,
+        backfilling=options.backfill,
         horizon=options.backfill_horizon,
         running=task.running,
         earlier=task.backfills,
     )
+    return _Attempt(plan, make_rules(plan, request), solve_ms)
 
 
 def _isolate(

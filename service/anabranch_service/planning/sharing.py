@@ -20,7 +20,8 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.normal.implication import weaker
-from anabranch_planner.plans.optimise import optimise
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.request import Registered, read_queries
 from anabranch_service.planning.work import Work
@@ -99,8 +100,10 @@ def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: Plannin
     return optimise(
         queries,
         statistics,
-        optimizer=options.optimizer,
-        objective=options.objective,
-        parallelism=options.parallelism,
-        deadline=Deadline(time.monotonic, seconds=DEADLINE),
+        Options(
+            optimizer=options.optimizer,
+            objective=options.objective,
+            parallelism=options.parallelism,
+            deadline=Deadline(time.monotonic, seconds=DEADLINE),
+        ),
     ).cost

@@ -14,8 +14,7 @@ from anabranch_contract import codec
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.expressions import Expr, marked
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.normal.parse import parse_sql, read_sql
-from anabranch_planner.normal.structured import parse_structured
+from anabranch_planner.passes import parse_sql, parse_structured, read_sql
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.unresolved import Unresolved
 from anabranch_service.durations import read_duration

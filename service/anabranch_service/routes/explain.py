@@ -20,8 +20,8 @@ from anabranch_contract.rest.queries import ProblemOut
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
 from anabranch_planner.logical.statements import Catalog
-from anabranch_planner.logical.translate import translate
-from anabranch_planner.logical.tsc import convert, multi_joins
+from anabranch_planner.logical.tsc import multi_joins
+from anabranch_planner.passes import ConversionRequest, convert_statement
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -87,14 +87,15 @@ def _understand(
         refused = cause
         if cause.code == "malformed-sql" or cause.field.startswith("window"):
             raise
-    before = None
+    before = after = None
+    planned = None if statement is None or meaning is None else statement.parsed
+    request = ConversionRequest(body.sql, catalog_of(streams), body.dialect, planned, streams)
     try:
-        before = translate(body.sql, catalog_of(streams), body.dialect)
+        before, after = convert_statement(request)
     except PlannerError:
-        # What can be run but not be converted is explained as far as it goes.
+        # A statement that can run but not be converted is explained without its logical plans.
         if refused is not None:
             raise refused from None
-    after = None if before is None else convert(before)
     answer = ExplainOut(
         sql=to_spark(body.sql, body.dialect) if statement is None else statement.sql,
         before=_plan_out(before),

@@ -12,27 +12,18 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression, parse_item
 from anabranch_planner.sql.unresolved import Condition, Item, Source, Unresolved, located
 
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery, Stream
-
 _PARTS = ("from", "join", "where", "select")
 
 
-def parse_structured(
-    query_id: str,
-    document: Mapping[str, Any],
-    streams: Mapping[str, Stream],
-    window: int | Mapping[str, int] | None = None,
-) -> JoinQuery:
-    """The join query that ``document`` asks for; arguments as for ``parse_sql``.
+def read_document(document: Mapping[str, Any]) -> Unresolved:
+    """The query that ``document`` describes, names not yet looked up.
 
     Raises:
         QueryError: with ``field`` naming the part, e.g. ``"where[1]"``.
@@ -47,9 +38,7 @@ def parse_structured(
         for i, text in enumerate(_list(document.get(part, []), part))
     ]
     items = [_item(doc, f"select[{i}]") for i, doc in enumerate(_selected(document))]
-    query = Unresolved(tuple(sources), tuple(conditions), tuple(items))
-    with located("from"):
-        return normalise(query_id, query, streams, window)
+    return Unresolved(tuple(sources), tuple(conditions), tuple(items))
 
 
 def _malformed(message: str, field: str, remedy: str) -> QueryError:

@@ -1,0 +1,167 @@
+"""Names and types of a statement's FROM and WHERE, its conjuncts sorted by what they are.
+
+Queries in FROM are resolved from the inside out, so a chain of joins is one join however it was
+cut into queries. Every conjunct becomes an equality, a time bound, a local filter or a residual,
+wherever it stands (ON, WHERE, a query in FROM).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Column, Expr, substitute
+from anabranch_planner.binding.outputs import columns_of
+from anabranch_planner.binding.typecheck import (
+    COMPARISONS,
+    aliases,
+    boolean,
+    compare,
+    operands,
+    split_between,
+    typed,
+)
+from anabranch_planner.normal.conditions import canonical, is_true
+from anabranch_planner.normal.key_classes import Side, key_sides
+from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
+from anabranch_planner.sql.scope import Scope, find_stream
+from anabranch_planner.sql.unresolved import Node, Source, Unresolved, at, located
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.joins import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A query's id, and what its statement is read with.
+
+    Attributes:
+        id: the query's id.
+        streams: the registered streams by name.
+        window: microseconds for every alias, or alias -> microseconds (others unbounded).
+        relaxed: alias -> the filter that its relation is to have, which its own implies; the
+            conditions that it lacks become residuals.
+    """
+
+    id: str
+    streams: Mapping[str, Stream]
+    window: int | Mapping[str, int] | None = None
+    relaxed: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Bound:
+    """A query with its names looked up: the scope of FROM, and all conjuncts by kind."""
+
+    query: Unresolved
+    scope: Scope = field(default_factory=Scope)
+    equalities: list[tuple[Side, Side]] = field(default_factory=list)
+    bounds: list[AliasBound] = field(default_factory=list)
+    filters: dict[str, list[Expr]] = field(default_factory=dict)
+    residuals: list[Expr] = field(default_factory=list)
+    #: Part of a structured query -> the alias that it declares.
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+def bind(query: Unresolved, given: Registration) -> Bound:
+    """Look up the names of ``query``, but for those of SELECT and of a partner.
+
+    Raises:
+        QueryError: names and types don't fit.
+    """
+    found = Bound(query)
+    found.scope = _resolve(query, given.streams, found, "")
+    return found
+
+
+def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
+    """What the FROM list of ``query`` shows; its conditions and those inside go to ``found``.
+
+    Args:
+        within: what the aliases of its streams begin with.
+    """
+    if not query.sources:
+        raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
+    scopes = [Scope()]
+    for place, source in enumerate(query.sources, 1):
+        with located(source.field), at(source.node):
+            before, own = scopes[-1], _source(source, place, streams, found, within)
+            using = before.common(own) if source.natural else source.using
+            after = before.joined(own, using)
+            for name in using:
+                _add_comparison("eq", before.column(name), own.column(name), after, found)
+        scopes.append(after)
+    for condition in query.conditions:
+        with located(condition.field), at(condition.node):
+            for node in operands(condition.node, exp.And):
+                _classify(node, scopes[condition.scope], found)
+    return scopes[-1]
+
+
+def _source(
+    source: Source,
+    place: int,
+    streams: Mapping[str, Stream],
+    found: Bound,
+    within: str,
+) -> Scope:
+    """What the ``place``-th source of a FROM list shows by itself."""
+    if isinstance(source.of, str):
+        alias = source.alias or source.of
+        if source.field:
+            found.fields[source.field] = within + alias
+        return Scope.of_stream(alias, find_stream(source.of, streams), within, source.columns)
+    if source.alias is None and not source.of.items:
+        return _resolve(source.of, streams, found, within)
+    inside = f"{within}{source.alias or f'subquery{place}'}."
+    inner = _resolve(source.of, streams, found, inside)
+    shown = columns_of(source.of.items, inner) if source.of.items else inner.visible
+    return inner.as_table(source.alias, shown, source.columns)
+
+
+def _classify(node: Node, scope: Scope, found: Bound) -> None:
+    with at(node):
+        _classified(node, scope, found)
+
+
+def _classified(node: Node, scope: Scope, found: Bound) -> None:
+    if isinstance(node, exp.Between):
+        for half in split_between(node):
+            _classify(half, scope, found)
+        return
+    op = COMPARISONS.get(type(node))
+    if op is not None:
+        left, right = typed(node.this, scope), typed(node.expression, scope)
+        _add_comparison(op, left, right, scope, found)
+    else:
+        _add_condition(boolean(node, scope), scope, found)
+
+
+def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
+    condition = compare(op, left, right) if op != "eq" else None
+    bounds = difference_bounds(op, left, right, scope.streams)
+    found.bounds.extend(bounds)
+    if op == "eq":
+        sides = key_sides(left, right)
+        if sides is not None:
+            found.equalities.append(sides)
+            return
+    if not bounds:
+        _add_condition(condition or compare(op, left, right), scope, found)
+
+
+def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:
+    over = aliases(condition)
+    if len(over) > 1:
+        found.residuals.append(condition)
+        return
+    # A constant condition has no alias; unless it is TRUE it filters the first one.
+    alias = min(over, default=next(iter(scope.streams)))
+    local = canonical(substitute(condition, lambda c: Column("", c.name, c.type)))
+    if not is_true(local):
+        found.filters.setdefault(alias, []).append(local)

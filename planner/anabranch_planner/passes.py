@@ -1,0 +1,331 @@
+"""The passes of planning, in order: from a statement to the rules of an epoch.
+
+A tuple runs from its first pass to its last. Each takes the value of the one before it, and the
+request that all of them share. ``tests/planner/golden/passes`` has the value after every pass for
+queries of TPC-H.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Backfilling, Objective
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.logical.render import to_sql
+from anabranch_planner.logical.translate import translate
+from anabranch_planner.logical.tsc import convert
+from anabranch_planner.normal.bind import Registration, bind
+from anabranch_planner.normal.normalise import normalise
+from anabranch_planner.normal.same_joins import same_joins
+from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfill, decide
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import (
+    Options,
+    PlanRequest,
+    assemble,
+    build,
+    charge,
+    check,
+    solve,
+)
+from anabranch_planner.sql.dialects import SPARK
+from anabranch_planner.sql.structured import read_document
+from anabranch_planner.sql.syntax import parse_statement
+from anabranch_planner.sql.unresolved import located
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from anabranch_contract.connectors.sinks import SinkSpec
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import JoinQuery, Stream
+    from anabranch_planner.cost.footprint import Footprint
+    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.logical.nodes import Node
+    from anabranch_planner.logical.statements import Catalog
+    from anabranch_planner.sql.unresolved import Unresolved
+
+# --- a statement: text -> Unresolved -> Bound -> JoinQuery ---------------------------------------
+
+
+def parse(sql: str, _: Registration) -> Unresolved:
+    """Read one SELECT statement; see :func:`parse_statement`."""
+    return parse_statement(sql)
+
+
+def read(document: Mapping[str, Any], _: Registration) -> Unresolved:
+    """Read a structured query; see :func:`read_document`."""
+    return read_document(document)
+
+
+#: Names, then types and conjuncts, then the canonical form.
+STATEMENT = (parse, bind, normalise)
+DOCUMENT = (read, bind, normalise)
+
+
+# --- a joint plan: queries -> Problem -> Outcome -> Plan -----------------------------------------
+
+#: ``solve`` drops intermediate results that can't pay (``search.reduce``), takes apart what shares
+#: nothing (``search.components``), and branches on every part (``search.anytime``).
+PLAN = (check, build, charge, solve, assemble)
+
+
+# --- the rules of an epoch: Plan -> Rules --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRequest:
+    """An epoch for which a plan becomes rules.
+
+    Attributes:
+        queries: the active queries, for which the plan was made under ``statistics``.
+        streams: every registered stream.
+        epoch: its number.
+        sinks: query id -> where its results go.
+        backfilling, horizon, running, earlier: as :func:`decide` has them.
+    """
+
+    queries: Sequence[JoinQuery]
+    streams: Sequence[Stream]
+    statistics: Statistics
+    epoch: int
+    parallelism: int
+    sinks: Mapping[str, SinkSpec]
+    objective: Objective = Objective.DEFAULT
+    backfilling: Backfilling = Backfilling.AUTO
+    horizon: float = DEFAULT_HORIZON
+    running: Footprint | None = None
+    earlier: tuple[Backfill, ...] = ()
+
+
+class Decided(NamedTuple):
+    """A plan, and how the past of its intermediate results is answered."""
+
+    plan: Plan
+    backfills: tuple[Backfill, ...]
+
+
+class Rules(NamedTuple):
+    """The ruleset of an epoch, and the decisions on the past that are in it."""
+
+    ruleset: Ruleset
+    backfills: tuple[Backfill, ...]
+
+
+def decide_past(plan: Plan, request: EpochRequest) -> Decided:
+    """Choose which intermediate results are computed for the past; none before data arrives."""
+    if request.backfilling is Backfilling.AUTO and isinstance(request.statistics, NoStatistics):
+        return Decided(plan, ())
+    model = CostModel(
+        request.statistics,
+        objective=request.objective,
+        parallelism=request.parallelism,
+        bounds=loosest_bounds(request.queries),
+    )
+    backfills = decide(
+        plan,
+        request.queries,
+        model,
+        setting=request.backfilling,
+        horizon=request.horizon,
+        running=request.running,
+        earlier=request.earlier,
+    )
+    return Decided(plan, backfills)
+
+
+def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
+    """Write the plan as rules."""
+    ruleset = compile_ruleset(
+        decided.plan,
+        request.queries,
+        request.streams,
+        epoch=request.epoch,
+        parallelism=request.parallelism,
+        sinks=request.sinks,
+        backfills=decided.backfills,
+    )
+    return Rules(ruleset, decided.backfills)
+
+
+#: The epoch loop validates what it publishes (``cost.validate``).
+RULES = (decide_past, compile_rules)
+
+
+# --- an explanation: text -> logical plan -> the same with multi-way joins -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionRequest:
+    """What a statement is converted with.
+
+    Attributes:
+        sql: the statement, in ``dialect``.
+        catalog: the tables that it may read.
+        planned: the statement as it is planned over ``streams``, to compare with; None: it can't
+            be planned.
+    """
+
+    sql: str
+    catalog: Catalog
+    dialect: str = SPARK
+    planned: Unresolved | None = None
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+
+
+class Conversion(NamedTuple):
+    """The logical plan of a statement with binary joins, and with multi-way joins."""
+
+    before: Node
+    after: Node
+
+
+def translate_joins(sql: str, request: ConversionRequest) -> Node:
+    """The plan with binary joins."""
+    return translate(sql, request.catalog, request.dialect)
+
+
+def convert_joins(before: Node, _: ConversionRequest) -> Conversion:
+    """Put multi-way joins in the place of binary ones (TSC)."""
+    return Conversion(before, convert(before))
+
+
+def compare(found: Conversion, request: ConversionRequest) -> Conversion:
+    """The conversion, if its SQL has the joins that are planned.
+
+    Raises:
+        QueryError: it has others.
+    """
+    if request.planned is None:
+        return found
+    wanted = parse_sql("", request.planned, request.streams)
+    try:
+        shown = parse_sql("", to_sql(found.after), request.streams)
+    except QueryError:
+        shown = None
+    if not same_joins(shown, wanted):
+        raise QueryError(
+            "unfaithful-conversion",
+            "the converted plan is not the one that runs",
+            remedy="give tables and columns names that differ in more than case",
+        )
+    return found
+
+
+CONVERSION = (translate_joins, convert_joins, compare)
+
+
+# --- running them --------------------------------------------------------------------------------
+
+
+def _run(passes: Sequence[Callable[..., Any]], value: Any, request: object) -> Any:
+    for step in passes:
+        value = step(value, request)
+    return value
+
+
+def read_sql(sql: str) -> Unresolved:
+    """One SELECT statement, parsed; its names are not looked up.
+
+    Raises:
+        QueryError: with ``field`` ``"sql"``, saying what to change.
+    """
+    with _malformed():
+        return parse_statement(sql)
+
+
+def parse_sql(
+    query_id: str,
+    sql: str | Unresolved,
+    streams: Mapping[str, Stream],
+    window: int | Mapping[str, int] | None = None,
+    relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
+) -> JoinQuery:
+    """The join query of one SELECT statement, as text or as :func:`read_sql` gives it; arguments:
+    :class:`Registration`.
+
+    Raises:
+        QueryError: with ``field`` ``"sql"`` (or ``"window..."``), saying what to change.
+
+    >>> from anabranch_contract.queries.joins import Stream, StreamName
+    >>> from anabranch_contract.queries.types import parse_type
+    >>> b = ("b", parse_type("int"))
+    >>> s = {n: Stream(StreamName(n), (b,)) for n in "RST"}
+    >>> q = parse_sql("q", "SELECT R.b FROM R JOIN S USING (b) JOIN T ON T.b = S.b", s)
+    >>> [str(m) for m in q.classes[0].members]
+    ['R.b', 'S.b', 'T.b']
+    """
+    given = Registration(query_id, streams, window, relaxed or {})
+    with _malformed():
+        passes = STATEMENT if isinstance(sql, str) else STATEMENT[1:]
+        found: JoinQuery = _run(passes, sql, given)
+    return found
+
+
+@contextmanager
+def _malformed() -> Iterator[None]:
+    """Let errors raised inside name the statement."""
+    with located("sql"):
+        try:
+            yield
+        except RecursionError as cause:
+            raise QueryError(
+                "malformed-sql",
+                "the statement is nested too deeply",
+                remedy="use IN (...) or fewer parentheses",
+            ) from cause
+
+
+def parse_structured(
+    query_id: str,
+    document: Mapping[str, Any],
+    streams: Mapping[str, Stream],
+    window: int | Mapping[str, int] | None = None,
+) -> JoinQuery:
+    """The join query of a structured query; arguments: :class:`Registration`.
+
+    Raises:
+        QueryError: with ``field`` naming the part, e.g. ``"where[1]"``.
+    """
+    with located("from"):
+        found: JoinQuery = _run(DOCUMENT, document, Registration(query_id, streams, window))
+    return found
+
+
+def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
+    """Plan ``queries`` under ``statistics``.
+
+    Raises:
+        QueryError: two queries have one id, or a query is a cross product.
+        PlannerError: the limits can't be met, or the formulation does not know them.
+    """
+    plan: Plan = _run(PLAN, queries, PlanRequest(tuple(queries), statistics, options))
+    return plan
+
+
+def make_rules(plan: Plan, request: EpochRequest) -> Rules:
+    """The rules by which an epoch runs ``plan``.
+
+    Raises:
+        RulesetError: the rules contradict each other.
+    """
+    rules: Rules = _run(RULES, plan, request)
+    return rules
+
+
+def convert_statement(request: ConversionRequest) -> Conversion:
+    """The logical plans of a statement.
+
+    Raises:
+        QueryError: ``malformed-sql``, ``unknown-name``, ``unfaithful-conversion``;
+            ``unsupported-sql`` names the construct.
+    """
+    found: Conversion = _run(CONVERSION, request.sql, request)
+    return found
