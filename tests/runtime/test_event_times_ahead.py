@@ -12,10 +12,10 @@ import redis as redis_client
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.ruleset import StreamSpec
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import StreamName
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver.fold_reports import snapshot
 from anabranch_runtime.epochs.layout import Layout
@@ -83,7 +83,7 @@ def test_the_moment_of_planning_is_part_of_the_offsets() -> None:
 
 
 def test_the_bound_follows_the_clock_and_the_stream() -> None:
-    bare = StreamSpec(StreamName("s"), (), None, 0)
+    bare = Stream(StreamName("s"), (("ts", parse_type("timestamp")),), "ts", 0)
     spec = replace(bare, ahead_of_clock=10, ahead_of_stream=100)
     streams = {
         "new": StreamState(spec),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.plans.ruleset import StreamSpec
-from anabranch_contract.queries.joins import StreamName
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.epochs.idleness import clock_reading, is_idle, pass_time
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State, StreamState
@@ -30,7 +30,9 @@ def stream(
     active_at: int | None = None,
     floor: int | None = None,
 ) -> StreamState:
-    spec = StreamSpec(StreamName("s"), (), None, lateness, idle_timeout=timeout)
+    spec = Stream(
+        StreamName("s"), (("ts", parse_type("timestamp")),), "ts", lateness, idle_timeout=timeout
+    )
     return StreamState(spec, max_tau, input=tuples, active_at=active_at, floor=floor)
 
 

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
@@ -150,10 +150,7 @@ class OuterRun:
         assert self.drawn.above is not None, "an outer join is no table"
 
     def _committed(self) -> None:
-        streams = tuple(
-            StreamSpec(s.name, tuple((c, str(t)) for c, t in s.columns), "ts", s.lateness)
-            for s in STREAMS.values()
-        )
+        streams = tuple(STREAMS.values())
         relations = tuple({r.id: r for q in self.query.planned for r in q.relations}.values())
         ruleset = Ruleset(0, streams, relations, (self._spec(self.query),), (), (), (), ())
         self.views.committed(self.next_batch, self.marks, ruleset)

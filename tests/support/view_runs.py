@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sinks import SinkSpec
-from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
@@ -237,9 +237,8 @@ class ViewRun:
 
     def ruleset(self, *, with_view: bool = True) -> Ruleset:
         """The ruleset that has the view, or not."""
-        spec = StreamSpec(STREAM.name, tuple((c, str(t)) for c, t in STREAM.columns), "ts", 0)
         queries = (self.query,) if with_view else ()
-        return Ruleset(0, (spec,), self.relations, queries, (), (), (), ())
+        return Ruleset(0, (STREAM,), self.relations, queries, (), (), (), ())
 
     def stage(self, rows: pa.RecordBatch) -> None:
         """The joined rows of the next batch, as its tasks would write them."""

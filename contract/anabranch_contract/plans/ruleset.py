@@ -27,6 +27,7 @@ from anabranch_contract.queries.joins import (
     QueryId,
     Relation,
     RelationId,
+    Stream,
     StreamName,
 )
 from anabranch_contract.queries.mirs import MirId
@@ -216,28 +217,6 @@ class QuerySpec:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSpec:
-    """A stream as workers see it; ``lateness`` in microseconds, None: unbounded.
-
-    ``idle_timeout`` (microseconds, None: never), ``keep_late``, ``ttl`` (microseconds, None:
-    none; queries' ``retention`` has it in it), ``latest`` (key columns, none: all tuples are of
-    use), ``ahead_of_clock`` and ``ahead_of_stream`` (microseconds, None: no bound on event times)
-    are absent from documents of earlier releases.
-    """
-
-    name: StreamName
-    columns: tuple[tuple[str, str], ...]
-    event_time: str | None
-    lateness: int | None
-    idle_timeout: int | None = None
-    keep_late: bool = False
-    ttl: int | None = None
-    latest: tuple[str, ...] = ()
-    ahead_of_clock: int | None = None
-    ahead_of_stream: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Ruleset:
     """Everything that epoch ``epoch`` runs by.
 
@@ -249,7 +228,7 @@ class Ruleset:
     """
 
     epoch: int
-    streams: tuple[StreamSpec, ...]
+    streams: tuple[Stream, ...]
     relations: tuple[Relation, ...]
     queries: tuple[QuerySpec, ...]
     stores: tuple[StoreSpec, ...]

@@ -38,7 +38,6 @@ from anabranch_contract.plans.ruleset import (
     StoreId,
     StoreRule,
     StoreSpec,
-    StreamSpec,
     TimeBound,
     arrival_edge,
 )
@@ -185,21 +184,7 @@ class _Compiler:
         stores += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in added]
         ruleset = Ruleset(
             epoch=self.epoch,
-            streams=tuple(
-                StreamSpec(
-                    s.name,
-                    tuple((c, str(t)) for c, t in s.columns),
-                    s.event_time,
-                    s.lateness,
-                    s.idle_timeout,
-                    s.keep_late,
-                    s.ttl,
-                    s.latest,
-                    s.ahead_of_clock,
-                    s.ahead_of_stream,
-                )
-                for s in self.streams
-            ),
+            streams=tuple(self.streams),
             relations=tuple(self.relations[r] for r in sorted(self.relations)),
             queries=tuple(self._query(q) for q in self.queries),
             stores=tuple(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.storage.segment import IndexKey
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         Ruleset,
         StoreId,
         StoreSpec,
-        StreamSpec,
     )
     from anabranch_contract.queries.expressions import Expr
     from anabranch_runtime.state.manifest import State, StoreState
@@ -87,7 +86,7 @@ class Layout:
         self.ruleset = ruleset
         self.stores = stores
         self.relations = {r.id: r for r in ruleset.relations}
-        self.streams: dict[str, StreamSpec] = {s.name: s for s in ruleset.streams}
+        self.streams: dict[str, Stream] = {s.name: s for s in ruleset.streams}
         self.specs: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
         self.queries: dict[str, QuerySpec] = {q.id: q for q in ruleset.queries}
         self.relation_of: dict[Label, RelationId] = {

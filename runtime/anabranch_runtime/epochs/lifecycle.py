@@ -21,8 +21,8 @@ from anabranch_runtime.state.reads import sum_reads
 if TYPE_CHECKING:
     from typing import Any
 
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, StreamSpec
-    from anabranch_contract.queries.joins import Relation, StreamName
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import Relation, Stream, StreamName
     from anabranch_runtime.state.manifest import State
 
 
@@ -169,7 +169,7 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
     return replace(state.with_stores(stores), streams=streams)
 
 
-def _definition(spec: StreamSpec) -> tuple[object, ...]:
+def _definition(spec: Stream) -> tuple[object, ...]:
     """What makes a stream another one if it changes: not how its silence and its late and ahead
     tuples are dealt with, nor which of its tuples are of use for how long.
     """

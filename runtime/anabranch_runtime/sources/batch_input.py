@@ -32,7 +32,8 @@ from anabranch_runtime.state.unread import FeedState, Held, LeftOut
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_contract.plans.ruleset import Ruleset, StreamSpec
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.feed import Feed
     from anabranch_runtime.sources.planned import Planned
@@ -280,8 +281,8 @@ def note(piece: Piece, why: Problem) -> dict[str, Any]:
     }
 
 
-def _is_same(record: StreamRecord, spec: StreamSpec) -> bool:
-    columns = tuple((c.name, str(parse_type(c.type))) for c in record.columns)
+def _is_same(record: StreamRecord, spec: Stream) -> bool:
+    columns = tuple((c.name, parse_type(c.type)) for c in record.columns)
     return columns == spec.columns and record.event_time == spec.event_time
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch_contract import codec
-from anabranch_contract.plans.ruleset import StoreSpec, StreamSpec
+from anabranch_contract.plans.ruleset import StoreSpec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.protocol.reads import ReadCounts
+from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Backfill
@@ -109,7 +110,7 @@ class StreamState:
     The last four are absent from manifests of earlier releases.
     """
 
-    spec: StreamSpec | None = None
+    spec: Stream | None = None
     max_tau: int | None = None
     min_tau: int | None = None
     history: tuple[tuple[int, int | None], ...] = ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime, Field
 
 from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import PublishedEpoch
@@ -81,18 +82,9 @@ class StreamRecord(Closed):
         Raises:
             PlannerError: the definition can't be used.
         """
-        return Stream(
-            StreamName(self.name),
-            tuple((c.name, parse_type(c.type)) for c in self.columns),
-            self.event_time,
-            self.lateness,
-            self.idle_timeout,
-            self.keep_late,
-            self.ttl,
-            self.latest,
-            self.ahead_of_clock,
-            self.ahead_of_stream,
-        )
+        given = {f.name: getattr(self, f.name) for f in fields(Stream)}
+        columns = tuple((c.name, parse_type(c.type)) for c in self.columns)
+        return Stream(**{**given, "columns": columns})
 
 
 class QueryRecord(Closed):
