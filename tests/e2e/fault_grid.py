@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
-#: Where processes are killed; those of an object store are ``tests/runtime/test_store_kills.py``'s,
-#: those of views ``tests/e2e/test_view_kills.py``'s.
+#: Where processes are killed; ``tests/runtime/replays/test_store_kills.py`` has the steps of an
+#: object store, ``tests/e2e/test_view_kills.py`` those of views.
 _ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
 STEPS = tuple(p for p in Point if p not in _ELSEWHERE)
 #: Seconds that a service or a Redis stays away, and that a cell may take.

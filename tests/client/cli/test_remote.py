@@ -1,0 +1,390 @@
+"""The command line: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from anabranch_client.cli.app import app
+from anabranch_contract import codec
+from anabranch_contract.protocol.activations import Activation, Failure
+from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+)
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.state_report import (
+    EdgeReport,
+    IndexReport,
+    SegmentReport,
+    StoreParts,
+)
+from tests.client.conftest import JOIN
+from tests.service.routes.test_state import report, store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+    from anabranch_client.rest.api import Client
+    from tests.support.service import Service
+
+
+def run(*arguments: str, url: str = "http://127.0.0.1:1", stdin: str | None = None) -> Result:
+    return CliRunner().invoke(
+        app, list(arguments), env={"ANABRANCH_URL": url, "COLUMNS": "160"}, input=stdin
+    )
+
+
+def answer(*arguments: str, url: str, stdin: str | None = None) -> Any:
+    result = run(*arguments, "--json", url=url, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def test_streams_from_columns_and_from_a_file(url: str, client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "o.parquet"
+    pq.write_table(pa.table({"id": [1], "total": pa.array([1], pa.decimal128(12, 2))}), path)
+    made = answer("stream", "add", "a", "--column", "k:bigint", "--column", "t:timestamp",
+                  "--event-time", "t", "--lateness", "5 minutes", url=url)  # fmt: skip
+    assert [c["type"] for c in made["columns"]] == ["bigint", "timestamp"]
+    recorded = answer("stream", "add", "b", "--path", str(path), "--rows-per-batch", "3", url=url)
+    assert [c["type"] for c in recorded["columns"]] == ["bigint", "decimal(12,2)"]
+    assert recorded["source"]["rows_per_batch"] == 3
+    assert [s["name"] for s in answer("stream", "list", url=url)] == ["a", "b"]
+    assert answer("stream", "show", "a", url=url) == client.stream("a").document()
+    assert answer("stream", "rm", "a", url=url) == {"deleted": "a"}
+    assert [s.name for s in client.streams()] == ["b"]
+
+
+def test_silence_and_late_tuples_of_a_stream(url: str, client: Client) -> None:
+    made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
+                  "--idle-timeout", "PT5M", "--keep-late", url=url)  # fmt: skip
+    assert (made["idle_timeout"], made["keep_late"]) == ("5 minutes", True)
+    changed = answer("stream", "set", "a", "--idle-timeout", "none", "--drop-late", url=url)
+    assert (changed["idle_timeout"], changed["keep_late"]) == (None, False)
+    one_line(run("stream", "set", "a", url=url), 2, "nothing to change")
+    one_line(run("stream", "set", "a", "--idle-timeout", "soon", url=url), 1, "soon")
+    text = run("stream", "show", "a", url=url).stdout
+    assert "never" in text
+    assert client.update_stream("a", keep_late=True).keep_late
+
+
+def test_how_far_event_times_of_a_stream_may_be_ahead(url: str, client: Client) -> None:
+    bounds = ("--ahead-of-clock", "PT1H", "--ahead-of-stream", "unbounded")
+    declared = ("--column", "t:timestamp", "--event-time", "t")
+    made = answer("stream", "add", "a", *declared, *bounds, url=url)
+    assert (made["ahead_of_clock"], made["ahead_of_stream"]) == ("1 hour", "unbounded")
+    changed = answer("stream", "set", "a", "--ahead-of-stream", "7 days", url=url)
+    assert (changed["ahead_of_clock"], changed["ahead_of_stream"]) == ("1 hour", "1 week")
+    text = run("stream", "show", "a", url=url).stdout
+    assert "ahead of the clock" in text
+    assert client.update_stream("a", ahead_of_clock="2 hours").ahead_of_clock == "2 hours"
+
+
+def test_the_ttl_of_a_stream(url: str, client: Client) -> None:
+    made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
+                  "--ttl", "P2D", url=url)  # fmt: skip
+    assert made["retention"] == {"ttl": "2 days", "latest": None}
+    assert "2 days" in run("stream", "show", "a", url=url).stdout
+    changed = answer("stream", "set", "a", "--ttl", "3 hours", url=url)
+    assert changed["retention"] == {"ttl": "3 hours", "latest": None}
+    assert answer("stream", "set", "a", "--keep-late", url=url)["retention"] is not None
+    assert answer("stream", "set", "a", "--ttl", "none", url=url)["retention"] is None
+    one_line(run("stream", "set", "a", "--ttl", "soon", url=url), 1, "soon")
+    one_line(run("stream", "add", "b", "--column", "k:int", "--ttl", "P1D", url=url), 1, "event")
+    stream = client.update_stream("a", retention={"ttl": "1 day"})
+    assert stream.retention is not None
+    assert stream.retention.ttl == "1 day"
+
+
+def test_the_key_of_which_a_stream_keeps_the_latest(url: str, client: Client) -> None:
+    columns = ("--column", "k:int", "--column", "t:timestamp", "--event-time", "t")
+    made = answer("stream", "add", "a", *columns, "--latest", "k", url=url)
+    assert made["retention"] == {"ttl": None, "latest": ["k"]}
+    shown = run("stream", "show", "a", url=url).stdout
+    assert "latest of each" in shown
+    both = answer("stream", "set", "a", "--ttl", "1 day", "--latest", "k", "--latest", "t", url=url)
+    assert both["retention"] == {"ttl": "1 day", "latest": ["k", "t"]}
+    left = answer("stream", "set", "a", "--latest", "none", url=url)
+    assert left["retention"] == {"ttl": "1 day", "latest": None}
+    one_line(run("stream", "set", "a", "--latest", "nowhere", url=url), 1, "nowhere")
+    stream = client.create_stream(
+        "b", [("k", "int"), ("t", "timestamp")], event_time="t", latest=["k"]
+    )
+    assert stream.retention is not None
+    assert stream.retention.latest == ["k"]
+
+
+def test_what_happens_to_bad_files_and_what_could_not_be_read(url: str, service: Service) -> None:
+    source = ("--format", "files", "--path", "/in", "--on-bad-file", "skip")
+    made = answer("stream", "add", "f", "--column", "k:int", *source, url=url)
+    assert made["source"]["options"] == {"on_bad_file": "skip"}
+    changed = answer("stream", "set", "f", "--on-bad-file", "stop", url=url)
+    assert changed["source"]["options"] == {"on_bad_file": "stop"}
+    refused = run("stream", "add", "g", "--column", "k:int", "--on-bad-file", "skip", url=url)
+    one_line(refused, 2, "--format files")
+    piece = UnreadPiece("/in/a", "rows", 5, None, None, None, "missing-file", "it is gone", 7)
+    intake = {"f": StreamIntake(error="held for a reason", unread=Unread().and_also([piece]))}
+    service.progress(Progress("running", intake=intake))
+    shown = run("stream", "show", "f", url=url).stdout
+    for part in ("held for a reason", "/in/a", "rows 5", "it is gone"):
+        assert part in shown
+    assert "held" in run("stream", "list", url=url).stdout
+
+
+def test_a_statement_is_explained(url: str, shop: Client) -> None:
+    shop.create_query(JOIN, name="there")
+    found = answer("query", "explain", JOIN, url=url)
+    assert found["added_cost"] == pytest.approx(0)
+    text = run("query", "explain", JOIN, url=url).stdout
+    for part in ("binary joins", "Join inner", "probe orders", "→", "shares with there"):
+        assert part in text
+    assert "digraph" in run("query", "explain", JOIN, "--dot", url=url).stdout
+    grouped = f"SELECT {{}} AS n FROM ({JOIN}) AS j"
+    text = run("query", "explain", grouped.format("median(1)"), url=url).stdout
+    assert "does not run continuously" in text
+    assert "Aggregate" in text
+    text = run("query", "explain", grouped.format("count(*)"), url=url).stdout
+    assert "does not run continuously" not in text
+    assert "view" in text
+    one_line(run("query", "explain", "SELECT x FROM nowhere", url=url), 1, "line 1, column 15")
+    quoted = run("query", "explain", 'SELECT "k" FROM', "--dialect", "postgres", url=url)
+    one_line(quoted, 1, "postgres")
+
+
+def test_earlier_activations_of_a_query_are_shown(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="twice")
+    ended = Activation(2, {}, expired_batch=6, results=7, retention=((0, None), (60_000_000, 0)))
+    service.activate("twice", Activation(6, {}, results=9, earlier=(ended,)))
+    text = run("query", "show", "twice", url=url).stdout
+    assert "batches 2 to 6" in text
+    (before,) = shop.query("twice").earlier
+    assert (before.activated_batch, before.expired_batch, before.results) == (2, 6, 7)
+    assert before.bounds is not None
+    assert [(b.micros, b.duration) for b in before.bounds] == [(60_000_000, "1 minute")]
+
+
+def test_a_failed_query_says_why(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="bad")
+    why = Failure("divide-by-zero", "a divisor is zero", "(1 / o.total)", 5, "guard it")
+    service.activate("bad", Activation(0, {}, expired_batch=5, results=7, failure=why))
+    text = run("query", "show", "bad", url=url).stdout
+    for told in ("failed", "in batch 5: a divisor is zero", "(1 / o.total)", "guard it"):
+        assert told in text
+    failure = shop.query("bad").failure
+    assert failure is not None
+    assert (failure.batch, failure.code) == (5, "divide-by-zero")
+
+
+def test_queries_by_argument_file_and_standard_input(
+    url: str, shop: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "q.sql").write_text(JOIN)
+    answer("query", "add", JOIN, "--name", "a", url=url)
+    answer("query", "add", "--file", str(tmp_path / "q.sql"), "--name", "b", url=url)
+    answer("query", "add", "-", "--name", "c", url=url, stdin=JOIN)
+    assert [q["id"] for q in answer("query", "list", url=url)] == ["a", "b", "c"]
+    changed = answer("query", "set", "a", "--priority", "4", "--ttl", "1 hour", url=url)
+    assert (changed["priority"], changed["expires_at"] is None) == (4, False)
+    assert answer("query", "set", "a", "--expires-at", "never", url=url)["expires_at"] is None
+    answer("query", "rm", "b", url=url)
+    assert answer("query", "show", "b", url=url)["status"] == "expired"
+    assert len(list(shop.queries())) == 3
+
+
+def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="a")
+    service.plan(-1)
+    assert [e["epoch"] for e in answer("epochs", "list", url=url)] == [0]
+    assert answer("epochs", "show", "0", url=url)["queries"] == ["a"]
+    assert answer("epochs", "current", url=url)["epoch"]["epoch"] == 0
+    plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
+                  "individual", "--statistic", "orders=500", url=url)  # fmt: skip
+    assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
+
+
+def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Client) -> None:
+    one_line(run("state", "live", url=url), 1, "has not told")
+    told = report(store("orders/1", 12_345), epoch=3)
+    service.redis.set(service.keys.state, told.dumps())
+    assert answer("state", "live", url=url)["stores"][0]["rows"] == 12_345
+    text = run("state", "live", url=url).stdout
+    assert "12,345" in text
+    assert "3 by ruleset 0" in text
+    one_line(run("state", "live", "nothing/1", url=url), 1, "no store 'nothing/1'")
+    asked = (IndexReport("customer_id:bigint", 9, 800, 100, Reads(100, 25, 30, looked=150)),)
+    edges = (EdgeReport("customers>orders", ("pair",), fill=False),)
+    segments = (SegmentReport(0, 1, 4_321, 900, (3, 5), None),)
+    parts = StoreParts("orders/1", 10, segments, 0, edges, 0)
+    told = report(replace(store("orders/1", 12_345), indexes=asked), epoch=1)
+    service.redis.set(service.keys.state, told.dumps())
+    service.redis.hset(service.keys.state_parts, "orders/1", parts.dumps())
+    reads = {"customer_id:bigint": Reads(8, 1, 1, looked=20)}
+    ended = Snapshot(0, 4, 4, stores={"orders/1": StoreStatistics(9, 9, 1, reads=reads)})
+    service.redis.set(service.keys.statistics(0), codec.dumps(ended))
+    assert "12.50%" in run("state", "live", url=url).stdout
+    found = answer("state", "live", "orders/1", url=url)
+    assert (found["parts"][0]["rows"], found["life"]["hit_rate"]) == (4_321, 0.25)
+    text = run("state", "live", "orders/1", url=url).stdout
+    for shown in ("4,321", "3–5", "customers>orders", "25.00%", "1.5", "12.50%"):
+        assert shown in text
+    assert shop.stored("orders/1", epochs=0).history == []
+    assert [e.reads.found for e in shop.stored("orders/1").history] == [1]
+
+
+def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Client) -> None:
+    one_line(run("epochs", "statistics", "0", url=url), 1, "no statistics of epoch 0")
+    one_line(run("stream", "sample", "orders", url=url), 1, "sampled")
+    measured = Snapshot(
+        0,
+        2,
+        2,
+        edges={"orders>customers": EdgeStatistics(4000, 8, 0.002, 20, 8)},
+        stores={"orders/1": StoreStatistics(10, 2048, 1, {"customer_id": 4.0})},
+        measured={"orders": StreamStatistics(10, 1, 0, 5.0, 20.0, (9, *[0] * 19, 1))},
+    )
+    service.redis.set(service.keys.statistics(0), codec.dumps(measured))
+    sample = StreamSample(9_000, 3, {"total": ("decimal(12,2)", ["7.50", None, "7.50"])})
+    service.redis.hset(service.keys.samples, "orders", sample.dumps())
+    text = run("epochs", "statistics", "0", url=url).stdout
+    for words in ("orders", "1.05 s", "2.0 KiB", "customer_id: 4", "orders>customers", "500"):
+        assert words in text
+    assert answer("epochs", "statistics", "0", url=url)["streams"]["orders"]["late"] == 1
+    text = run("stream", "sample", "orders", url=url).stdout
+    for words in ("3 of 9,000 tuples", "total", "33.33%", "7.50", "66.67%"):
+        assert words in text
+    assert answer("stream", "sample", "orders", url=url)["size"] == 3
+
+
+def test_tables_are_for_people(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="where")
+    service.plan(-1)
+    for command, words in [
+        (("stream", "list"), "orders"),
+        (("stream", "show", "orders"), "decimal(12,2)"),
+        (("query", "list"), "where"),
+        (("query", "show", "where"), "city"),
+        (("epochs", "list"), "clash"),
+        (("epochs", "show", "0"), "⇒ where"),
+        (("epochs", "current"), "not started"),
+        (("plan", "dry-run"), "where"),
+    ]:
+        result = run(*command, url=url)
+        assert result.exit_code == 0, result.output
+        assert words in result.stdout
+
+
+def one_line(result: Result, code: int, words: str) -> None:
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_a_refused_query_is_one_line_and_exit_code_1(url: str, shop: Client) -> None:
+    one_line(run("query", "add", "SELECT x FROM nowhere", url=url), 1, "nowhere")
+    one_line(run("query", "show", "none", "--json", url=url), 1, "none")
+    assert list(shop.queries()) == []
+
+
+def test_no_service_is_one_line_and_exit_code_1() -> None:
+    one_line(run("stream", "list"), 1, "anabranch up")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("query", "add"), "--file"),
+        (("query", "add", "SELECT 1", "--file", "x.sql"), "exactly one"),
+        (("query", "add", "--file", "no-such.sql"), "cannot read no-such.sql"),
+        (("query", "add", "--structured", "no-such.json"), "cannot read no-such.json"),
+        (("query", "add", "SELECT 1", "--window", "1 hour", "--window", "a=1 hour"), "--window"),
+        (("query", "set", "a"), "nothing to change"),
+        (("stream", "add", "a"), "--column"),
+        (("stream", "add", "a", "--column", "id"), "name:type"),
+        (("stream", "add", "a", "--path", "no-such.parquet"), "missing"),
+        (("plan", "dry-run", "--statistic", "orders=many"), "relation=number"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_exit_code_2(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    one_line(run(*arguments), 2, words)
+
+
+def test_a_bad_scenario_is_exit_code_2_and_starts_nothing(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("streams: {a: {path: none.parquet, rows_per_batch: 1}}")
+    out = tmp_path / "out"
+    result = run("replay", str(scenario), "--out", str(out))
+    one_line(result, 2, "streams.a.path")
+    assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_exit_code_2(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("streams: {a: {path: a.parquet, rows_per_batch: 1}}")
+    (tmp_path / "file").write_text("")
+    one_line(run("replay", str(scenario), "--out", str(tmp_path / "file" / "out")), 2, "--out")
+
+
+def test_a_redis_that_does_not_answer_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_REDIS_URL", "redis://127.0.0.1:1/0")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("streams: {a: {path: a.parquet, rows_per_batch: 1}}")
+    one_line(run("replay", str(scenario), "--out", str(tmp_path / "out")), 1, "ANABRANCH_REDIS_URL")
+
+
+def test_settings_are_shown_and_set(url: str, client: Client) -> None:
+    before = answer("settings", "show", url=url)
+    assert before == client.settings().document()
+    assert (before["optimizer"], before["switching"], before["memory"]) == ("clash", 0.1, None)
+    after = answer("settings", "set", "--memory", "2e9", "--copies", "3", "--switching", "0",
+                   "--solver", "highs", "--optimizer", "shared", "--backfill", "always",
+                   "--backfill-horizon", "2", url=url)  # fmt: skip
+    changed = {"memory": 2e9, "copies": 3, "switching": 0.0, "solver": "highs"}
+    changed |= {"backfill": "always", "backfill_horizon": 2.0}
+    assert after == before | changed | {"optimizer": "shared"}
+    lifted = answer("settings", "set", "--memory", "none", "--copies", "none", url=url)
+    assert lifted == after | {"memory": None, "copies": None}
+    shown = run("settings", "show", url=url)
+    assert shown.exit_code == 0
+    assert "shared" in shown.stdout
+    assert "any" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "nothing to change"),
+        (["--memory", "lots"], 2, "'lots' is no limit"),
+        (["--copies", "0"], 1, "copies"),
+        (["--optimizer", "magic"], 1, "optimizer"),
+        (["--switching", "-1"], 1, "switching"),
+        (["--backfill", "maybe"], 1, "backfill"),
+    ],
+)
+def test_settings_that_cannot_be_used(url: str, arguments: list[str], code: int, told: str) -> None:
+    result = run("settings", "set", *arguments, url=url)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert told in result.stderr

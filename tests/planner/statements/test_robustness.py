@@ -1,0 +1,168 @@
+"""Whatever text comes: a query, or a refusal with a remedy; never anything else, and soon."""
+
+from __future__ import annotations
+
+import cProfile
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.logical.render import to_document, to_dot, to_sql, to_text
+from anabranch_planner.logical.translate import translate
+from anabranch_planner.logical.tsc import convert
+from anabranch_planner.passes import parse_sql
+from anabranch_planner.sql.dialects import to_spark
+from tests.planner.logical.test_tsc import CATALOG, STATEMENTS
+from tests.support.sample_streams import sample_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Found = TypeVar("Found")
+
+STREAMS = sample_streams()
+TABLES = {
+    **CATALOG,
+    **{name.lower(): {c: str(k) for c, k in s.columns} for name, s in STREAMS.items()},
+}
+WRITTEN = [
+    *STATEMENTS.replace("\\\n", " ").strip().splitlines(),
+    "SELECT R.k, S.x FROM R JOIN S ON R.k = S.k AND R.ts BETWEEN S.ts - INTERVAL '5' MINUTE"
+    " AND S.ts + INTERVAL '1' HOUR WHERE R.s LIKE 'a%' AND S.x IN (1, 2, 3)",
+    "WITH c AS (SELECT k, lower(s) AS n FROM R) SELECT c.n FROM c JOIN T ON T.s = c.n",
+    "SELECT CASE WHEN R.x > 1 THEN 'a' ELSE 'b' END AS kind FROM R NATURAL JOIN S",
+]
+#: What is put into statements: words of every kind, and what breaks tokenizers.
+WORDS = [
+    "SELECT", "FROM", "WHERE", "JOIN", "LEFT", "ON", "USING", "(", ")", ",", "AND", "OR", "NOT",
+    "IN", "EXISTS", "NULL", "IS", "BETWEEN", "LIKE", "CASE", "WHEN", "END", "AS", "*", "a.*", "=",
+    "<", "<=>", "+", "-", "/", "||", "::", "INTERVAL", "'1'", "DAY", "CAST", "DATE '2024-01-01'",
+    "X'ff'", "1e400", "99999999999999999999999999999999999999999", "0.1", "''", '"q"', "`b`",
+    "UNION", "GROUP BY", "ORDER BY", "LIMIT", "WITH", "LATERAL", "VALUES", "DISTINCT", "OVER",
+    "count(*)", "sum(x)", "a", "b", "R", "S", "k", "x", "ts", "ü", "名", "\u0000", "\ud83d\ude00",
+    "--", "/*", "*/", ";", "'", '"', "`", "\\", "{0}", "${x}", "@v", ":p", "?", "[1]", "->", "=>",
+    "__query_0__", "map(1,2)", "array(1)", "struct(a)", "explode(a)", "window(ts, '1 hour')",
+]  # fmt: skip
+
+
+def outcome(read: Callable[[], Found]) -> tuple[Found | None, QueryError | None]:
+    """What comes of it: something, or a refusal."""
+    try:
+        return read(), None
+    except QueryError as error:
+        return None, error
+
+
+def attempt(sql: str) -> None:
+    """Both front ends; whatever they do not refuse can be written down."""
+    _, refused = outcome(lambda: parse_sql("q", sql, STREAMS))
+    plan, refused_plan = outcome(lambda: convert(translate(sql, TABLES)))
+    for error in filter(None, (refused, refused_plan)):
+        assert error.remedy, error
+        assert "\n" not in str(error)
+    assert refused is None or refused.field
+    if plan is not None:
+        assert to_text(plan)
+        assert to_document(plan)
+        assert to_dot(plan)
+        assert to_sql(plan)
+
+
+def damaged(sql: str, seed: int) -> str:
+    """``sql`` with words taken out, doubled, exchanged or put in."""
+    rng = Random(seed)
+    words = sql.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(words)) if words else 0
+        kind = rng.randrange(4)
+        if kind == 0 and words:
+            del words[at]
+        elif kind == 1 and words:
+            words.insert(at, words[at])
+        elif kind == 2 and words:
+            other = rng.randrange(len(words))
+            words[at], words[other] = words[other], words[at]
+        else:
+            words.insert(at, rng.choice(WORDS))
+    return " ".join(words)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(WRITTEN), st.integers(0, 2**32))
+def test_damaged_statements(sql: str, seed: int) -> None:
+    attempt(damaged(sql, seed))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(WORDS), max_size=25))
+@example(["SELECT", "*", "FROM", "a", "JOIN", "b", "USING", "(", "k", ")"])
+def test_heaps_of_words(words: list[str]) -> None:
+    attempt(" ".join(words))
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=200))
+def test_any_text(text: str) -> None:
+    attempt(text)
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(WRITTEN),
+    st.integers(0, 2**32),
+    st.sampled_from(["postgres", "mysql", "duckdb", "tsql", "bigquery", "oracle"]),
+)
+def test_damaged_statements_of_other_dialects(sql: str, seed: int, dialect: str) -> None:
+    text = damaged(sql, seed)
+    spark, refused = outcome(lambda: to_spark(text, dialect))
+    assert refused is None or refused.remedy
+    if spark is not None:
+        attempt(spark)
+
+
+HUGE: dict[str, Callable[[int], str]] = {
+    "parentheses": lambda n: "SELECT k FROM R WHERE " + "(" * n + "k = 1" + ")" * n,
+    "NOT": lambda n: "SELECT k FROM R WHERE " + "NOT " * n + "k = 1",
+    "minus": lambda n: "SELECT k FROM R WHERE k = " + "- " * n + "1",
+    "plus": lambda n: "SELECT k FROM R WHERE k = " + " + ".join(["1"] * n),
+    "OR": lambda n: "SELECT k FROM R WHERE " + " OR ".join(f"k = {i}" for i in range(n)),
+    "AND": lambda n: "SELECT k FROM R WHERE " + " AND ".join(f"x <> {i}" for i in range(n)),
+    "joined": lambda n: (
+        "SELECT R.k FROM R JOIN S ON R.k = S.k AND "
+        + " AND ".join(f"R.x <> S.x + {i}" for i in range(n))
+    ),
+    "IN": lambda n: f"SELECT k FROM R WHERE k IN ({', '.join(map(str, range(n)))})",
+    "items": lambda n: "SELECT " + ", ".join(f"k + {i} AS c{i}" for i in range(n)) + " FROM R",
+    "nested": lambda n: "SELECT k FROM " + "(SELECT k FROM " * n + "R" + ") a" * n,
+    "sources": lambda n: "SELECT 1 AS o FROM " + ", ".join(f"R AS r{i}" for i in range(n)),
+    "CASE": lambda n: (
+        "SELECT CASE " + " ".join(f"WHEN k = {i} THEN {i}" for i in range(n)) + " END AS c FROM R"
+    ),
+    "arguments": lambda n: f"SELECT concat({', '.join(['s'] * n)}) AS c FROM R",
+    "quotes": lambda n: f"SELECT 'a{chr(39) * 2 * n}' AS t FROM R",
+    "comment": lambda n: f"SELECT k FROM R -- {'x' * n}",
+}
+
+
+def calls(sql: str) -> int:
+    """How many functions are called to read ``sql``: its cost, the same on every machine."""
+    profile = cProfile.Profile()
+    profile.runcall(attempt, sql)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_effort_grows_with_the_text(kind: str) -> None:
+    """Five times as much costs five times as much, or little more; not 25 times."""
+    calls(HUGE[kind](10))
+    assert calls(HUGE[kind](1000)) < 12 * calls(HUGE[kind](200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HUGE)
+def test_ten_thousand_of_anything_are_read_or_refused(kind: str) -> None:
+    attempt(HUGE[kind](10_000))

@@ -1,0 +1,128 @@
+"""State directories of every version since the first, which every later release must go on from.
+
+``golden/state-<n>`` was written by :func:`write` when version ``n`` of the manifest was new: a
+pipeline after three batches, the fourth begun and interrupted. ``python -m
+tests.runtime.state.test_golden_states FOLDER`` writes another, for a new version.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis as redis_client
+
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state import manifest
+from tests.support.driven import KEYS, Killed, die, driver, job, publish, results
+from tests.support.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+VERSIONS = range(1, manifest.KIND.version + 1)
+QUERIES = {"q": "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a WHERE S.b >= 0"}
+
+
+def write(url: str, folder: Path) -> None:
+    """Write a state directory, and beside it what Redis knew."""
+    publish(url, 0, QUERIES)
+    one = driver(url, folder, Mode.LIVE, every=10)
+    for batch in range(3):
+        one.run(batch, job(batch))
+    with pytest.raises(Killed):
+        one.run(3, die())
+    connection = redis_client.Redis.from_url(url, decode_responses=True)
+    known = {
+        "rulesets": {"0": connection.get(KEYS.ruleset(0))},
+        "boundaries": connection.lrange(KEYS.boundaries, 0, -1),
+        "pipeline": connection.get(KEYS.namespace + ":pipeline"),
+    }
+    (folder / "state" / "redis.json").write_text(json.dumps(known, indent=1) + "\n")
+
+
+def restore(url: str, folder: Path, version: int) -> None:
+    """Put a golden state into ``folder`` and what Redis knew into Redis."""
+    shutil.copytree(GOLDEN / f"state-{version}", folder / "state")
+    known = json.loads((folder / "state" / "redis.json").read_text())
+    connection = redis_client.Redis.from_url(url)
+    for epoch, text in known["rulesets"].items():
+        connection.set(KEYS.ruleset(int(epoch)), text)
+        connection.zadd(KEYS.published, {epoch: epoch})
+    connection.rpush(KEYS.boundaries, *known["boundaries"])
+    if known["pipeline"] is not None:
+        connection.set(KEYS.pipeline, known["pipeline"])
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    fetch_ruleset.cache_clear()
+    with redis_url() as server:
+        yield server
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pipeline_goes_on_from_every_version(url: str, version: int, tmp_path: Path) -> None:
+    restore(url, tmp_path, version)
+
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    assert one.state.next_batch == 3
+    assert one.state.queries["q"].results == 9
+    one.run(3, job(3))
+
+    # The new R meets the four S, the new S the three earlier R.
+    assert results(tmp_path) == [0, 1, 2, 3, 3, 3, 3]
+    assert one.state.queries["q"].results == 16
+    newest = max((tmp_path / "state" / "manifest").iterdir())
+    assert json.loads(newest.read_text())["version"] == manifest.KIND.version
+
+
+def test_the_version_that_is_written_is_among_them() -> None:
+    newest = max((GOLDEN / f"state-{manifest.KIND.version}" / "manifest").iterdir())
+    assert json.loads(newest.read_text())["version"] == manifest.KIND.version
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest/000000000003.json", "choice.json", "rulesets/00000000.json", "pipeline.json"],
+)
+def test_documents_of_the_future_are_refused(url: str, name: str, tmp_path: Path) -> None:
+    restore(url, tmp_path, manifest.KIND.version)
+    path = tmp_path / "state" / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "state").rglob("*") if p.is_file()}
+
+    with pytest.raises(StateError) as caught:
+        driver(url, tmp_path, Mode.LIVE)
+
+    assert caught.value.code == "unknown-version"
+    assert str(path) in caught.value.message
+    assert "release" in caught.value.remedy
+    after = {p: p.stat().st_mtime_ns for p in (tmp_path / "state").rglob("*") if p.is_file()}
+    assert after == before
+
+
+def test_a_ruleset_of_the_future_is_refused(url: str, tmp_path: Path) -> None:
+    document = json.loads((GOLDEN / "state-2" / "redis.json").read_text())["rulesets"]["0"]
+    text = json.dumps({**json.loads(document), "version": 99})
+    redis_client.Redis.from_url(url).set(KEYS.ruleset(0), text)
+    redis_client.Redis.from_url(url).zadd(KEYS.published, {"0": 0})
+
+    with pytest.raises(RulesetError) as caught:
+        driver(url, tmp_path, Mode.LIVE).run(0, job(0))
+
+    assert caught.value.code == "unknown-version"
+    assert "upgrade the runtime" in caught.value.remedy
+
+
+if __name__ == "__main__":
+    with redis_url() as server:
+        write(server, Path(sys.argv[1]))

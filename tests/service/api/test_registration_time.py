@@ -1,0 +1,123 @@
+"""How long a registration may take, and that nobody else waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from anabranch_service.errors import SettingsError
+from anabranch_service.settings import Settings
+from tests.service.api.test_process import process
+from tests.service.conftest import PAIR, STREAMS
+from tests.service.registry.test_sizes import chain
+from tests.support.service import eventually, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: Seconds that a request for nothing may take beside registrations, on a busy machine.
+LATENCY = 1.0
+
+
+def wide(name: str, characters: int) -> dict[str, Any]:
+    """A stream whose expressions have about so many characters."""
+    terms = ", ".join(str(100_000 + n) for n in range(200))
+    expression = f"CASE WHEN value IN ({terms}) THEN 1 ELSE value END"
+    count = characters // (len(expression) + 10)
+    columns = [f"c{n}" for n in range(count)]
+    options = {f"column.{column}": expression for column in columns}
+    return {
+        "name": name,
+        "columns": dict.fromkeys(columns, "bigint"),
+        "source": {"format": "rate", "options": options},
+    }
+
+
+def conditions(count: int) -> str:
+    """A query that takes a second or so to understand."""
+    terms = " AND ".join(f"o.total + {n} < c.customer_id" for n in range(count))
+    return f"{PAIR} WHERE {terms}"
+
+
+@contextmanager
+def latency(base: str) -> Iterator[list[float]]:
+    """Seconds that each of many requests takes meanwhile."""
+    taken: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=base, timeout=60) as http:
+            while not over.is_set():
+                began = time.monotonic()
+                http.get("/healthz")
+                taken.append(time.monotonic() - began)
+                over.wait(0.01)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield taken
+    finally:
+        over.set()
+        asking.join()
+
+
+def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Path) -> None:
+    """The process that users start: here the service would share its interpreter with the test."""
+    port_file = tmp_path / "port"
+    with process(redis, "latency", port_file):
+        eventually(port_file.exists, "it listens")
+        base = f"http://127.0.0.1:{port_file.read_text().strip()}"
+        with httpx.Client(base_url=base, timeout=60) as http:
+            for stream in STREAMS:
+                http.post("/v1/streams", json=stream)
+            with latency(base) as taken:
+                assert http.post("/v1/streams", json=wide("w", 190_000)).status_code == 201
+                many = {"sql": conditions(2000)}
+                assert http.post("/v1/queries:explain", json=many).status_code == 200
+                for count in (8, 12, 16):
+                    made = http.post("/v1/queries", json={"sql": chain(count)})
+                    assert made.status_code == 201
+    assert len(taken) > 10
+    assert max(taken) < LATENCY
+
+
+def test_a_registration_that_takes_too_long_leaves_nothing(settings: Settings) -> None:
+    with serving(replace(settings, registration_seconds=0.5)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        kept = service.redis.keys(f"{settings.namespace}:*")
+        slow = {"id": "slow", "sql": conditions(2500)}
+        for path, body in (
+            ("/v1/queries", slow),
+            ("/v1/streams", wide("slow", 190_000)),
+            ("/v1/queries:explain", {"sql": slow["sql"]}),
+            ("/v1/plans:dry-run", {"add": [slow]}),
+        ):
+            problem = service.post(path, body, 503)
+            assert problem["code"] == "registration-too-slow"
+            assert "--registration-seconds" in problem["remedy"]
+        assert service.get("/v1/queries")["items"] == []
+        assert [s["name"] for s in service.get("/v1/streams")["items"]] == [
+            "customers", "items", "orders",
+        ]  # fmt: skip
+        assert service.redis.keys(f"{settings.namespace}:*") == kept
+        # What was given up ends by itself; then others are served again.
+        eventually(lambda: _registered(service.http), "a small query is understood")
+
+
+def _registered(http: httpx.Client) -> bool:
+    return http.post("/v1/queries", json={"sql": PAIR}).status_code == 201
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "x"])
+def test_the_limit_is_positive(seconds: str) -> None:
+    with pytest.raises(SettingsError, match="registration_seconds"):
+        Settings.read({"ANABRANCH_REGISTRATION_SECONDS": seconds}, {})

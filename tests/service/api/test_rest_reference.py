@@ -1,0 +1,52 @@
+"""``docs/rest.md`` and the OpenAPI document name the same operations."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_contract.rest.access import TokenIn
+from anabranch_contract.rest.plans import DryRunIn, ExplainIn
+from anabranch_contract.rest.queries import QueryIn, QueryPatch
+from anabranch_contract.rest.settings import SettingsIn
+from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
+from anabranch_service.app import create_app
+from anabranch_service.settings import Settings
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.documents import Closed
+
+REFERENCE = (Path(__file__).parents[3] / "docs" / "rest.md").read_text(encoding="utf-8")
+
+#: Method and path (after ``$API``) of an example with a JSON body, and the body.
+EXAMPLE = re.compile(r"curl -X (\w+) \$API(/\S+) [^\n]*-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE)
+BODIES: dict[str, type[Closed]] = {
+    "POST /v1/streams": StreamIn,
+    "POST /v1/streams/flights/rows": RowsIn,
+    "PATCH /v1/streams/flights": StreamPatch,
+    "POST /v1/queries": QueryIn,
+    "PATCH /v1/queries/delays": QueryPatch,
+    "POST /v1/queries:explain": ExplainIn,
+    "POST /v1/plans:dry-run": DryRunIn,
+    "PUT /v1/settings": SettingsIn,
+    "POST /v1/tokens": TokenIn,
+}
+
+
+def test_every_operation_has_a_section_and_nothing_else_has() -> None:
+    paths = create_app(Settings()).openapi()["paths"]
+    offered = {f"{method.upper()} {path}" for path, ops in paths.items() for method in ops}
+    described = re.findall(r"^### `([A-Z]+ /\S+)`$", REFERENCE, re.MULTILINE)
+    assert sorted(described) == sorted(offered)
+
+
+@pytest.mark.parametrize("operation", sorted(BODIES))
+def test_every_body_in_the_reference_is_accepted(operation: str) -> None:
+    examples = {f"{m} {path}": json.loads(body) for m, path, body in EXAMPLE.findall(REFERENCE)}
+    assert set(examples) == set(BODIES)
+    body = BODIES[operation].model_validate(examples[operation])
+    assert body.model_fields_set == set(examples[operation])

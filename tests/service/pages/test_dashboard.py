@@ -1,0 +1,316 @@
+"""The dashboard in a real browser, with nothing but this service to talk to."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from anabranch_contract import codec
+from anabranch_contract.protocol.activations import Activation, ViewRows, Visibility
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    Snapshot,
+    StoreStatistics,
+    StreamStatistics,
+)
+from anabranch_contract.protocol.progress import Progress
+from anabranch_runtime.sinks.tail import Tails
+from tests.service.conftest import CHAIN, PAIR
+from tests.service.routes.test_state import report, store
+from tests.support.deliveries import sink, staged
+from tests.support.service import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.support.service import Service
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Path) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=str(chromium), args=["--no-sandbox"], headless=True
+        )
+        yield running
+        running.close()
+
+
+@contextmanager
+def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple[Page, list[str]]]:
+    """A page of the dashboard, and whatever it complains of."""
+    page = browser.new_page(viewport={"width": 1480, "height": 1000}, locale="en-US")
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "console",
+        lambda m: complaints.append(m.text) if m.type == "error" and "404" not in m.text else None,
+    )
+    own = f"http://127.0.0.1:{service.settings.port}/"
+    page.on(
+        "request",
+        lambda r: None if r.url.startswith(own) else complaints.append(f"foreign: {r.url}"),
+    )
+    page.goto(own + path)
+    try:
+        yield page, complaints
+    finally:
+        page.close()
+
+
+def test_before_anything_is_registered(browser: Browser, service: Service) -> None:
+    with opened(browser, service) as (page, complaints):
+        expect(page.get_by_role("status")).to_have_text("live")
+        expect(page.locator("#queries")).to_contain_text("No queries yet")
+        expect(page.locator("#facts")).to_contain_text("not started")
+        assert complaints == []
+
+
+def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(0)
+    seen = {"o": Visibility(0, None), "c": Visibility(0, None)}
+    ended = Activation(0, seen, expired_batch=2)
+    shop.activate("pair", Activation(2, seen, earlier=(ended,)))
+    shop.progress(
+        Progress(
+            "running",
+            committed=6,
+            epoch=1,
+            epoch_starts={"0": 0, "1": 4},
+            results={"pair": 12345},
+            streams={"orders": {"input": 1000, "late": 2}},
+        )
+    )
+    record = shop.get("/v1/epochs/1")
+    with opened(browser, shop) as (page, complaints):
+        expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
+        row = page.locator("#queries tbody tr", has_text="pair").first
+        expect(row).to_contain_text("active")
+        expect(row).to_contain_text("12,345")
+        expect(row.get_by_title("before: batch 0 to 2")).to_have_text("batch 2")
+        expect(page.locator("#facts")).to_contain_text("1,000")
+
+        bars = page.get_by_role("list", name="Cost compared").get_by_role("listitem")
+        expect(bars).to_have_count(3)
+        assert page.get_by_role("listitem", name=f"each query alone: {_js(record)}").count() == 1
+        expect(page.locator("#saving")).to_contain_text("cheaper than each alone")
+
+        shares = page.locator("#shares tbody tr")
+        expect(shares).to_have_count(2)
+        expect(shares.first).to_contain_text("chain")
+        expect(page.get_by_role("heading", name="What changed since epoch 0")).to_be_visible()
+        expect(page.locator("#changes-count")).to_contain_text("Stores: 2 new, 0 gone, 2 kept.")
+        expect(page.locator("#changes .new").first).to_contain_text("new: store")
+
+        trees = page.locator("#trees svg")
+        starts = {o["start"] for q in record["explain"]["queries"] for o in q["orders"]}
+        expect(trees).to_have_count(len(starts))
+        steps = {
+            s["id"]: s
+            for goal in (*record["explain"]["queries"], *record["explain"]["maintenance"])
+            for o in goal["orders"]
+            for s in o["steps"]
+        }
+        expect(page.locator("#trees .store, #trees .mir")).to_have_count(len(steps))
+        shared = [s for s in steps.values() if len(s["shared_by"]) > 1]
+        assert shared
+        expect(page.locator("#trees .edge.shared")).to_have_count(len(shared))
+        expect(page.locator("#trees .tag-text").first).to_contain_text(" + ")
+        assert all(label for label in trees.evaluate_all("x => x.map(e => e.ariaLabel)"))
+        expect(page.locator("#steps tbody tr")).to_have_count(len(steps))
+        _assert_no_overlap(page)
+
+        page.get_by_role("button", name="pair", exact=True).click()
+        assert page.locator("#trees .dim").count() > 0
+        page.get_by_role("button", name="pair", exact=True).click()
+        page.mouse.move(0, 0)
+        expect(page.locator("#trees .dim")).to_have_count(0)
+
+        page.get_by_role("button", name="Show epoch 0").click()
+        expect(page.get_by_role("heading", name="Epoch 0", exact=True)).to_be_visible()
+        expect(page.locator("#chips button")).to_have_count(1)
+        expect(page.locator("#changes-count")).to_have_text("no epoch has been published yet")
+        expect(shares).to_have_count(1)
+        page.get_by_role("button", name="Follow the current epoch").click()
+        expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
+        assert complaints == []
+
+
+def test_stored_state(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#state")).to_contain_text("Nothing is stored yet.")
+        small = replace(store("small", 20), bytes=500, levels=(), queries=())
+        shop.redis.set(shop.keys.state, report(small, store("large", 12_345)).dumps())
+        rows = page.locator("#state tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("12,345")
+        expect(rows.first).to_contain_text("2 by orders.customer_id")
+        expect(rows.first).to_contain_text("0–3, 6–9")
+        expect(rows.first).to_contain_text("40 %")
+        expect(rows.nth(1)).to_contain_text("nobody")
+        picture = page.get_by_role("img", name="level 0: 2, level 1: 1")
+        parts = picture.locator("span").evaluate_all("x => x.map(e => e.offsetWidth)")
+        assert parts[1] > 2 * parts[0] > 0
+        expect(page.locator("#state-facts")).to_contain_text("1.50")
+        expect(page.locator("#state-note")).to_have_text("before batch 10")
+        assert complaints == []
+
+
+def test_what_was_measured(browser: Browser, shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    found = Snapshot(
+        0,
+        4,
+        4,
+        stores={f"store {n}": StoreStatistics(10 * n, 1024 * n, 1) for n in range(1, 15)},
+        edges={"orders>customers": EdgeStatistics(4000, 8, 0.002, 20, 8)},
+        measured={
+            "orders": StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100)),
+            "customers": StreamStatistics(100, seconds=10.0),
+            "items": StreamStatistics(50, seconds=10.0),
+        },
+    )
+    shop.call(
+        "PATCH", "/v1/streams/items", 200, {"retention": {"ttl": "3 hours", "latest": ["part"]}}
+    )
+    shop.redis.set(shop.keys.statistics(0), codec.dumps(found))
+    shop.plan(0, snapshot=found)
+    shop.progress(Progress("running", committed=5, epoch=1, epoch_starts={"0": 0, "1": 4}))
+    with opened(browser, shop) as (page, complaints):
+        rows = page.locator("#measured tbody tr")
+        expect(rows).to_have_count(3)
+        expect(rows.first).to_contain_text("orders")
+        expect(rows.last).to_contain_text("3 hours, latest of part")
+        expect(rows.first).to_contain_text("500")
+        expect(rows.first).to_contain_text("4.2 s")
+        picture = page.get_by_role("img", name="in order: 80.0 %")
+        expect(picture).to_have_count(1)
+        heights = picture.locator("span").evaluate_all("x => x.map(e => e.offsetHeight)")
+        assert heights[0] > heights[-1] > heights[1]
+        expect(page.locator("#sizes li")).to_have_count(12)
+        expect(page.locator("#sizes li").first).to_contain_text("store 14")
+        expect(page.locator("#measured-note")).to_contain_text("2 smaller stores not shown")
+        expect(page.locator("#dearest li")).to_contain_text("4,000 probes · 2.0 ms")
+        page.get_by_role("button", name="Show epoch 1").click()
+        expect(rows).to_have_count(3)
+        expect(page.locator("#measured .delays")).to_have_count(0)
+        assert complaints == []
+
+
+def test_streams_that_are_not_read_are_red_however_long_their_names_are(
+    browser: Browser, shop: Service, tmp_path: Path
+) -> None:
+    name, why = "orders_of_" + "x" * 110, "no such folder: /" + "deep/" * 100
+    shop.post("/v1/streams", {"name": name, "columns": {"k": "bigint"}})
+    shop.post("/v1/queries", {"id": "q" * 120, "sql": f"SELECT s.k FROM {name} s"})
+    shop.beat()
+    shop.source(name, SourceState.FAILED, why)
+    shop.source("orders", SourceState.READING)
+    shop.plan(-1)
+    shop.progress(Progress("running", committed=5, epoch=0, epoch_starts={"0": 0}))
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#facts")).to_contain_text("1 not read")
+        expect(page.locator("#unread li")).to_have_count(1)
+        expect(page.locator("#unread")).to_contain_text(f"{name} is not read since")
+        expect(page.locator("#unread")).to_contain_text(why)
+        expect(page.locator("#queries .badge.failed")).to_have_text("input not read")
+        expect(page.locator("#queries .problem")).to_contain_text(why)
+        expect(page.locator("#measured .badge.failed")).to_have_text("failed")
+        expect(page.locator("#measured")).to_contain_text("reading, 0 tuples since")
+        expect(page.locator("#measured")).to_contain_text("not tried")
+        # Nothing is wider than the page, and nothing is cut off.
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(wide) <= 0
+        assert page.locator("#unread").evaluate("x => x.scrollWidth - x.clientWidth") <= 0
+        page.screenshot(path=str(tmp_path / "unread.png"), full_page=True)
+        shop.source(name, SourceState.READING)
+        expect(page.locator("#unread")).to_be_hidden()
+        expect(page.locator("#queries .badge.failed")).to_have_count(0)
+        assert complaints == []
+
+
+def test_the_page_follows_what_happens(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop) as (page, complaints):
+        expect(page.get_by_role("status")).to_have_text("live")
+        shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        expect(page.locator("#queries")).to_contain_text("pending")
+        shop.plan(-1)
+        expect(page.locator("#trees svg")).to_have_count(2)
+        assert complaints == []
+
+
+def _js(record: dict[str, float]) -> str:
+    """The record's individual cost as JavaScript writes it."""
+    cost = record["individual_cost"]
+    return str(int(cost)) if cost == int(cost) else repr(cost)
+
+
+def _assert_no_overlap(page: Page) -> None:
+    """No two boxes of a tree lie on each other."""
+    for tree in page.locator("#trees svg").all():
+        boxes = tree.locator("rect.box").evaluate_all(
+            "rects => rects.map(r => [r.x, r.y, r.width, r.height].map(v => v.baseVal.value))"
+        )
+        for i, (x, y, w, h) in enumerate(boxes):
+            for ox, oy, ow, oh in boxes[i + 1 :]:
+                apart = x + w <= ox or ox + ow <= x or y + h <= oy or oy + oh <= y
+                assert apart, (boxes[i], (ox, oy, ow, oh))
+
+
+def test_the_rows_of_a_view_are_shown_as_they_change(browser: Browser, shop: Service) -> None:
+    sql = PAIR.replace("SELECT o.order_id, c.city", "SELECT c.city, count(*) AS n")
+    assert sql != PAIR
+    shop.post("/v1/queries", {"id": "cities", "sql": f"{sql} GROUP BY c.city"})
+
+    def tell(version: int, *rows: str) -> None:
+        told = ViewRows(version, len(rows), ("city", "n"), rows)
+        shop.redis.hset(shop.keys.views, "cities", told.dumps())
+
+    tell(3, '{"city":"Oslo","n":2}', '{"city":null,"n":1}')
+    with opened(browser, shop) as (page, complaints):
+        page.get_by_label("Query whose results are shown").select_option("cities")
+        lines = page.locator("#tail tbody tr")
+        expect(lines).to_have_text(["Oslo2", "NULL1"])
+        expect(page.locator("#tail-note")).to_have_text("2 of 2 rows, version 3")
+        tell(4, '{"city":"Oslo","n":7}')
+        expect(lines).to_have_text(["Oslo7"])
+        assert complaints == []
+
+
+def test_the_last_results_of_a_query_come_by_themselves(
+    browser: Browser, shop: Service, tmp_path: Path
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "number", "sql": PAIR, "sink": {"format": "count"}})
+    tails = Tails(shop.settings.redis_url, shop.keys, tmp_path)
+    rows = pa.record_batch({"order_id": pa.array(range(30)), "city": ["<b>Oslo</b>"] * 29 + [None]})
+    delivery = staged(tmp_path, "pair", sink("parquet"), 0, rows)
+    with opened(browser, shop) as (page, complaints):
+        choice = page.get_by_label("Query whose results are shown")
+        expect(choice.locator("option")).to_have_text(["no query", "pair"])
+        choice.select_option("pair")
+        eventually(lambda: bool(shop.redis.zcard(shop.keys.listeners)), "the page listens")
+        tails.open(0, {"pair": 0})
+        tails.feed(0, {"pair": delivery.files}, {"pair": 30})
+        lines = page.locator("#tail tbody tr")
+        expect(lines).to_have_count(20)
+        expect(lines.nth(0)).to_have_text("29NULL")
+        expect(lines.nth(1)).to_have_text("28<b>Oslo</b>")
+        expect(page.locator("#tail-note")).to_have_text("result 30")
+        choice.select_option("")
+        expect(lines).to_have_count(0)
+        assert complaints == []
+    tails.close()

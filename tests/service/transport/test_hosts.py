@@ -1,0 +1,132 @@
+"""What a page in somebody's browser can do to a service on that machine: nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.conftest import STREAMS
+from tests.service.transport.test_problems import problem
+from tests.support.access import guarded
+from tests.support.service import serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_service.settings import Settings
+    from tests.support.service import Service
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8080",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "127.0.0.2",
+        "localhost@evil.example",
+        "evil.example#127.0.0.1",
+        "evil.example/127.0.0.1",
+        "127.0.0.1:80:80",
+        "[::1",
+        "2130706433",
+        "local host",
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/v1/streams", "/dashboard/app.js", "/healthz"])
+def test_a_name_that_is_not_the_services_is_refused(service: Service, host: str, path: str) -> None:
+    found = service.http.get(path, headers={"Host": host})
+    assert problem(found, 421)["code"] == "unknown-host"
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:9", "[::1]:1", "[::1]"])
+def test_the_services_own_names(service: Service, host: str) -> None:
+    assert service.http.get("/v1/streams", headers={"Host": host}).status_code == 200
+
+
+def test_more_names_can_be_allowed(settings: Settings) -> None:
+    with serving(replace(settings, allow_hostname="Streams.Example, box")) as service:
+        for host, status in (
+            ("streams.example", 200),
+            ("box:8080", 200),
+            ("other.streams.example", 421),
+        ):
+            assert service.http.get("/healthz", headers={"Host": host}).status_code == status
+    with serving(replace(settings, allow_hostname="*")) as service:
+        assert service.http.get("/healthz", headers={"Host": "any.example"}).status_code == 200
+
+
+FOREIGN = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "http://localhost"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Origin": ""},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/streams"),
+        ("PUT", "/v1/settings"),
+        ("PATCH", "/v1/streams/customers"),
+        ("DELETE", "/v1/streams/customers"),
+        ("POST", "/v1/plans:dry-run"),
+    ],
+)
+def test_a_foreign_page_changes_nothing(
+    service: Service, method: str, path: str, headers: dict[str, str]
+) -> None:
+    service.post("/v1/streams", STREAMS[0])
+    body = None if method == "DELETE" else STREAMS[1]
+    found = service.http.request(method, path, headers=headers, json=body)
+    assert problem(found, 403)["code"] == "cross-origin"
+    assert [s["name"] for s in service.get("/v1/streams")["items"]] == ["customers"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""],
+)
+def test_a_form_that_spells_json_is_no_json(service: Service, kind: str) -> None:
+    """A page may send these types without being asked: they need no permission."""
+    content = b'{"name": "forged", "columns": {"k": "bigint"}}'
+    headers = {"Content-Type": kind} if kind else {}
+    found = service.http.post("/v1/streams", content=content, headers=headers)
+    assert problem(found, 415)["code"] == "not-json"
+    assert service.get("/v1/streams")["items"] == []
+
+
+def test_no_page_is_given_a_permission(service: Service) -> None:
+    headers = {
+        "Origin": "http://evil.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    found = service.http.options("/v1/streams", headers=headers)
+    assert found.status_code == 405
+    read = service.http.get("/v1/streams", headers={"Origin": "http://evil.example"})
+    for answer in (found, read):
+        assert not [h for h in answer.headers if h.startswith("access-control")]
+
+
+def test_the_dashboard_may_ask(service: Service) -> None:
+    own = f"http://127.0.0.1:{service.settings.port}"
+    headers = {"Origin": own, "Sec-Fetch-Site": "same-origin"}
+    found = service.http.post("/v1/plans:dry-run", json={}, headers=headers)
+    assert found.status_code == 200
+
+
+def test_behind_a_proxy_a_token_is_enough(settings: Settings, tmp_path: Path) -> None:
+    """The proxy may have another name than the service sees."""
+    with guarded(settings, tmp_path) as locked:
+        headers = {"Origin": "https://streams.example", "Sec-Fetch-Site": "same-origin"}
+        found = locked.service.http.post("/v1/plans:dry-run", json={}, headers=headers)
+        assert found.status_code == 200
