@@ -1,1 +1,1 @@
-"""What planner, service, runtime and client share: types, documents, errors. No I/O."""
+"""Types, documents and errors that planner, service, runtime and client share. No I/O."""

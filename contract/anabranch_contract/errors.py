@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class StructuredError(Exception):
-    """What is wrong, where, and what to do about it: the base of each package's base error.
+    """A fault with its place and its remedy: the base of each package's base error.
 
     Attributes:
         code: stable machine-readable kind, e.g. ``"unknown-column"``.
@@ -50,7 +50,7 @@ class StructuredError(Exception):
 
     @property
     def detail(self) -> str:
-        """What is wrong, and at which line and column of the field if that is known."""
+        """The message, with line and column in the field where they are known."""
         if self.position is None:
             return self.message
         return f"line {self.position[0]}, column {self.position[1]}: {self.message}"

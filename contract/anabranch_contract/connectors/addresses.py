@@ -67,7 +67,7 @@ class Place:
 
 
 def parse_path(text: str, field: str = "path") -> Place:
-    """What a path of a registration names.
+    """The place that a path of a registration names.
 
     Raises:
         AccessError: it can be read in more than one way, or has a scheme that is not supported.
@@ -231,7 +231,7 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
 
 def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
     """Refuse the address of a Redis server that is not allowed. Of this machine only the pipeline's
-    own is, and what is listed: how a connection fails would tell which ports are open.
+    own is, and what is listed: how a connection fails would reveal open ports.
 
     Raises:
         AccessError: it is not, or has parameters that open files.

@@ -1,4 +1,4 @@
-"""What a source or a sink asks for, against what the operator allows.
+"""Checks of a source or a sink against what the operator allows.
 
 The service calls this when something is registered, the runtime again when it opens a source or
 writes to a sink: records may be older than the policy, and links may have changed.
@@ -169,7 +169,7 @@ def _check_names(
     own: tuple[str, ...],
 ) -> None:
     for name in options:
-        # Our own are told apart by case, and would reach Spark otherwise.
+        # Our own differ by case, and would reach Spark otherwise.
         if any(name == p or (p[-1] == "*" and name.startswith(p[:-1])) for p in own):
             continue
         allowed = (

@@ -1,8 +1,8 @@
 """The options of each format that registrations may give: by list, so that what a later version of
-Spark or of a connector adds is refused until somebody has looked at it.
+Spark or of a connector adds is refused until it has been reviewed.
 
 Left out are options that load classes, open files or addresses, move or delete files, run
-statements, or tell batches apart. Names are compared without regard to case, as Spark does. One
+statements, or distinguish batches. Names are compared without regard to case, as Spark does. One
 that ends with ``#*`` is followed by a column's name.
 """
 

@@ -1,4 +1,4 @@
-"""What the operator allows: formats, roots of paths, hosts. A value; nothing is opened here.
+"""The operator's policy: formats, roots of paths, hosts. A value; nothing is opened here.
 
 >>> policy = AccessPolicy(paths=("/data", "/work"), reserved=("/work/state",), hosts=("*.lan",))
 >>> [policy.permits_path(p) for p in ("/data/x", "/database", "/work/a", "/work/state/a")]
@@ -38,7 +38,7 @@ class AccessError(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy(Document):
-    """What registrations may ask for beside the defaults.
+    """Formats, paths and hosts that registrations may use beside the defaults.
 
     Attributes:
         formats: further formats, of sources and sinks alike.

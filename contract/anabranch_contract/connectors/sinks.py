@@ -32,7 +32,7 @@ class SinkError(PlannerError):
 
 
 class SinkKind(StrEnum):
-    """Who writes a sink: nobody (``COUNT``), this system, or Spark (``FILES``, ``TABLE``)."""
+    """The writer of a sink: none (``COUNT``), this system, or Spark (``FILES``, ``TABLE``)."""
 
     COUNT = "count"
     PARQUET = "parquet"
@@ -42,7 +42,7 @@ class SinkKind(StrEnum):
 
 
 class Payload(StrEnum):
-    """What an entry of a Redis Stream holds: one row as JSON, or many as an Arrow stream."""
+    """The content of an entry of a Redis Stream: one row as JSON, or many as an Arrow stream."""
 
     JSON = "json"
     ARROW = "arrow"
@@ -281,7 +281,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def target(sink: SinkSpec) -> str | None:
-    """What two queries can't both write to; None where nothing is known to speak against it."""
+    """The place that only one query may write to; None: any number may."""
     if sink.kind is SinkKind.FILES and sink.path is not None:
         return sink.path.rstrip("/")
     stream = sink.option("stream")

@@ -30,7 +30,7 @@ FEEDS = (REDIS_STREAM, FILES)
 
 
 class Payload(StrEnum):
-    """What an entry of a Redis Stream holds.
+    """The content of an entry of a Redis Stream.
 
     ``FIELDS``: a field per column, as text. ``JSON``: in one field a JSON object, or several, one
     per line. ``ARROW``: in one field an Arrow IPC stream.
@@ -49,7 +49,7 @@ class Start(StrEnum):
 
 
 class OnLoss(StrEnum):
-    """What happens where input can't be read any more (entries that were removed, a bad file): the
+    """The policy for input that can't be read any more (entries that were removed, a bad file): the
     stream stops before it, or goes on after it and the input is recorded as unread.
     """
 
@@ -58,7 +58,7 @@ class OnLoss(StrEnum):
 
 
 class FileType(StrEnum):
-    """What the files of a directory are; ``JSON``: one object per line."""
+    """The format of the files of a directory; ``JSON``: one object per line."""
 
     PARQUET = "parquet"
     ARROW = "arrow"

@@ -26,7 +26,7 @@ COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
-    """What Spark is given for a source, beside the options of its format.
+    """The texts and expressions by which Spark reads a source, beside its format's options.
 
     Attributes:
         schema: the columns of the source as Spark's DDL; None: the format knows them.
@@ -36,7 +36,7 @@ class SparkSource:
         columns: each column of the stream as an expression over the inputs, in order.
         invalid: text of the condition under which a row is none of the stream's, whatever the
             expressions give.
-        arrived: text of what arrived, as bytes; NULL in rows where the inputs tell it.
+        arrived: text of what arrived, as bytes; NULL in rows whose inputs hold it.
     """
 
     schema: str | None

@@ -1,1 +1,1 @@
-"""What is decided: the plan of an optimiser, and the ruleset that workers run by."""
+"""Plans of an optimiser, and the rulesets that workers run by."""

@@ -108,7 +108,7 @@ class StoreCopy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an optimiser decided.
+    """The decisions of an optimiser.
 
     Attributes:
         mirs: every store that some order probes or maintains, base relations included.

@@ -36,7 +36,7 @@ from anabranch_contract.queries.views import View
 
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
-#: latest per key; in version 4 nothing stood above joins; up to version 5
+#: latest per key; in version 4 queries were joins only; up to version 5
 #: expressions did not name the kinds of their terms.
 VERSION, _UNMARKED = 6, 5
 
@@ -158,7 +158,7 @@ class BackfillRule:
 
 
 class LatestRule(Row, frozen=True):
-    """Of a stream's tuples only the latest of a key are of use (``Stream.latest``).
+    """Keep only the latest of a stream's tuples per key (``Stream.latest``).
 
     Attributes:
         relation: the stream without a filter; whatever arrives on it is kept in ``store``, which
@@ -190,14 +190,14 @@ class OutputRule:
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """What workers need to know of an active query.
+    """An active query as workers see it.
 
     Attributes:
         members: (alias, label, relation) in FROM order.
         retention: per member, microseconds that a tuple must be kept relative to each other
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
         sink: where its results go. Documents of earlier releases name the format only.
-        view: what stands above its joins; its changes go to the sink then, not the joined rows.
+        view: its post-join part; the changes of the view go to the sink, not the joined rows.
         outer: what is made of its results and those of the query that is ``left_of`` it; likewise.
     """
 
@@ -211,8 +211,8 @@ class QuerySpec:
     left_of: QueryId | None = None
 
     @property
-    def above(self) -> bool:
-        """Whether what is made of its results goes to the sink, and not they themselves."""
+    def has_post_join(self) -> bool:
+        """Whether a view or an outer join is made of its results, and goes to the sink instead."""
         return not (self.view is None and self.outer is None and self.left_of is None)
 
 

@@ -1,1 +1,1 @@
-"""What the control plane and the data plane say to each other through Redis."""
+"""Documents that the control plane and the data plane exchange through Redis."""

@@ -1,4 +1,4 @@
-"""Queries that run: from when on and what they see, why one has failed, what a view holds."""
+"""Activations of queries: their first batch, what they see, failures, and rows of views."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Activation(Document):
-    """What the runtime fixed when it activated a query, and what it has done since.
+    """The terms on which the runtime activated a query, and its results since.
 
     Attributes:
         activated_batch: first batch whose arrivals can complete a result.

@@ -1,4 +1,4 @@
-"""How the sources of streams stand: what waits, what could not be read, what fails."""
+"""The state of the sources of streams: waiting rows, unread pieces, failures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class SourceState(StrEnum):
-    """How a stream's source stands: nobody has opened it yet; it is read; it can't be read and is
-    tried again; no runtime runs that could read it.
+    """The state of a stream's source: not opened yet; read; failed, and tried again; or without a
+    runtime that could read it.
     """
 
     NOT_TRIED = "not tried"
@@ -25,10 +25,10 @@ class SourceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus(Document):
-    """What the runtime says of a stream's source.
+    """The runtime's report of a stream's source.
 
     Attributes:
-        registration: of the stream, as registered; what is said of another one is out of date.
+        registration: of the stream; a report with another one is out of date.
         error: why it can't be read.
         since: Unix time since when this holds.
     """
@@ -48,8 +48,8 @@ class UnreadPiece:
         unit: what ``first`` and ``last`` count: ``rows`` or ``bytes`` of a file (``[first, last)``;
             ``last`` None: to its end), or ``entries`` by their ids (after ``first``, up to
             ``last``).
-        rows: how many rows that was; None where nobody can tell.
-        entries: of a Redis Stream, how many entries were gone; None where nobody can tell.
+        rows: the number of rows; None: unknown.
+        entries: of a Redis Stream, the number of lost entries; None: unknown.
         code, reason: why it could not be read.
         batch: the first batch that should have read it, or a part of it.
     """
@@ -79,11 +79,11 @@ class UnreadPiece:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What of a stream's input was not read and never will be.
+    """The part of a stream's input that was not read and never will be.
 
     Attributes:
         pieces: how many parts of files or ranges of entries.
-        lost: how many entries were gone as far as anybody can tell, or how many parts of files.
+        lost: known lost entries, or parts of files.
         last: the newest :data:`RECORDED` of the pieces, oldest first.
     """
 

@@ -118,7 +118,7 @@ class Keys:
         return self._key("listeners")
 
     def tail(self, query: str) -> str:
-        """Stream: a query's newest results, while somebody follows them (runtime)."""
+        """Stream: a query's newest results, while a client follows them (runtime)."""
         return self._key("tail", query)
 
     @property

@@ -1,4 +1,4 @@
-"""What is measured of streams, edges and stores: what the runtime reports for each epoch."""
+"""Measurements of streams, edges and stores, which the runtime reports for each epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinSample:
-    """What has been seen of one step: partial results over ``head`` probing ``target``.
+    """Measurements of one step: partial results over ``head`` probing ``target``.
 
     Attributes:
         joined: the canonical sub-join over both.
@@ -69,7 +69,7 @@ class StoreStatistics:
         keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
             (of what has been stored since the store began, and never more than ``rows``).
             Empty in documents of earlier releases.
-        reads: index -> what was asked of it during the epoch; likewise.
+        reads: index -> its reads during the epoch; likewise.
     """
 
     rows: int
@@ -84,7 +84,7 @@ class StreamStatistics:
     """One stream during one epoch.
 
     Attributes:
-        input, late, invalid, ahead: tuples; of none ahead in documents of earlier releases.
+        input, late, invalid, ahead: tuples (ahead: too far in the future; 0 in earlier releases).
         seconds: wall time from the epoch's first batch to the end of its last.
         event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
             time between the least and the greatest); None without event time.
@@ -143,8 +143,8 @@ class Snapshot:
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
         edges, stores: measured.
         spans: stream -> microseconds between the least and the greatest event time so far.
-        steps: what edges have told about sub-joins, this epoch's and what is remembered of
-            earlier ones (``join_samples`` of the runtime).
+        steps: measurements of sub-joins on edges, of this epoch and, faded, of earlier ones
+            (``join_samples`` of the runtime).
         measured: stream -> what it did in this epoch; absent from documents of earlier releases.
     """
 
@@ -187,5 +187,5 @@ class Snapshot:
         return float(known) if known else None
 
     def samples(self) -> Sequence[JoinSample]:
-        """What edges have told so far."""
+        """The measurements of sub-joins so far."""
         return self.steps

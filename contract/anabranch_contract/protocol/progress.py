@@ -1,4 +1,4 @@
-"""What the control plane and the data plane say to each other.
+"""The protocol between the control plane and the data plane.
 
 Pure data: no I/O happens here. The service writes rulesets and control, the runtime writes
 progress, activations and statistics; neither imports the other, both import this module.
@@ -18,7 +18,7 @@ Protocol:
   when the runtime ends, so it says nothing about whether one lives.
 * ``Keys.heartbeat`` says that: a JSON :class:`Heartbeat` that expires after
   :data:`HEARTBEAT_MILLISECONDS` unless the runtime writes it again, about every second.
-* While somebody follows a query's results, the service keeps it in ``Keys.listeners``, and the
+* While a client follows a query's results, the service keeps it in ``Keys.listeners``, and the
   runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`): the newest few
   thousand, never waiting for a reader. An entry's field ``rows`` holds JSON objects, one a line;
   without it the entry says how many results there are (``count``) and that what follows is new.
@@ -71,7 +71,7 @@ class Heartbeat(Document):
 
 @dataclass(frozen=True, slots=True)
 class Progress(Document):
-    """How far the runtime is.
+    """The progress of the runtime.
 
     Attributes:
         state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.

@@ -1,4 +1,4 @@
-"""What probes have asked of a store, and what it took to answer them (``docs/statistics.md``)."""
+"""Counts of a store's reads: probes, and the segments that answer them (``docs/statistics.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stores of a pipeline hold: the documents that the runtime reports and the service shows.
+"""Reports of a pipeline's stores: the runtime writes them, the service shows them.
 
 One has all stores; a second kind has the segments of one store and who reads it, at most so many.
 
@@ -32,7 +32,7 @@ class IndexReport:
         key: its columns and their types.
         entries: rows that have the key, over all segments.
         bytes: of the index, its filters included. ``filter_bytes``: of these.
-        reads: what has been asked of it since the store began.
+        reads: since the store began.
     """
 
     key: str
@@ -92,12 +92,12 @@ class StoreReport:
 
     @property
     def reads(self) -> Reads:
-        """What has been asked of it since it began, by whichever index."""
+        """Its reads since it began, by all indexes."""
         return sum((index.reads for index in self.indexes), Reads())
 
     @property
     def space_amplification(self) -> float | None:
-        """What its files take over what lives in them; None where nothing is stored."""
+        """Bytes of its files over bytes of its live segments; None where nothing is stored."""
         return self.disk_bytes / self.bytes if self.bytes and self.disk_bytes else None
 
     @property

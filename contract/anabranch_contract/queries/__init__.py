@@ -1,1 +1,1 @@
-"""What a query is: types, expressions, streams, joins, and what stands above joins."""
+"""Queries: types, expressions, streams, joins, and their post-join parts."""

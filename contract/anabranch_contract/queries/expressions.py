@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = bool | int | float | str | Decimal | None
 else:
-    #: Decimals and texts look alike in a document: the type tells them apart.
+    #: Decimals and texts look alike in a document: the type decides.
     Value = Any
 
 BOOLEAN = DataType(TypeKind.BOOLEAN)
@@ -154,7 +154,7 @@ def columns(expr: Expr) -> Iterator[Column]:
 
 
 def size(expr: Expr, most: int) -> int:
-    """How many terms ``expr`` has; counting stops a little above ``most``."""
+    """How many terms ``expr`` has; counting stops a little beyond ``most``."""
     found, pending = 0, [expr]
     while pending and found <= most:
         found += 1

@@ -43,10 +43,10 @@ class Stream:
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
         idle_timeout: microseconds of silence after which its watermark moves with the others';
             None: never.
-        keep_late: whether late, invalid and ahead tuples are kept aside.
+        keep_late: whether late, invalid and too early tuples are kept aside.
         ttl: microseconds: a window on every alias over the stream, in every query; None: none.
         latest: key columns: of the tuples that agree in all of them only those with the greatest
-            event time are of use, as of each batch; empty: all tuples are.
+            event time join, as of each batch; empty: all tuples do.
         ahead_of_clock: microseconds by which an event time may exceed the clock, live; None: any.
         ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
     """
@@ -222,7 +222,7 @@ class JoinQuery:
         projection: output columns in order.
         derived: key expressions that are not plain columns: (stream, text) -> expression over
             the stream's columns (``Column.alias`` empty).
-        view: what stands above the joins; the projection is then what it reads.
+        view: the post-join part; the projection is then what it reads.
         outer: what is made of this join and ``left``, another; likewise. A view beside it is over
             its rows, not over joined ones.
     """
@@ -255,8 +255,8 @@ class JoinQuery:
     @property
     def shown(self) -> tuple[Output, ...]:
         """The columns of what the user asked for: of the view, if there is one."""
-        above = self.view or self.outer
-        return self.projection if above is None else above.projection
+        post_join = self.view or self.outer
+        return self.projection if post_join is None else post_join.projection
 
     @property
     def planned(self) -> tuple[JoinQuery, ...]:

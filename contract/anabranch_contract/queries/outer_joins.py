@@ -1,4 +1,4 @@
-"""Outer, semi and anti joins above a query's inner joins.
+"""Outer, semi and anti joins over a query's inner joins.
 
 Such a query is two joins to the planner: the *left rows* (everything but the partner), and the
 *pairs* (everything). Both are inner joins over the same stores, planned and shared like any other.
@@ -6,7 +6,7 @@ A left row without a partner is known to have none once no partner can come any 
 watermark of the partner's stream has passed the row's *deadline*, up to which the time bounds let a
 partner be.
 
-Left rows are told apart by the values that the condition and the SELECT list read: rows that agree
+Left rows are identified by the values that the condition and the SELECT list read: rows that agree
 in all of them have the same partners.
 """
 
@@ -23,7 +23,7 @@ LEFT_SUFFIX = "+left"
 
 
 class JoinKind(StrEnum):
-    """What becomes of left rows with and without partners."""
+    """The treatment of left rows with and without matches."""
 
     LEFT = "left"
     SEMI = "semi"
@@ -32,7 +32,7 @@ class JoinKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OuterJoin:
-    """What is made of left rows and pairs.
+    """The rule that makes results of left rows and pairs.
 
     Attributes:
         left: (name, type) of the columns of left rows; pairs have them too, by the same names.

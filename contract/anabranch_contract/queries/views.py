@@ -1,11 +1,11 @@
-"""What stands above a query's joins: aggregates, HAVING, the SELECT list, ORDER BY, LIMIT.
+"""The post-join part of a query: aggregates, HAVING, the SELECT list, ORDER BY, LIMIT.
 
 A query with a view is planned and run as its join, whose results (*joined rows*) have the columns
 that the view reads and no others. A view is a table that follows from all joined rows so far; it is
 maintained, and each change of a row is an upsert or a delete by the row's *identity*: the columns
 grouped by, or the rank where nothing is grouped.
 
-Expressions above aggregates have columns with an empty alias: keys and aggregates by their names,
+Expressions over aggregates have columns with an empty alias: keys and aggregates by their names,
 or the columns of joined rows where nothing is grouped.
 """
 
@@ -18,7 +18,7 @@ from anabranch_contract.codec import Row
 from anabranch_contract.queries.expressions import Column, Expr, Output
 from anabranch_contract.queries.types import DataType, TypeKind
 
-#: Columns of a view's changes beside its own: what became of the row, and as of which version.
+#: Columns of a view's changes beside its own: the kind of change, and its version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
 #: The identity of a row where nothing is grouped.
 RANK = "anabranch_rank"
@@ -28,7 +28,7 @@ _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
 
 class Change(StrEnum):
-    """What became of a row."""
+    """The kind of a change of a row."""
 
     UPSERT = "upsert"
     DELETE = "delete"
@@ -142,7 +142,7 @@ class View:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns of a change that tell rows apart; none: there is one row."""
+        """The columns that identify the row of a change; none: there is one row."""
         if not self.grouped:
             return (RANK,)
         names = {o.expr: o.name for o in reversed((*self.projection, *self.hidden))}

@@ -85,7 +85,7 @@ class Publisher:
         outside: dict[str, list[Path]] = {}
         for query, task, file in sorted(staged):
             spec = known[query]
-            if spec.above:
+            if spec.has_post_join:
                 pairs, left = joined.setdefault(str(spec.left_of or query), ([], []))
                 (pairs if spec.left_of is None else left).append(file)
             elif sinks[query].kind is SinkKind.PARQUET:

@@ -140,7 +140,7 @@ class Views:
         """The batches before ``next_batch`` have committed, streams' watermarks are ``marks``, and
         ``ruleset`` says which views there are.
         """
-        wanted = {str(q.id): q for q in ruleset.queries if q.above and q.left_of is None}
+        wanted = {str(q.id): q for q in ruleset.queries if q.has_post_join and q.left_of is None}
         with self._changed:
             for name, query in wanted.items():
                 if name not in self._kept:
