@@ -110,7 +110,7 @@ def profile_worker(
 def planner_stream(stream: RecordedStream) -> Stream:
     """A recorded stream as the planner knows it, without lateness."""
     columns = tuple((name, parse_type(kind)) for name, kind in stream.columns)
-    return Stream(StreamName(stream.name), columns, stream.event_time, None)
+    return Stream(StreamName(stream.name), columns, stream.options.get("event_time"), None)
 
 
 def recorded(streams: Sequence[RecordedStream], folder: Path) -> list[Recording]:

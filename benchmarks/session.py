@@ -258,13 +258,12 @@ def session(
             client.create_stream(
                 stream.name,
                 stream.columns,
-                event_time=stream.event_time,
-                lateness=stream.lateness,
                 source={
                     "format": "recorded",
                     "path": str(stream.path),
                     "rows_per_batch": stream.rows_per_batch,
                 },
+                **stream.options,
             )
         found = Session(pipeline, client, tuple(streams), frozenset(counted))
         found.register(queries)

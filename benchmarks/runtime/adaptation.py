@@ -147,8 +147,7 @@ def generate(
                 rows_per_batch=per_batch,
                 rows=rows,
                 columns=tuple((c.name, str(spark_type(c.type))) for c in table.schema),
-                event_time="ts",
-                lateness="1 second",
+                options={"event_time": "ts", "lateness": "1 second"},
             )
         )
     return tuple(found)

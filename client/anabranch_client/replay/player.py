@@ -191,11 +191,6 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
         client.create_stream(
             stream.name,
             stream.columns,
-            event_time=stream.event_time,
-            lateness=stream.lateness,
-            idle_timeout=stream.idle_timeout,
-            keep_late=stream.keep_late or None,
-            ahead_of_stream=stream.ahead_of_stream,
             ttl=first.ttl if first is not None else None,
             latest=first.latest if first is not None else None,
             source={
@@ -203,6 +198,7 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
                 "path": str(stream.path),
                 "rows_per_batch": stream.rows_per_batch,
             },
+            **stream.options,
         )
 
 

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -30,6 +28,8 @@ from pydantic import (
 
 from anabranch_client.errors import ScenarioError
 from anabranch_client.rest.types import spark_type
+from anabranch_contract.rest.documents import Closed
+from anabranch_contract.rest.streams import FLAGS, StreamFlags, StreamOptions
 
 UNBOUNDED = "unbounded"
 
@@ -48,12 +48,8 @@ class RecordedStream:
 
     Attributes:
         columns: (name, Spark's simple type string), from the file's schema.
-        lateness: a duration, or ``"unbounded"``.
-        idle_timeout: a duration, or None: it may be silent for ever.
-        keep_late: whether late, invalid and ahead tuples are kept aside.
-        ahead_of_stream: a duration, ``"unbounded"``, or None: the service's default.
-        retention: batch -> what is said before it of the tuples that are of use: their ``ttl``, a
-            duration, and the key of which only the ``latest`` count; None: nothing.
+        options: the arguments of its registration.
+        retention: batch -> the retention that is set before it.
     """
 
     name: str
@@ -61,11 +57,7 @@ class RecordedStream:
     rows_per_batch: int
     rows: int
     columns: tuple[tuple[str, str], ...]
-    event_time: str | None = None
-    lateness: str = UNBOUNDED
-    idle_timeout: str | None = None
-    keep_late: bool = False
-    ahead_of_stream: str | None = None
+    options: StreamOptions = field(default_factory=lambda: StreamOptions(lateness=UNBOUNDED))
     retention: Mapping[int, RetentionEntry] = field(default_factory=dict)
 
     @property
@@ -165,13 +157,7 @@ BatchNumber = Annotated[int, Field(ge=0, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
-class Entry(BaseModel):
-    """Base of everything in the file: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RetentionEntry(Entry):
+class RetentionEntry(Closed):
     """``streams.<name>.retention``."""
 
     ttl: Annotated[str, AfterValidator(_duration)] | None = None
@@ -184,7 +170,7 @@ class RetentionEntry(Entry):
         return self
 
 
-class StreamEntry(Entry):
+class StreamEntry(Closed, StreamFlags):
     """``streams.<name>``."""
 
     path: Annotated[str, AfterValidator(_text)]
@@ -192,9 +178,15 @@ class StreamEntry(Entry):
     event_time: str | None = None
     lateness: Annotated[str, AfterValidator(_lateness)] = UNBOUNDED
     idle_timeout: Annotated[str, AfterValidator(_duration)] | None = None
-    keep_late: Annotated[bool, Field(strict=True)] = False
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
+
+    @field_validator(*FLAGS, mode="before")
+    @classmethod
+    def _flag(cls, value: object) -> object:
+        if not isinstance(value, bool):
+            raise ValueError("Input should be a valid boolean; write true or false")
+        return value
 
     @field_validator("retention", mode="before")
     @classmethod
@@ -211,7 +203,7 @@ class StreamEntry(Entry):
         return self
 
 
-class QueryEntry(Entry):
+class QueryEntry(Closed):
     """``queries.<name>``."""
 
     sql: Annotated[str, AfterValidator(_text)]
@@ -235,13 +227,13 @@ class QueryEntry(Entry):
         return self
 
 
-class EpochsEntry(Entry):
+class EpochsEntry(Closed):
     """``epochs``."""
 
     every: Count = 4
 
 
-class ScenarioEntries(Entry):
+class ScenarioEntries(Closed):
     """The whole file, before any of its streams has been looked at."""
 
     streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
@@ -294,7 +286,7 @@ def parse_scenario(document: object) -> ScenarioEntries:
         raise _explain(cause) from None
 
 
-_KNOWN: dict[str, tuple[str, type[Entry]]] = {
+_KNOWN: dict[str, tuple[str, type[Closed]]] = {
     "": ("the scenario", ScenarioEntries),
     "streams": ("a stream", StreamEntry),
     "queries": ("a query", QueryEntry),
@@ -399,11 +391,7 @@ def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
         rows_per_batch=entry.rows_per_batch,
         rows=rows,
         columns=columns,
-        event_time=entry.event_time,
-        lateness=entry.lateness,
-        idle_timeout=entry.idle_timeout,
-        keep_late=entry.keep_late,
-        ahead_of_stream=entry.ahead_of_stream,
+        options=cast("StreamOptions", entry.model_dump(include=set(StreamOptions.__annotations__))),
         retention={b: r or RetentionEntry(ttl=None) for b, r in sorted(entry.retention.items())},
     )
 

@@ -66,7 +66,20 @@ class RetentionOut(Document):
     latest: list[str] | None
 
 
-class StreamIn(Closed):
+class StreamFlags(Document):
+    """The boolean properties of a stream in requests, records and scenarios."""
+
+    keep_late: bool = Field(
+        default=False,
+        description="Whether late, invalid and ahead tuples are kept aside, in files.",
+    )
+
+
+#: Requests, records and answers have these by the same names and values.
+FLAGS = set(StreamFlags.model_fields)
+
+
+class StreamIn(Closed, StreamFlags):
     """A stream to register."""
 
     name: StreamName
@@ -79,10 +92,6 @@ class StreamIn(Closed):
     idle_timeout: Duration | None = Field(
         default=None,
         description="After so long a silence the watermark moves with the other streams'.",
-    )
-    keep_late: bool = Field(
-        default=False,
-        description="Whether late, invalid and ahead tuples are kept aside, in files.",
     )
     ahead_of_clock: Duration | None = Field(
         default=None,

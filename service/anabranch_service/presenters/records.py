@@ -22,6 +22,7 @@ from anabranch_contract.rest.queries import (
     VisibleFrom,
 )
 from anabranch_contract.rest.streams import (
+    FLAGS,
     ColumnOut,
     RetentionOut,
     SourceOut,
@@ -71,7 +72,7 @@ def stream_out(
         event_time=record.event_time,
         lateness=_bound(record.lateness),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
-        keep_late=record.keep_late,
+        **record.model_dump(include=FLAGS),
         ahead_of_clock=_bound(record.ahead_of_clock),
         ahead_of_stream=_bound(record.ahead_of_stream),
         retention=_retention_out(record),

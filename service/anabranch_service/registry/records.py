@@ -15,6 +15,7 @@ from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import PublishedEpoch
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import ProblemRecord, SinkRecord
+from anabranch_contract.rest.streams import StreamFlags
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON
 
 
@@ -34,13 +35,12 @@ class SourceRecord(Closed):
     rows_per_batch: int | None = None
 
 
-class StreamRecord(Closed):
+class StreamRecord(Closed, StreamFlags):
     """A registered stream; ``lateness`` in microseconds, None: unbounded.
 
     Attributes:
         idle_timeout: microseconds of silence after which the watermark moves with the others';
             None: never.
-        keep_late: whether late, invalid and ahead tuples are kept aside.
         ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
         latest: key columns: only the latest of the tuples that agree in them are of use; none: all
             are. Absent from records of earlier releases.
@@ -58,7 +58,6 @@ class StreamRecord(Closed):
     event_time: str | None = None
     lateness: int | None = None
     idle_timeout: int | None = None
-    keep_late: bool = False
     ttl: int | None = None
     latest: tuple[str, ...] = ()
     ahead_of_clock: int | None = None

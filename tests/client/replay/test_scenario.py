@@ -59,8 +59,9 @@ def test_a_good_scenario_is_read_with_the_columns_of_its_files(folder: Path) -> 
     flights, weather = scenario.streams
     assert flights.columns == (("id", "bigint"), ("origin", "string"), ("ts", "timestamp"))
     assert weather.columns == (("origin", "string"), ("wind", "smallint"))
-    assert (flights.rows, flights.batches, flights.lateness) == (5, 3, "5 minutes")
-    assert (weather.batches, weather.lateness, weather.event_time) == (2, "unbounded", None)
+    assert (flights.rows, flights.batches, flights.options["lateness"]) == (5, 3, "5 minutes")
+    assert (weather.batches, weather.options["lateness"]) == (2, "unbounded")
+    assert weather.options["event_time"] is None
     assert flights.path == (folder / "flights.parquet").resolve()
     delays, everything = scenario.queries
     assert delays.window == {"f": "1 hour", "w": "PT30M"}
