@@ -31,8 +31,9 @@ from anabranch_runtime.control import (
 )
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
-from anabranch_runtime.sources.batch_input import Sources, note
+from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.state.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.task.worker import run_task
@@ -199,10 +200,10 @@ class Fed:
         return read, {i: (f.unread.pieces, f.held is None) for i, f in state.feeds.items()}
 
     def _job(self, context: BatchContext) -> list[TaskReport]:
-        unread: list[dict[str, Any]] = []
+        unread: list[UnreadNote] = []
 
         def failed(piece: Piece, why: Problem) -> None:
-            unread.append(note(piece, why))
+            unread.append(UnreadNote(piece.number, why))
 
         known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
         blocks = read_pieces(chain(*context.shares), failed)

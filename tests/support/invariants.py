@@ -6,9 +6,9 @@ Shares no code with what it checks but the types of state and ruleset.
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.state.manifest import Manifests
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Watch:
             happened.add("backfill")
         if any(r.backfill_merged for r in reports):
             happened.add("merge of a backfill")
-        loaded = {s for r in reports for s, m in r.streams.items() if m["input"]}
+        loaded = {s for r in reports for s, m in r.streams.items() if m.input}
         happened |= {"empty batch"} if not loaded else set()
         happened |= {"one stream's batch"} if len(loaded) == 1 and len(rules.streams) > 1 else set()
         now = (context.batch, len(reports))
@@ -92,9 +92,8 @@ class Watch:
         """What was asked of stores adds up."""
         for known in (state.reads, state.reads_before):
             assert known.keys() <= state.stores.keys()
-            for counts in (c for by_index in known.values() for c in by_index.values()):
-                found = Reads(*counts)
-                assert min(counts) >= 0
+            for found in (c for by_index in known.values() for c in by_index.values()):
+                assert min(asdict(found).values()) >= 0
                 assert found.found <= min(found.probes, found.matches)
                 assert (found.found > 0) == (found.matches > 0)
                 assert found.matches == 0 or found.looked > 0

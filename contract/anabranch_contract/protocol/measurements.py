@@ -49,11 +49,20 @@ class EdgeStatistics:
             both, because only some of them arrived before the probing tuple.
     """
 
-    probes: int
-    matches: int
-    seconds: float
+    probes: int = 0
+    matches: int = 0
+    seconds: float = 0.0
     pairs: int = 0
     hits: int = 0
+
+    def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
+        return EdgeStatistics(
+            self.probes + other.probes,
+            self.matches + other.matches,
+            self.seconds + other.seconds,
+            self.pairs + other.pairs,
+            self.hits + other.hits,
+        )
 
     @property
     def nanoseconds(self) -> int:

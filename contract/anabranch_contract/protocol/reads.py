@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-#: The fields of :class:`Reads` in order.
-ReadCounts = tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Reads:
@@ -45,12 +42,7 @@ class Reads:
     looked: int = 0
 
     def __add__(self, other: Reads) -> Reads:
-        return Reads(*add_counts(self.counts, other.counts))
-
-    @property
-    def counts(self) -> ReadCounts:
-        """The fields in order."""
-        return tuple(getattr(self, name) for name in _NAMES)
+        return Reads(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
 
     @property
     def hit_rate(self) -> float | None:
@@ -75,11 +67,6 @@ class Reads:
 
 
 _NAMES = tuple(field.name for field in fields(Reads))
-
-
-def add_counts(one: ReadCounts | None, other: ReadCounts) -> ReadCounts:
-    """The sum, count by count; None stands for none."""
-    return tuple(other) if one is None else tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def _share(part: int, whole: int) -> float | None:

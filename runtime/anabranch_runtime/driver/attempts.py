@@ -69,4 +69,4 @@ def attempt(
 
 def written(reports: list[TaskReport]) -> set[str]:
     """The packs that the tasks of an attempt have written."""
-    return {str(d["path"]) for r in reports for d in (*r.segments, *r.backfilled)}
+    return set().union(*(r.packs for r in reports))

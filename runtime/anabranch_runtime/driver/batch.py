@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.slices import Throttle
+    from anabranch_runtime.storage.segment import Segment
     from anabranch_runtime.task.context import BatchContext
 
 
@@ -63,6 +64,19 @@ def begin(
     state = backfill.begin(state, ruleset, throttle)
     access = accesses(state, ruleset)
     return Batch(drop_unused(state, ruleset, access) if fresh else state, ruleset, access)
+
+
+def replaced_segments(
+    committed: Mapping[str, tuple[Segment, ...]], state: State
+) -> dict[str, tuple[Segment, ...]]:
+    """Store -> segments in which a batch begins, where these are not the ``committed`` ones: none,
+    where the epoch that begins has forgotten what was stored.
+    """
+    return {
+        name: store.segments
+        for name, store in state.stores.items()
+        if store.segments != committed.get(name, ())
+    }
 
 
 def finish(

@@ -350,7 +350,7 @@ class Driver:
         if read is not None:
             self._note_left_out(number, choice, read)
         done = time.perf_counter()
-        failures = withdraw(reports, number, ruleset)
+        failures = withdraw(reports, ruleset)
         located = self._publish(number, ruleset, reports)
         spent = time.perf_counter() - started
         state, ruleset = batches.finish(
@@ -428,6 +428,7 @@ class Driver:
         # In step mode nothing may depend on how fast it runs.
         live = self.settings.mode is Mode.LIVE
         planned = planned_at(choice.offsets) if live else None
+        committed = {name: store.segments for name, store in self.state.stores.items()}
         return BatchContext(
             batch=state.next_batch,
             epoch=state.epoch,
@@ -441,7 +442,8 @@ class Driver:
             newest_allowed=newest_allowed(state.streams, planned),
             clock=self._clock.reading() if live else None,
             failed=failed(state),
-            segments={name: s.segments for name, s in state.stores.items() if s.segments},
+            manifest=self.manifests.checksum(state.next_batch) if any(committed.values()) else None,
+            replaced=batches.replaced_segments(committed, state),
             access=batch.access,
             visible={q.id: seen_from(state.queries[q.id], q.members) for q in ruleset.queries},
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
@@ -538,7 +540,7 @@ class Driver:
 
 
 def _tuples(reports: list[TaskReport]) -> int:
-    return sum(m["input"] for r in reports for m in r.streams.values())
+    return sum(r.tuples for r in reports)
 
 
 def _log_batch(
@@ -551,7 +553,7 @@ def _log_batch(
         ruleset=state.ruleset_epoch,
         tuples=_tuples(reports),
         results=sum(sum(r.results.values()) for r in reports),
-        fetched=sum(r.fetched[1] for r in reports),
+        fetched=sum(r.fetched_bytes for r in reports),
         task_ms={
             phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports))
             for phase in ("read", "store", "wait", "probe", "write", "backfill", "upload")

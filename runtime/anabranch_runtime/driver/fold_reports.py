@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_runtime.epochs.idleness import clock_reading, pass_time
 from anabranch_runtime.epochs.join_samples import remember, step_samples
@@ -17,7 +16,6 @@ from anabranch_runtime.epochs.statistics import (
 )
 from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.reads import sum_reads
-from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +23,8 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import EdgeCounts, State, StoreState
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.storage.segment import Segment
     from anabranch_runtime.task.context import BatchContext
 
 
@@ -41,7 +40,7 @@ def fold(
     """
     streams = _streams(state, reports)
     clock = clock_reading(streams, context.clock, state.clock)
-    fresh = [codec.from_json(d, Segment) for r in reports for d in r.segments]
+    fresh = [s for r in reports for s in r.segments]
     state = replace(
         state,
         next_batch=context.batch + 1,
@@ -59,7 +58,7 @@ def fold(
         probes=_sum(
             [
                 state.probes,
-                *({str(context.epoch): sum(e[0] for e in r.edges.values())} for r in reports),
+                *({str(context.epoch): sum(e.probes for e in r.edges.values())} for r in reports),
             ]
         ),
         processing_seconds=state.processing_seconds + seconds,
@@ -80,7 +79,7 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         arrivals=state.arrivals,
         distincts=distincts(state),
         streams=stream_counts(state),
-        edges=_edge_statistics(state),
+        edges=state.edges,
         stores=store_statistics(state),
         spans={
             name: s.max_tau - s.min_tau
@@ -103,11 +102,7 @@ def steps_seen(state: State, ruleset: Ruleset) -> tuple[JoinSample, ...]:
 
     ``ruleset`` is the one that the epoch goes by; its edges count since the epoch began.
     """
-    return remember(state.steps, step_samples(ruleset, _edge_statistics(state)))
-
-
-def _edge_statistics(state: State) -> dict[str, EdgeStatistics]:
-    return {edge: EdgeStatistics(*counts) for edge, counts in state.edges.items()}
+    return remember(state.steps, step_samples(ruleset, state.edges))
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
@@ -123,16 +118,16 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     for report in reports:
         for name, meter in report.streams.items():
             known = streams.get(name, StreamState())
-            newest = [t for t in (known.max_tau, meter["max_tau"]) if t is not None]
-            oldest = [t for t in (known.min_tau, meter["min_tau"]) if t is not None]
+            newest = [t for t in (known.max_tau, meter.max_tau) if t is not None]
+            oldest = [t for t in (known.min_tau, meter.min_tau) if t is not None]
             streams[name] = replace(
                 known,
                 max_tau=max(newest, default=None),
                 min_tau=min(oldest, default=None),
-                input=known.input + meter["input"],
-                late=known.late + meter["late"],
-                invalid=known.invalid + meter["invalid"],
-                ahead=known.ahead + meter["ahead"],
+                input=known.input + meter.input,
+                late=known.late + meter.late,
+                invalid=known.invalid + meter.invalid,
+                ahead=known.ahead + meter.ahead,
             )
     return streams
 
@@ -147,18 +142,11 @@ def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
     }
 
 
-def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeCounts]:
+def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeStatistics]:
     edges = dict(state.edges)
     for report in reports:
-        for edge, (probes, matches, seconds, pairs, hits) in report.edges.items():
-            known = edges.get(edge, (0, 0, 0.0, 0, 0))
-            edges[edge] = (
-                known[0] + probes,
-                known[1] + matches,
-                known[2] + seconds,
-                known[3] + pairs,
-                known[4] + hits,
-            )
+        for edge, counts in report.edges.items():
+            edges[edge] = edges.get(edge, EdgeStatistics()) + counts
     return edges
 
 

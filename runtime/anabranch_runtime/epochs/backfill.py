@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract import codec
 from anabranch_runtime.epochs.access import (
     containers,
     first_batch,
@@ -31,7 +30,6 @@ from anabranch_runtime.epochs.access import (
 from anabranch_runtime.epochs.merging import merge_groups
 from anabranch_runtime.state.coverage import tile
 from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cut
-from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +124,7 @@ def advance(
             state, stores={**state.stores, done.store: replace(store, backfill=given_up)}
         )
     gone = {s for r in reports for n in r.backfill_merged for s in done.merges[n].segments}
-    fresh = [codec.from_json(doc, Segment) for r in reports for doc in r.backfilled]
+    fresh = [s for r in reports for s in r.backfilled]
     taken = max((r.phases.get("backfill", 0.0) for r in reports), default=0.0)
     after = replace(
         before,

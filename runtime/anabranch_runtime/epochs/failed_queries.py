@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.activations import Failure
 from anabranch_runtime.epochs.lifecycle import keep_latest
 from anabranch_runtime.epochs.ownership import without
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import Failure
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State, StoreState
 
@@ -34,7 +34,7 @@ def surviving(ruleset: Ruleset, state: State) -> Ruleset:
     return without(ruleset, failed(state))
 
 
-def withdraw(reports: Sequence[TaskReport], batch: int, ruleset: Ruleset) -> dict[str, Failure]:
+def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failure]:
     """Take the results of failed queries out of ``reports``; why they failed, by query.
 
     Where tasks have met several failures of one query, the first task's counts. Two joins that an
@@ -42,8 +42,8 @@ def withdraw(reports: Sequence[TaskReport], batch: int, ruleset: Ruleset) -> dic
     """
     found: dict[str, Failure] = {}
     for report in reports:
-        for query, note in report.failures.items():
-            found.setdefault(query, Failure(batch=batch, **note))
+        for query, failure in report.failures.items():
+            found.setdefault(query, failure)
     for spec in ruleset.queries:
         if spec.left_of is not None:
             for one, other in ((spec.id, spec.left_of), (spec.left_of, spec.id)):

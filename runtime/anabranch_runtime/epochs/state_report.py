@@ -298,4 +298,4 @@ def _indexes(name: str, weights: Iterable[Weight], state: State) -> Iterator[Ind
         entries, size, screen = sizes.get(key, (0, 0, 0))
         sizes[key] = (entries + more[0], size + more[1], screen + more[2])
     for key, (entries, size, screen) in sorted(sizes.items()):
-        yield IndexReport(key, entries, size, screen, Reads(*reads.get(key, ())))
+        yield IndexReport(key, entries, size, screen, reads.get(key, Reads()))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from anabranch_contract.protocol.measurements import StoreStatistics, StreamStatistics
-from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
@@ -28,7 +27,6 @@ from anabranch_runtime.state.measures import (
     least,
     merge_packed,
     unpack,
-    unpack_table,
 )
 
 if TYPE_CHECKING:
@@ -75,24 +73,16 @@ def _meters(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamMete
     meters = dict(state.meters)
     for report in reports:
         for name, one in report.streams.items():
-            known = meters.get(name, StreamMeter())
-            delays = known.delays
-            if one["max_tau"] is not None:
-                behind = report.delays.get(name, ())
-                told = one["input"] - one["invalid"] - one["ahead"]
-                in_order = max(told - sum(behind), 0)
-                delays = add_counts(add_counts(delays, behind), (in_order,))
-            meters[name] = replace(
-                known,
-                input=known.input + one["input"],
-                late=known.late + one["late"],
-                invalid=known.invalid + one["invalid"],
-                ahead=known.ahead + one["ahead"],
-                min_tau=min(_known(known.min_tau, one["min_tau"]), default=None),
-                max_tau=max(_known(known.max_tau, one["max_tau"]), default=None),
-                delays=delays,
-            )
+            meters[name] = meters.get(name, StreamMeter()) + _with_punctual(one)
     return meters
+
+
+def _with_punctual(meter: StreamMeter) -> StreamMeter:
+    """``meter``, which has the delays of tuples that were behind, with those that were not."""
+    if meter.max_tau is None:
+        return replace(meter, delays=())
+    punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
+    return replace(meter, delays=add_counts(meter.delays, (max(punctual, 0),)))
 
 
 def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, str]]:
@@ -149,7 +139,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
             for key, sketch in state.sketches.get(owner, {}).items()
         }
         total = sum(s.bytes for s in store.segments)
-        reads = {index: Reads(*counts) for index, counts in state.reads.get(name, {}).items()}
+        reads = state.reads.get(name, {})
         found[name] = StoreStatistics(rows, total, len(store.segments), keys, reads)
     return found
 
@@ -208,8 +198,8 @@ class Samples:
     def add(self, reports: Sequence[TaskReport]) -> None:
         """Take what the tasks of a committed batch have picked."""
         for report in reports:
-            for stream, (seen, text) in report.samples.items():
-                self._add(stream, seen, unpack_table(text) if text else None)
+            for stream, sample in report.samples.items():
+                self._add(stream, sample.seen, sample.rows)
 
     def _add(self, stream: str, seen: int, rows: pa.RecordBatch | None) -> None:
         known = self._streams.get(stream)
@@ -259,7 +249,3 @@ def _published(known: _Reservoir) -> StreamSample:
             # A column that no query can read, then: nobody asks for its values.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
-
-
-def _known(*times: int | None) -> list[int]:
-    return [t for t in times if t is not None]

@@ -1,49 +1,84 @@
-"""What a task reports of its share of a batch."""
+"""The report of one task about its share of a batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch_contract.protocol.reads import ReadCounts
-    from anabranch_runtime.expressions.failures import FailureNote
-    from anabranch_runtime.state.manifest import EdgeCounts
+    import pyarrow as pa
+
+    from anabranch_contract.protocol.activations import Failure
+    from anabranch_contract.protocol.measurements import EdgeStatistics
+    from anabranch_contract.protocol.reads import Reads
+    from anabranch_runtime.sources.feed import UnreadNote
+    from anabranch_runtime.state.measures import StreamMeter
+    from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """A task's part of a stream's sample.
+
+    Attributes:
+        seen: tuples that it was picked from. ``rows``: those that may enter the sample.
+    """
+
+    seen: int
+    rows: pa.RecordBatch | None
 
 
 @dataclass(slots=True)
 class TaskReport:
-    """What one task of a batch did; travels to the driver as JSON."""
+    """One task's work in a batch; it travels to the driver as it is.
 
-    segments: list[dict[str, Any]] = field(default_factory=list)
-    streams: dict[str, dict[str, Any]] = field(default_factory=dict)
+    Attributes:
+        segments: that it has written, in the order of writing.
+        streams: stream -> what arrived on it; of the delays only those of tuples that were behind.
+        arrivals: relation -> tuples.
+        sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
+        edges: edge -> what happened on it.
+        reads: store -> index -> what probes looked up there.
+        results: query -> rows. ``files``: query -> staged file of them.
+        late: stream -> staged file of what was set aside.
+        unread: pieces of the task's share that it could not read.
+        failures: query -> why its results can't be had.
+        backfilled: segments of the batch's slice of a backfill; ``backfill_merged``: which of its
+            merges were done; ``backfill_failed``: why the backfill has to be given up.
+        memory: the most private memory that was seen; ``memory_share``: what it should have stayed
+            below (None: any number). Bytes.
+        fetched_bytes: of packs that were fetched from the object store.
+        phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
+            (with projections and result pages), ``write`` (closing result files), ``backfill``,
+            ``upload`` (what had to be waited for).
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    streams: dict[str, StreamMeter] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
-    delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    samples: dict[str, tuple[int, str]] = field(default_factory=dict)
-    edges: dict[str, EdgeCounts] = field(default_factory=dict)
-    #: Store -> index -> what was asked of it.
-    reads: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
+    samples: dict[str, SampledRows] = field(default_factory=dict)
+    edges: dict[str, EdgeStatistics] = field(default_factory=dict)
+    reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    #: Stream -> staged file of what was set aside.
     late: dict[str, str] = field(default_factory=dict)
-    #: Pieces of the task's share that it could not read (``sources.batch_input.note``).
-    unread: list[dict[str, Any]] = field(default_factory=list)
-    #: Query -> why its results can't be had.
-    failures: dict[str, FailureNote] = field(default_factory=dict)
-    #: Segments of the batch's slice of a backfill, and which of its merges were done.
-    backfilled: list[dict[str, Any]] = field(default_factory=list)
+    unread: list[UnreadNote] = field(default_factory=list)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    backfilled: list[Segment] = field(default_factory=list)
     backfill_merged: list[int] = field(default_factory=list)
-    #: Why the backfill has to be given up.
     backfill_failed: str = ""
-    #: The most private memory that was seen, and what it should have stayed below (None: any
-    #: number); bytes.
     memory: int = 0
     memory_share: int | None = None
-    #: Packs that were fetched from the object store, and their bytes.
-    fetched: tuple[int, int] = (0, 0)
-    #: Wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe`` (with
-    #: projections and result pages), ``write`` (closing result files), ``backfill``, ``upload``
-    #: (what had to be waited for).
+    fetched_bytes: int = 0
     phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def packs(self) -> set[str]:
+        """The packs that the task has written."""
+        return {s.path for s in (*self.segments, *self.backfilled)}
+
+    @property
+    def tuples(self) -> int:
+        """Tuples that it has read."""
+        return sum(meter.input for meter in self.streams.values())

@@ -8,8 +8,9 @@ whole for all other queries. The driver then takes the failed queries out (``dri
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.activations import Failure
 from anabranch_runtime.errors import ExpressionError, KeyTypeError
 
 if TYPE_CHECKING:
@@ -21,20 +22,12 @@ if TYPE_CHECKING:
 EVALUATION = (ExpressionError, KeyTypeError)
 
 
-class FailureNote(TypedDict):
-    """An error as it travels to the driver."""
-
-    code: str
-    message: str
-    expression: str
-    remedy: str
-
-
 @dataclass(slots=True)
 class Failures:
     """The failures of one task in one batch: of each query the first."""
 
-    found: dict[str, FailureNote] = field(default_factory=dict)
+    batch: int
+    found: dict[str, Failure] = field(default_factory=dict)
 
     def add(self, queries: Iterable[str], error: AnabranchRuntimeError) -> None:
         """Note that ``error`` concerns ``queries``.
@@ -49,10 +42,5 @@ class Failures:
         for query in concerned:
             self.found.setdefault(
                 query,
-                FailureNote(
-                    code=error.code,
-                    message=error.message,
-                    expression=error.field,
-                    remedy=error.remedy,
-                ),
+                Failure(error.code, error.message, error.field, self.batch, error.remedy),
             )

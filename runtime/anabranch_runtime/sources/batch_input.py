@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.feed import Feed
+    from anabranch_runtime.sources.feed import Feed, UnreadNote
     from anabranch_runtime.sources.planned import Planned
 
     Shares = tuple[tuple[Piece, ...], ...]
@@ -215,8 +215,8 @@ class BatchInput:
             shares[number].append(piece)
         return tuple(map(tuple, shares))
 
-    def accept(self, notes: Iterable[Mapping[str, Any]]) -> bool:
-        """Hear of what tasks could not read (``note``); whether what they have read counts.
+    def accept(self, notes: Iterable[UnreadNote]) -> bool:
+        """Take in what tasks could not read; whether what they have read counts.
 
         If not, the batch is to be run again with the shares that there are now.
         """
@@ -224,9 +224,9 @@ class BatchInput:
         pieces = {p.number: (i, p) for i, f in self._feeds.items() for p in f.pieces}
         for found in self._feeds.values():
             found.missing = {}
-        for document in notes:
-            why = Problem(**document["problem"])
-            feed_id, piece = pieces[document["piece"]]
+        for note in notes:
+            why = note.why
+            feed_id, piece = pieces[note.piece]
             found = self._feeds[feed_id]
             if why.missing is not None and found.feed.on_loss is OnLoss.SKIP:
                 found.missing[piece.number] = why
@@ -266,19 +266,6 @@ class BatchInput:
             else:
                 feeds[name] = state
         return feeds
-
-
-def note(piece: Piece, why: Problem) -> dict[str, Any]:
-    """What a task's report says of a piece that it could not read."""
-    return {
-        "piece": piece.number,
-        "problem": {
-            "code": why.code,
-            "message": why.message,
-            "remedy": why.remedy,
-            "missing": why.missing,
-        },
-    }
 
 
 def _is_same(record: StreamRecord, spec: Stream) -> bool:

@@ -48,6 +48,14 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadNote:
+    """A task's note of a piece, by number, that it could not read."""
+
+    piece: int
+    why: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a batch that one task reads: whose, about how many rows, and what exactly.
 

@@ -4,14 +4,11 @@ cluster a merge, which is a job of one task beside it.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from anabranch_contract.codec import to_json
-from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.sources.batch_input import note
 from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
 from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.task.compact import compact
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark import RDD, SparkContext
 
+    from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.feed import Piece, Problem
     from anabranch_runtime.storage.segment import Segment
     from anabranch_runtime.task.compact import Compaction
@@ -41,10 +39,10 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
             which takes Spark as long as running a nearly empty one.
     """
 
-    def work(_: Iterable[int]) -> Iterable[str]:
+    def work(_: Iterable[int]) -> Iterable[TaskReport]:
         yield _task(context)
 
-    return [_report(json.loads(text)) for text in slots.barrier().mapPartitions(work).collect()]
+    return slots.barrier().mapPartitions(work).collect()
 
 
 def on_cluster(spark: SparkContext) -> Callable[[Compaction], Segment]:
@@ -68,16 +66,16 @@ def _compacted(work: Compaction) -> Segment | StateError:
         return error
 
 
-def _task(context: BatchContext) -> str:
+def _task(context: BatchContext) -> TaskReport:
     from pyspark import BarrierTaskContext
 
     here = BarrierTaskContext.get()
     hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
     task, tasks = here.partitionId(), len(hosts)
-    unread: list[dict[str, Any]] = []
+    unread: list[UnreadNote] = []
 
     def failed(piece: Piece, why: Problem) -> None:
-        unread.append(note(piece, why))
+        unread.append(UnreadNote(piece.number, why))
 
     messages = exchange_directory(context)
     report = run_task(
@@ -91,8 +89,4 @@ def _task(context: BatchContext) -> str:
         advanced=Signs(messages, task).give,
     )
     report.unread = unread
-    return json.dumps(report, default=to_json)
-
-
-def _report(document: dict[str, object]) -> TaskReport:
-    return TaskReport(**document)  # type: ignore[arg-type]
+    return report

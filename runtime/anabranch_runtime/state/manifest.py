@@ -9,7 +9,8 @@ manifest already contains is never applied again; files that it does not name ar
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+import time
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,19 +18,20 @@ import numpy as np
 from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import StoreSpec
 from anabranch_contract.protocol.activations import Activation
-from anabranch_contract.protocol.measurements import JoinSample
-from anabranch_contract.protocol.reads import ReadCounts
+from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
+from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.storage.documents import Kind, read_document
+from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 KIND = Kind("manifest", "state", 7, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
+#: Seconds for which a task waits for its batch's manifest, and between two looks.
+PATIENCE, POLL = 10.0, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +87,6 @@ class StoreState:
         if self.open_since is None or self.open_since > now:
             return self.intervals
         return (*self.intervals, (self.open_since, now))
-
-
-#: The fields of :class:`anabranch_contract.protocol.progress.EdgeStatistics` in order.
-EdgeCounts = tuple[int, int, float, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,9 @@ class State:
     queries: dict[str, Activation] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
-    edges: dict[str, EdgeCounts] = field(default_factory=dict)
-    reads: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
-    reads_before: dict[str, dict[str, ReadCounts]] = field(default_factory=dict)
+    edges: dict[str, EdgeStatistics] = field(default_factory=dict)
+    reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
+    reads_before: dict[str, dict[str, Reads]] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
     processing_seconds: float = 0.0
     steps: tuple[JoinSample, ...] = ()
@@ -277,7 +277,7 @@ class Manifests:
     def commit(self, state: State) -> None:
         """Make ``state`` the newest; returns only once it is durable."""
         before = self.named
-        path = self._directory / f"{state.next_batch:012d}.json"
+        path = manifest_path(self._directory.parent, state.next_batch)
         self._durable.write(path, KIND, state)
         self._note(path, state)
         names = self._names()
@@ -290,12 +290,71 @@ class Manifests:
             self._rulesets.pop(old, None)
         self._dropped |= before
 
+    def checksum(self, batch: int) -> int:
+        """The checksum of the manifest that the batch goes on from.
+
+        Raises:
+            StateError: ``missing-manifest``: somebody has taken it away.
+        """
+        try:
+            return checksum(manifest_path(self._directory.parent, batch))
+        except (OSError, ValueError) as cause:
+            raise _missing(cause) from cause
+
     def _note(self, path: Path, state: State) -> None:
         self._named[path] = packs_of(state)
         self._rulesets[path] = state.ruleset_epoch
 
     def _names(self) -> list[Path]:
         return sorted(p for p in self._directory.iterdir() if p.suffix == ".json")
+
+
+def manifest_path(root: Path, batch: int) -> Path:
+    """Where the manifest is that batch ``batch`` goes on from."""
+    return root / "manifest" / f"{batch:012d}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """The part of a manifest that tasks need."""
+
+    stores: dict[str, _Stored]
+
+    @property
+    def segments(self) -> dict[str, tuple[Segment, ...]]:
+        return {name: store.segments for name, store in self.stores.items()}
+
+
+def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:
+    """Store -> live segments, by the manifest that ``batch`` goes on from; for tasks.
+
+    ``crc`` is its checksum. Without a batch an epoch may begin under the same number: shared
+    storage may show the manifest before that for a while, or none, so this waits for the right one.
+
+    Raises:
+        StateError: ``missing-manifest``: it does not appear.
+    """
+    path, deadline = manifest_path(root, batch), time.monotonic() + PATIENCE
+    while True:
+        try:
+            return codec.loads(read_exactly(path, KIND, crc), _Committed).segments
+        except (OSError, ValueError) as cause:
+            if time.monotonic() > deadline:
+                raise _missing(cause) from cause
+        time.sleep(POLL)
+
+
+def _missing(cause: Exception) -> StateError:
+    return StateError(
+        "missing-manifest",
+        f"the manifest of the batch can't be read: {cause}",
+        remedy="see that all hosts share the state directory; restart the pipeline",
+    )
 
 
 def packs_of(state: State) -> frozenset[str]:
@@ -322,9 +381,14 @@ def _decode(doc: dict[str, Any]) -> State:
         relation: {key: _sketch(kept) for key, kept in keys.items()}
         for relation, keys in doc["sketches"].items()
     }
-    edges = {edge: _edge(counts) for edge, counts in doc["edges"].items()}
+    edges = {edge: _named(counts, EdgeStatistics) for edge, counts in doc["edges"].items()}
     streams = {name: {**s, "spec": s["spec"] or None} for name, s in doc["streams"].items()}
     changed = {"sketches": sketches, "edges": edges, "streams": streams}
+    for which in ("reads", "reads_before"):
+        changed[which] = {
+            store: {index: _named(counts, Reads) for index, counts in by_index.items()}
+            for store, by_index in doc.get(which, {}).items()
+        }
     return codec.from_json({**doc, **changed}, State)
 
 
@@ -333,7 +397,7 @@ def _sketch(kept: str | dict[str, list[int]]) -> str:
     return kept if isinstance(kept, str) else pack(np.array(kept["hashes"], np.uint64))
 
 
-def _edge(counts: list[Any]) -> EdgeCounts:
-    """Counts of an edge; manifests of earlier releases have the first three only."""
-    probes, matches, seconds, pairs, hits = (*counts, 0, 0)[:5]
-    return probes, matches, seconds, pairs, hits
+def _named(counts: dict[str, Any] | list[Any], kind: type[Any]) -> dict[str, Any]:
+    """Counts by name; manifests of earlier releases list them, or the first of them."""
+    names = (field.name for field in fields(kind))
+    return counts if isinstance(counts, dict) else dict(zip(names, counts, strict=False))

@@ -9,8 +9,7 @@ came in, so parts merge in any order (``docs/statistics.md``):
   replacement, because the hash knows nothing of the values;
 * **delays** are counts per power of two of how far tuples were behind their stream.
 
-Hashes travel and are kept as base64 of little-endian words, samples as base64 of an Arrow stream:
-a fifth of the text that JSON lists would take, and opaque to whoever merely passes them on.
+Hashes are kept as base64 of little-endian words: a fifth of the text that JSON lists would take.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SPARSE = (1 << 64) // 64
 
 @dataclass(frozen=True, slots=True)
 class StreamMeter:
-    """One stream during one epoch.
+    """One stream during one epoch, or one batch in one task.
 
     Attributes:
         input, late, invalid, ahead: tuples; of none ahead in manifests of earlier releases.
@@ -60,6 +59,18 @@ class StreamMeter:
     since: int | None = None
     delays: tuple[int, ...] = ()
     ahead: int = 0
+
+    def __add__(self, other: StreamMeter) -> StreamMeter:
+        return StreamMeter(
+            self.input + other.input,
+            self.late + other.late,
+            self.invalid + other.invalid,
+            min(_known(self.min_tau, other.min_tau), default=None),
+            max(_known(self.max_tau, other.max_tau), default=None),
+            self.since,
+            add_counts(self.delays, other.delays),
+            self.ahead + other.ahead,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +131,6 @@ def key_bound(sketch: str) -> KeyBound:
     return KeyBound(limit, "" if limit < SPARSE else sketch)
 
 
-def pack_table(rows: pa.RecordBatch) -> str:
-    """A record batch as text."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return base64.b64encode(sink.getvalue()).decode()
-
-
-def unpack_table(text: str) -> pa.RecordBatch:
-    """The record batch that :func:`pack_table` wrote."""
-    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
-        return reader.read_next_batch()
-
-
 def least(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The ``SIZE`` rows of least rank of equally made batches, by rank."""
     rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
@@ -157,6 +154,10 @@ def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
     # A float64 may round a delay of centuries up into the next class; nothing hangs on that.
     _, classes = np.frexp(behind.astype(np.float64))
     return tuple(np.bincount(classes).tolist())
+
+
+def _known(*times: int | None) -> list[int]:
+    return [t for t in times if t is not None]
 
 
 def add_counts(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.reads import add_counts
+from anabranch_contract.protocol.reads import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from anabranch_contract.protocol.reads import ReadCounts
-
     #: Store -> index -> counts.
-    StoreReads = Mapping[str, Mapping[str, ReadCounts]]
+    StoreReads = Mapping[str, Mapping[str, Reads]]
 
 
 def sum_reads(
     known: StoreReads, *more: StoreReads, stores: Container[str]
-) -> dict[str, dict[str, ReadCounts]]:
+) -> dict[str, dict[str, Reads]]:
     """The sum, of ``stores`` only; what is not added to is taken as it is."""
     found = {store: dict(by_index) for store, by_index in known.items() if store in stores}
     for one in more:
@@ -26,5 +24,5 @@ def sum_reads(
                 continue
             mine = found.setdefault(store, {})
             for index, counts in by_index.items():
-                mine[index] = add_counts(mine.get(index), counts)
+                mine[index] = mine.get(index, Reads()) + counts
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,11 @@ from anabranch_runtime.errors import StateError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+#: How every document begins, up to its body, and how long that is at most.
+_HEAD = re.compile(rb'\{"version":(?P<version>\d+),"crc":(?P<crc>\d+),"[^"]*":')
+_LONGEST_HEAD = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +46,15 @@ class Kind:
     version: int
     sealed: int | None = None
 
+    def seed(self, version: int) -> int:
+        """What the checksum of a document's body continues."""
+        is_sealed = self.sealed is not None and version >= self.sealed
+        return zlib.crc32(str(version).encode()) if is_sealed else 0
+
     def spelled(self, version: int, body: Any) -> str:
         """The whole text of a document."""
         text = canonical(body)
-        start = 0
-        if self.sealed is not None and version >= self.sealed:
-            start = zlib.crc32(str(version).encode())
-        crc = zlib.crc32(text.encode(), start)
+        crc = zlib.crc32(text.encode(), self.seed(version))
         return f'{{"version":{version},"crc":{crc},"{self.key}":{text}}}'
 
 
@@ -78,6 +86,38 @@ def read_document(path: Path, kind: Kind) -> Any:
         )
     if text != kind.spelled(written, body):
         raise StateError(f"damaged-{kind.noun}", f"{path} does not match its checksum")
+    return body
+
+
+def checksum(path: Path) -> int:
+    """The checksum that the document at ``path`` carries; it is not compared with the body.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is no document.
+    """
+    with path.open("rb") as file:
+        found = _HEAD.match(file.read(_LONGEST_HEAD))
+    if found is None:
+        raise ValueError(f"{path} is no document")
+    return int(found["crc"])
+
+
+def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
+    """The text of the body of the very document of ``kind`` that this release has written to
+    ``path`` with this checksum.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is another document, or damaged.
+    """
+    text = path.read_bytes()
+    found = _HEAD.match(text)
+    if found is None or int(found["crc"]) != crc:
+        raise ValueError(f"{path} has another {kind.noun}")
+    body = text[found.end() : -1]
+    if zlib.crc32(body, kind.seed(int(found["version"]))) != crc:
+        raise ValueError(f"{path} does not match its checksum")
     return body
 
 

@@ -26,6 +26,7 @@ from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.sinks.late import aside
+from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
 
 if TYPE_CHECKING:
@@ -41,20 +42,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class StreamMeter:
-    """What arrived on one stream: tuples read, late, invalid, ahead; greatest event time of those
-    that are not ahead, and least of those that are not late either.
-    """
-
-    input: int = 0
-    late: int = 0
-    invalid: int = 0
-    max_tau: int | None = None
-    min_tau: int | None = None
-    ahead: int = 0
-
-
-@dataclass(slots=True)
 class Arrivals:
     """What a task read of a batch: one table per relation, and per stream what was counted and
     what is kept aside.
@@ -63,6 +50,10 @@ class Arrivals:
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+    def count(self, stream: str, meter: StreamMeter) -> None:
+        """Add to what has arrived on ``stream``."""
+        self.meters[stream] += meter
 
 
 def _raise(_: RelationId, error: AnabranchRuntimeError) -> None:
@@ -102,7 +93,7 @@ def take_in(
     for block in blocks:
         if block.stream in redefined:
             invalid = 0 if block.invalid is None else block.invalid.num_rows
-            arrivals.meters[block.stream].input += block.rows.num_rows + invalid
+            arrivals.count(block.stream, StreamMeter(block.rows.num_rows + invalid))
             continue
         newest = (newest_allowed or {}).get(block.stream)
         if newest is not None:
@@ -158,9 +149,7 @@ def _without_ahead(
         return block
     ahead = pc.greater(times, newest).fill_null(False)
     rows = block.rows.filter(ahead)
-    meter = arrivals.meters[block.stream]
-    meter.input += rows.num_rows
-    meter.ahead += rows.num_rows
+    arrivals.count(block.stream, StreamMeter(rows.num_rows, ahead=rows.num_rows))
     if spec.keep_late:
         found = aside(rows, "ahead", batch, watermarks.get(block.stream))
         arrivals.aside[block.stream].append(found)
@@ -176,13 +165,13 @@ def _admit(
     arrivals: Arrivals,
 ) -> pa.RecordBatch | None:
     """The block's valid, timely tuples with their ``#sigma`` (and ``#tau``)."""
-    rows, meter = block.rows, arrivals.meters[block.stream]
-    meter.input += rows.num_rows
+    rows = block.rows
+    arrivals.count(block.stream, StreamMeter(rows.num_rows))
     spec = layout.streams.get(block.stream)
     watermark = watermarks.get(block.stream)
     if block.invalid is not None:
-        meter.input += block.invalid.num_rows
-        meter.invalid += block.invalid.num_rows
+        invalid = block.invalid.num_rows
+        arrivals.count(block.stream, StreamMeter(invalid, invalid=invalid))
         if spec is not None and spec.keep_late:
             kept_aside = aside(block.invalid, "invalid", batch, watermark)
             arrivals.aside[block.stream].append(kept_aside)
@@ -203,22 +192,22 @@ def _admit(
     kept: NDArray[np.bool_] | None = None
     if times.null_count:
         kept = times.is_valid().to_numpy(zero_copy_only=False)
-        meter.invalid += times.null_count
+        arrivals.count(block.stream, StreamMeter(invalid=times.null_count))
         set_aside(~kept, "invalid")
         if times.null_count == rows.num_rows:
             return None
     tau = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     newest = int(tau.max() if kept is None else tau[kept].max())
-    meter.max_tau = newest if meter.max_tau is None else max(meter.max_tau, newest)
+    arrivals.count(block.stream, StreamMeter(max_tau=newest))
     if watermark is not None:
         timely = tau >= watermark
         late = ~timely if kept is None else ~timely & kept
-        meter.late += int(late.sum())
+        arrivals.count(block.stream, StreamMeter(late=int(late.sum())))
         set_aside(late, "late")
         kept = timely if kept is None else timely & kept
     if kept is None or kept.any():
         oldest = int(tau.min() if kept is None else tau[kept].min())
-        meter.min_tau = oldest if meter.min_tau is None else min(meter.min_tau, oldest)
+        arrivals.count(block.stream, StreamMeter(min_tau=oldest))
     columns.append(pa.array(tau))
     names.append(TAU)
     admitted = pa.RecordBatch.from_arrays(columns, names=names)

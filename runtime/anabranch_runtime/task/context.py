@@ -1,4 +1,8 @@
-"""What the driver tells the workers about one batch: frozen, small, shipped with the tasks."""
+"""One batch as the driver describes it to tasks: frozen, small, shipped with them.
+
+Stored rows are not described here: tasks read the segments from the manifest that the batch goes on
+from, however many there are.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 
 if TYPE_CHECKING:
@@ -26,7 +31,8 @@ class BatchContext:
         root: the state directory. ``staging``: where result files wait for the commit.
         watermarks: stream -> microseconds, for streams where something can be late.
         newest_allowed: stream -> microseconds, for streams where something can be ahead.
-        segments: store -> live segments of earlier batches.
+        manifest: checksum of the manifest that the batch goes on from; None: nothing is stored.
+        replaced: store -> live segments, where they are not those of the manifest.
         access: edge -> how its probe is answered.
         visible: query -> label -> (batch, event time or None), for labels whose visibility is
             limited; others see everything.
@@ -56,7 +62,8 @@ class BatchContext:
     namespace: str
     watermarks: dict[str, int] = field(default_factory=dict)
     newest_allowed: dict[str, int] = field(default_factory=dict)
-    segments: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
+    manifest: int | None = None
+    replaced: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
     access: dict[str, Access] = field(default_factory=dict)
     visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)
     activated: dict[str, int] = field(default_factory=dict)
@@ -70,6 +77,18 @@ class BatchContext:
     objects: str | None = None
     shares: tuple[tuple[Piece, ...], ...] = ()
     redefined: frozenset[str] = frozenset()
+
+
+def live_segments(context: BatchContext) -> dict[str, tuple[Segment, ...]]:
+    """Store -> live segments of earlier batches.
+
+    Raises:
+        StateError: ``missing-manifest``.
+    """
+    if context.manifest is None:
+        return dict(context.replaced)
+    kept = committed_segments(Path(context.root), context.batch, context.manifest)
+    return {name: s for name, s in (kept | context.replaced).items() if name in context.stores}
 
 
 def exchange_directory(context: BatchContext) -> Path:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.epochs.task_report import SampledRows
 from anabranch_runtime.index.hash_index import distinct, distinct_sketch
 from anabranch_runtime.index.keys import mix
 from anabranch_runtime.state.measures import (
@@ -27,7 +28,6 @@ from anabranch_runtime.state.measures import (
     delay_classes,
     least,
     pack,
-    pack_table,
     unpack,
 )
 
@@ -136,10 +136,10 @@ class Collector:
                 name = ",".join(sorted(f"{r.label}.{r.attribute}" for r in refs))
                 self.keys(STORE + spec.id, name, cache[refs, types])
 
-    def sampled(self) -> dict[str, tuple[int, str]]:
-        """Stream -> tuples seen, and those that may enter the sample, packed."""
+    def sampled(self) -> dict[str, SampledRows]:
+        """Stream -> its part of the sample."""
         return {
-            stream: (seen, pack_table(_few(kept)) if (kept := self._picked.get(stream)) else "")
+            stream: SampledRows(seen, _few(kept) if (kept := self._picked.get(stream)) else None)
             for stream, seen in self._seen.items()
         }
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_contract.protocol.reads import add_counts
+from anabranch_contract.protocol.reads import Reads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from anabranch_contract.protocol.reads import ReadCounts
     from anabranch_runtime.columns.arrays import Bools
     from anabranch_runtime.index.matching import Marks
 
@@ -52,9 +51,9 @@ class Asking:
             self.marks[positions] = 1
 
     @property
-    def counts(self) -> ReadCounts:
-        """As :class:`anabranch_contract.protocol.reads.Reads` has them."""
-        return (
+    def reads(self) -> Reads:
+        """The counts."""
+        return Reads(
             self.tuples,
             int(np.count_nonzero(self.marks.view(np.bool_))),
             self.matches,
@@ -74,7 +73,7 @@ class ReadMeters:
         found: store -> index -> counts.
     """
 
-    found: dict[str, dict[str, ReadCounts]] = field(default_factory=lambda: defaultdict(dict))
+    found: dict[str, dict[str, Reads]] = field(default_factory=lambda: defaultdict(dict))
     _open: list[tuple[str, str, Asking]] = field(default_factory=list)
 
     def asking(self, store: str, index: str, tuples: int) -> Asking:
@@ -87,7 +86,7 @@ class ReadMeters:
         """Add up what was counted since the last probe that came to an end."""
         for store, index, one in self._open:
             by_index = self.found[store]
-            by_index[index] = add_counts(by_index.get(index), one.counts)
+            by_index[index] = by_index.get(index, Reads()) + one.reads
         self._open.clear()
 
     def forget(self) -> None:

@@ -14,7 +14,7 @@ import json
 import time
 from collections import defaultdict
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ import numpy as np
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
@@ -38,6 +39,7 @@ from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import keep_open
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import fill_slice
+from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.groups import LiveSegments
 from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
@@ -120,9 +122,10 @@ class _Task:
         self.exchange = exchange
         self.advanced = advanced
         self.durable = attach(context.root, context.objects)
-        self.fetched = self.durable.fetches, self.durable.fetched
-        keep_open(context.root, itertools.chain(*context.segments.values()))
-        self.live = LiveSegments(context.root, context.batch, context.segments)
+        self.fetched = self.durable.fetched
+        segments = live_segments(context)
+        keep_open(context.root, itertools.chain(*segments.values()))
+        self.live = LiveSegments(context.root, context.batch, segments)
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()
         self.prober = Prober(self.layout, self.live, context.batch, self.budget.pairs)
@@ -141,7 +144,7 @@ class _Task:
         #: Seconds of phases within the one that runs.
         self.inner = 0.0
         self.writers: dict[str, ResultWriter] = {}
-        self.failures = Failures(self.report.failures)
+        self.failures = Failures(context.batch, self.report.failures)
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
         with closing(self.uploads):
@@ -219,7 +222,7 @@ class _Task:
                 for spec in self.layout.inserts.get(arrival_edge(relation), ()):
                     insert(writer, self.layout, spec, rows, cache, self._index_failed)
                 self._sketch(relation, arrivals.tables[relation], cache)
-        self.report.segments += codec.to_json(writer.segments)
+        self.report.segments += writer.segments
         return writer.segments
 
     def _store_combinations(self) -> None:
@@ -238,7 +241,7 @@ class _Task:
                 self.collector.stored(spec, cache)
         self.combinations.clear()
         self.waiting = 0
-        self.report.segments += codec.to_json(writer.segments)
+        self.report.segments += writer.segments
         self.written += writer.segments
 
     def _backfill(self, work: Slice) -> None:
@@ -259,7 +262,7 @@ class _Task:
         except EVALUATION as error:
             self.report.backfill_failed = error.message
         else:
-            self.report.backfilled = codec.to_json(writer.segments)
+            self.report.backfilled = writer.segments
 
     @contextmanager
     def _pack(self, part: str) -> Iterator[PackWriter]:
@@ -418,17 +421,18 @@ class _Task:
             self.collector.keys(relation, name, cache[refs, types])
 
     def _account(self, arrivals: Arrivals) -> None:
-        self.report.streams = {s: asdict(m) for s, m in sorted(arrivals.meters.items())}
+        delays = self.collector.delays
+        self.report.streams = {
+            s: replace(m, delays=delays.get(s, ())) for s, m in sorted(arrivals.meters.items())
+        }
         self.report.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
         self.report.sketches = self.collector.sketches
-        self.report.delays = self.collector.delays
         self.report.samples = self.collector.sampled()
-        fetches, fetched = self.fetched
-        self.report.fetched = (self.durable.fetches - fetches, self.durable.fetched - fetched)
+        self.report.fetched_bytes = self.durable.fetched - self.fetched
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {
-            edge: (m.probes, m.matches, m.seconds, m.pairs, m.hits)
+            edge: EdgeStatistics(m.probes, m.matches, m.seconds, m.pairs, m.hits)
             for edge, m in sorted(self.prober.meters.items())
         }
         self.report.reads = dict(self.prober.reads.found)

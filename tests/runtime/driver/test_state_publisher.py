@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 import redis
 
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import EdgeReport, StateReport, StoreParts
 from anabranch_runtime.driver import state_publisher as state_teller
 from anabranch_runtime.epochs import state_report as report
@@ -55,7 +54,7 @@ def test_every_state_is_told_of_when_there_is_time(
             (index,) = store.indexes
             assert (index.key, index.entries, index.filter_bytes) == ("a:bigint", batch + 1, 0)
             assert index.bytes == store.index_bytes
-            assert store.reads == index.reads == Reads(*one.state.reads[store.store]["a:bigint"])
+            assert store.reads == index.reads == one.state.reads[store.store]["a:bigint"]
             assert store.reads.probes == batch + 1
         # Headers, footers and what aligns blobs.
         assert found.disk_bytes > found.bytes > 0

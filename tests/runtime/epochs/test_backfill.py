@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract import codec
 from anabranch_contract.plans.plan import Backfilling
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
@@ -131,7 +130,7 @@ def one_batch(state: State, ruleset: Ruleset, rows: int = 1) -> tuple[State, Sli
     found = replace(
         segment(work.store, (0, 2), tau=[(0, 0), (0, 0)], name=str(state.next_batch)), rows=rows
     )
-    report = TaskReport(backfilled=[codec.to_json(found)], phases={"backfill": 0.1})
+    report = TaskReport(backfilled=[found], phases={"backfill": 0.1})
     state = stored(state, ruleset, 1)
     state = advance(state, work, [report, TaskReport()], 1.0, SLOW)
     state.validate()
@@ -343,7 +342,7 @@ def test_its_segments_are_merged_among_themselves() -> None:
     (group,) = work.merges
     assert group.segments == parts[:FANOUT]
     whole = segment(mir, (0, 2), level=1)
-    report = TaskReport(backfilled=[codec.to_json(whole)], backfill_merged=[0])
+    report = TaskReport(backfilled=[whole], backfill_merged=[0])
     state = advance(stored(state, ruleset, 1), work, [report], 1.0, SLOW)
     assert pending(state, ruleset).segments == (parts[-1], whole)
 

@@ -108,7 +108,7 @@ def test_what_is_ahead_is_set_aside_before_anybody_sees_it() -> None:
     assert (meter.input, meter.ahead, meter.late, meter.invalid) == (6, 3, 1, 1)
     assert (meter.max_tau, meter.min_tau) == (100, 100)
     assert next(iter(found.tables.values())).column("#tau").to_pylist() == [100]
-    assert collector.sampled()["R"][0] == 3
+    assert collector.sampled()["R"].seen == 3
     kept = pa.Table.from_batches(found.aside["R"]).to_pylist()
     assert sorted(r["_reason"] for r in kept) == ["ahead"] * 3 + ["invalid", "late"]
 

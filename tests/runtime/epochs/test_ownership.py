@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +19,6 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from tests.support.random_plans import random_plan
 from tests.support.states import RS, ST, R, S, T, rules, segment
-
-if TYPE_CHECKING:
-    from anabranch_runtime.expressions.failures import FailureNote
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 FILTERED = "SELECT R.a FROM R JOIN S ON R.a = S.a WHERE 10 / R.a > 1"
@@ -114,20 +110,15 @@ def test_both_joins_of_an_outer_join_fail_together() -> None:
         replace(q, left_of=QueryId("bad")) if q.id == "bad+left" else q for q in known.queries
     )
     known = replace(known, queries=queries)
-    note: FailureNote = {
-        "code": "divide-by-zero",
-        "message": "a divisor is zero",
-        "expression": "10 / R.a",
-        "remedy": "guard it",
-    }
+    note = Failure("divide-by-zero", "a divisor is zero", "10 / R.a", 4, "guard it")
 
-    def report_of(failures: dict[str, FailureNote]) -> TaskReport:
+    def report_of(failures: dict[str, Failure]) -> TaskReport:
         return TaskReport(files={"bad": "1", "bad+left": "2"}, failures=failures)
 
     for broken in ("bad", "bad+left"):
-        found = withdraw([report_of({broken: note})], 4, known)
+        found = withdraw([report_of({broken: note})], known)
         assert set(found) == {"bad", "bad+left"}
-        assert found["bad"] == found["bad+left"] == Failure(batch=4, **note)
+        assert found["bad"] == found["bad+left"] == note
     report = report_of({"q": note})
-    assert set(withdraw([report], 4, known)) == {"q"}
+    assert set(withdraw([report], known)) == {"q"}
     assert report.files == {"bad": "1", "bad+left": "2"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from anabranch_contract.protocol.activations import Activation, Visibility
-from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
@@ -47,7 +47,7 @@ def full_state() -> State:
         sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},
         meters={"R": StreamMeter(7, 1, since=5, delays=(6, 0, 1))},
         ran=(1.5, 2.5),
-        edges={"R>S": (1, 2, 0.5, 9, 2)},
+        edges={"R>S": EdgeStatistics(1, 2, 0.5, 9, 2)},
         probes={"0": 12},
         processing_seconds=1.25,
         steps=(JoinSample(MirId("R*S@1"), (Label("R"),), (Label("S"),), 4.5, 9.0, 2.0),),
@@ -144,5 +144,5 @@ def test_a_manifest_of_before_pairs_were_counted_is_read(tmp_path: Path) -> None
     body = json.dumps(state, separators=(",", ":"), sort_keys=True)
     path.write_text(f'{{"version":1,"crc":{zlib.crc32(body.encode())},"state":{body}}}')
     found = read_manifest(path)
-    assert found.edges == {"R>S": (1, 2, 0.5, 0, 0)}
+    assert found.edges == {"R>S": EdgeStatistics(1, 2, 0.5)}
     assert found.steps == ()

@@ -24,7 +24,7 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.statistics import Samples
-from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.epochs.task_report import SampledRows, TaskReport
 from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
 from anabranch_runtime.index.keys import KeyVector, key_vector
 from anabranch_runtime.sources.blocks import Block
@@ -41,7 +41,6 @@ from anabranch_runtime.state.measures import (
     key_bound,
     merge_packed,
     pack,
-    pack_table,
     unpack,
 )
 from anabranch_runtime.task.meters import Collector, new_hashes, ranks_of
@@ -174,7 +173,7 @@ def test_a_sample_is_uniform() -> None:
 
 
 def report(rows: pa.RecordBatch, seen: int) -> TaskReport:
-    return TaskReport(samples={"s": (seen, pack_table(rows))})
+    return TaskReport(samples={"s": SampledRows(seen, rows)})
 
 
 def test_a_stream_with_other_columns_is_sampled_anew() -> None:

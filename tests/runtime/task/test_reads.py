@@ -77,7 +77,7 @@ def reads(state: State) -> dict[str, Reads]:
     for name, by_index in state.reads.items():
         ((index, counts),) = by_index.items()
         assert index == "a:bigint"
-        found[state.stores[name].spec.mir] = Reads(*counts)
+        found[state.stores[name].spec.mir] = counts
     return found
 
 
@@ -109,9 +109,7 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
     one.run(3, job(3))
     assert reads(one.state)["S"] == Reads(1, 1, 3, looked=4)
     before = one.state.reads_before
-    assert {one.state.stores[n].spec.mir: Reads(*c["a:bigint"]) for n, c in before.items()} == (
-        first
-    )
+    assert {one.state.stores[n].spec.mir: c["a:bigint"] for n, c in before.items()} == (first)
     again = driver(url, tmp_path, every=3)
     assert (again.state.reads, again.state.reads_before) == (one.state.reads, before)
 
@@ -212,11 +210,11 @@ def test_keys_that_only_look_alike_are_no_partners(url: str, tmp_path: Path) -> 
     one.run(0, texts_of("S", "x", "y"))
     one.run(1, texts_of("R", "x", "z"))
     (counts,) = one.state.reads[_store(one.state, "S")].values()
-    assert Reads(*counts) == Reads(2, 1, 1, looked=2)
+    assert counts == Reads(2, 1, 1, looked=2)
     with patch.object(probe, "values_equal", lambda left, right, types: np.array([False])):
         one.run(2, texts_of("R", "x", "z"))
     (counts,) = one.state.reads[_store(one.state, "S")].values()
-    assert Reads(*counts) == Reads(4, 1, 1, looked=4)
+    assert counts == Reads(4, 1, 1, looked=4)
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 17])

@@ -1,0 +1,92 @@
+"""Tasks read what is stored from the manifest of their batch, from that one and no other."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state import manifest
+from anabranch_runtime.state.manifest import manifest_path
+from anabranch_runtime.task.context import live_segments
+from tests.support.driven import driver, job, publish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_runtime.driver.driver import Driver
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.storage.segment import Segment
+    from anabranch_runtime.task.context import BatchContext
+
+
+@pytest.fixture
+def one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A driver that merges nothing; a task does not wait for a manifest."""
+    monkeypatch.setattr(manifest, "PATIENCE", 0.0)
+    publish(url, 0)
+    return driver(url, tmp_path, every=1000, fanout=1000)
+
+
+def stored(one: Driver) -> dict[str, tuple[Segment, ...]]:
+    """What the driver has committed."""
+    return {name: store.segments for name, store in one.state.stores.items()}
+
+
+def contexts(one: Driver, batches: int) -> list[BatchContext]:
+    """Run the next batches: what their tasks were given, once it has been seen to be right."""
+    seen: list[BatchContext] = []
+
+    def run(context: BatchContext) -> list[TaskReport]:
+        assert {n: s for n, s in live_segments(context).items() if s} == stored(one)
+        seen.append(context)
+        return job(context.batch)(context)
+
+    for _ in range(batches):
+        one.run(one.state.next_batch, run)
+    return seen
+
+
+def test_a_description_does_not_grow_with_what_is_stored(one: Driver) -> None:
+    found = contexts(one, 40)
+    assert [len(segments) for segments in stored(one).values()] == [40, 40]
+    few, many = (len(pickle.dumps(found[n])) for n in (5, 39))
+    assert many < few + 50
+
+
+def test_a_task_does_not_take_another_manifest_for_its_batchs(one: Driver) -> None:
+    contexts(one, 3)
+    late = contexts(one, 2)[0]
+    root = one.settings.state
+    assert live_segments(late).keys() == stored(one).keys()
+    # What a driver that has died meanwhile might leave under the batch's number.
+    path = manifest_path(root, late.batch)
+    path.write_bytes(manifest_path(root, late.batch + 1).read_bytes())
+    with pytest.raises(StateError) as caught:
+        live_segments(late)
+    assert caught.value.code == "missing-manifest"
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
+def test_a_manifest_that_is_not_whole_is_not_read(one: Driver, damage: str) -> None:
+    context = contexts(one, 3)[-1]
+    path = manifest_path(one.settings.state, context.batch)
+    text = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(text[:-9] if damage == "cut" else text.replace(b"rows", b"row5"))
+    with pytest.raises(StateError) as caught:
+        live_segments(context)
+    assert caught.value.code == "missing-manifest"
+
+
+def test_what_an_epoch_forgets_is_not_read(one: Driver) -> None:
+    context = contexts(one, 3)[-1]
+    one_store, other = context.stores
+    assert live_segments(replace(context, replaced={one_store: ()}))[one_store] == ()
+    stores = {other: context.stores[other]}
+    assert live_segments(replace(context, stores=stores)).keys() == {other}
