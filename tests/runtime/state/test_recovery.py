@@ -12,6 +12,7 @@ import redis as redis_client
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import Control
+from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.driven import KEYS, Killed, boundaries, driver, expected, job, publish, results
@@ -424,14 +425,11 @@ def fuzz(log: SparkLog, seed: int) -> str:
     elif where != "nowhere":
         target, name = {
             "commit": (one.manifests, "commit"),
-            "publish": (one.publisher, "publish"),
-            "job": (one, "_attempt"),
+            "publish": (type(one.publisher), "publish"),
+            "job": (drivers, "attempt"),
         }[where]
         with pytest.MonkeyPatch.context() as patch:
-            if name != "commit":
-                patch.setattr(type(target), name, _killed)
-            else:
-                patch.setattr(target, name, _killed)
+            patch.setattr(target, name, _killed)
             with pytest.raises(Killed):
                 log.step(one)
     files = sorted(p for p in (log.folder / "state").rglob("*") if p.is_file())
