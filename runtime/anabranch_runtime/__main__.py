@@ -1,4 +1,4 @@
-"""``python -m anabranch_runtime``: run one pipeline until asked to stop.
+"""``python -m anabranch_runtime``: run one pipeline until it has to stop.
 
 What the arguments do not need is imported beside the start of the JVM, which takes longer.
 """
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     begun = starting(options.master)
     from anabranch_runtime.control import Control
-    from anabranch_runtime.driver.exit_cause import tell
+    from anabranch_runtime.driver.exit_cause import report_cause
     from anabranch_runtime.driver.pipeline import Pipeline
     from anabranch_runtime.driver.settings import Settings
 
@@ -151,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     def report(error: StructuredError) -> None:
         sys.stderr.write(f"anabranch_runtime: {masked(str(error))}\n")
         sys.stderr.flush()
-        tell(options.error_fd, control.run, error)
+        report_cause(options.error_fd, control.run, error)
 
     def abandon(error: StructuredError) -> None:
         """End at once: what would be closed in order waits for what hangs."""
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
         report(error)
         return 1
     except Exception as error:
-        tell(options.error_fd, control.run, error)
+        report_cause(options.error_fd, control.run, error)
         raise
     return 0
 
@@ -180,7 +180,7 @@ def _without_passwords(
 
 
 def _access(options: argparse.Namespace) -> AccessPolicy:
-    """What sources and sinks may ask for: never the pipeline's own state and results."""
+    """The access policy of sources and sinks: never the pipeline's own state and results."""
     found = AccessPolicy.read(os.environ, vars(options), resolve).with_server(options.redis_url)
     return replace(
         found,

@@ -72,7 +72,7 @@ class StreamRecord(_Wire):
 
 
 class QueryRecord(_Wire):
-    """What the runtime needs to know of a query as registered."""
+    """The part of a registered query that the runtime reads."""
 
     expires_at: AwareDatetime | None = None
 
@@ -118,7 +118,7 @@ class Control:
         """Wait until ``epoch`` is published; ``look`` is called now and then meanwhile.
 
         Raises:
-            PipelineError: it isn't within ``seconds``, or the runtime is asked to stop.
+            PipelineError: it isn't within ``seconds``, or a stop is requested.
         """
         deadline = time.monotonic() + seconds
         while self.newest_epoch(epoch) != epoch:
@@ -266,7 +266,7 @@ class Control:
         return zlib.crc32(repr((streams, queries, over, settings)).encode())
 
     def stop_requested(self) -> bool:
-        """Whether the runtime is asked to leave."""
+        """Whether the runtime has to stop."""
         return bool(self._redis.exists(self.keys.stop))
 
 

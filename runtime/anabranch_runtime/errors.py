@@ -16,7 +16,7 @@ class ExpressionError(AnabranchRuntimeError):
 
 
 class KeyTypeError(AnabranchRuntimeError):
-    """A column that can't be a key of the type asked for."""
+    """A column that can't be a key of the required type."""
 
 
 class ArrowTypeError(AnabranchRuntimeError):

@@ -42,7 +42,7 @@ def attempt(
         results: where results are staged.
         attempts: how many may fail. One that meets input that can't be read does not count as
             failed: what it has written is given to ``discard``, and the next reads less.
-        stopping: whether the pipeline has been asked to stop, so that a failure is final.
+        stopping: whether a stop is requested, so that a failure is final.
 
     Returns:
         The context and the reports of the attempt that counts.

@@ -1,7 +1,7 @@
 """Compaction beside the stream: batches go on while segments become fewer.
 
-A probe asks every segment of a store, so segments are merged: ``fanout`` of one level, the oldest
-first, become one of the next, which is a tiered LSM tree. A merge may take as long as several
+A probe looks into every segment of a store, so segments are merged: ``fanout`` of one level, the
+oldest first, become one of the next: a tiered LSM tree. A merge may take as long as several
 batches. So it is no part of any: it runs in a thread of its own, over segments that never change,
 and what it has written replaces its parts in the manifest of whichever batch commits next. Until
 then, and after a kill at any moment, it is a file that nobody names.
@@ -43,7 +43,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(slots=True)
 class Compactor:
-    """What is being merged, and what has been and waits for a commit.
+    """The merges that run, and those that are done and wait for a commit.
 
     Attributes:
         root: the state directory.
@@ -131,7 +131,7 @@ class Compactor:
         self._run(found, Layout(ruleset, layouts(state)), latest_since(state))
 
     def close(self) -> None:
-        """Wait for the merge that is under way; what it writes is of no use any more."""
+        """Wait for the merge that is under way; what it writes is dropped."""
         self.leaving.set()
         if self._thread is not None:
             self._thread.join()

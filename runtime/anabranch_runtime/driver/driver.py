@@ -231,7 +231,7 @@ class Driver:
         self._advance(Quiet(published, self.control.registry_digest() if due else cycle.digest))
 
     def _advance(self, event: Event) -> None:
-        """Do what ``event`` asks for: report boundaries, begin an epoch."""
+        """Carry out what follows from ``event``: report boundaries, begin an epoch."""
         cycle, todo = step(self.cycle, self.state, event, self.settings, time.monotonic())
         for one in todo:
             if isinstance(one, EnterIdle):

@@ -1,4 +1,4 @@
-"""How the process tells whoever started it why it ends: as data, through a pipe.
+"""Why the process ends, reported to its parent as data through a pipe.
 
 A log may end with anything, Redis may be what is gone, and a disk may be full.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def redis_away(error: RedisError, control: Control) -> PipelineError:
-    """What a Redis that does not answer, or refuses, comes down to."""
+    """The error behind a Redis that does not answer, or refuses."""
     if isinstance(error, AuthenticationError):
         return PipelineError(
             "redis-refused",
@@ -45,7 +45,7 @@ def explained(error: BaseException) -> StructuredError:
     )
 
 
-def tell(pipe: int | None, run: str, error: BaseException) -> None:
+def report_cause(pipe: int | None, run: str, error: BaseException) -> None:
     """Write code, message and remedy of ``error`` to the file descriptor ``pipe``, if there is one.
 
     The document has a limited size, so that it fits into the pipe whether somebody reads or not.

@@ -69,7 +69,7 @@ def fold(
 def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
     """The statistics of the epoch that ``state`` is in, as the planner reads them.
 
-    ``steps`` is what its edges and earlier ones tell about sub-joins (:func:`steps_seen`).
+    ``steps``: samples of joins from its edges and earlier ones (:func:`steps_seen`).
     """
     started = state.epoch_starts[-1][1] if state.epoch_starts else 0
     return Snapshot(
@@ -98,7 +98,7 @@ def without_batches(found: Snapshot) -> Snapshot:
 
 
 def steps_seen(state: State, ruleset: Ruleset) -> tuple[JoinSample, ...]:
-    """What has been seen of steps by the end of the epoch that ``state`` is in.
+    """Samples of joins by the end of the epoch that ``state`` is in.
 
     ``ruleset`` is the one that the epoch goes by; its edges count since the epoch began.
     """

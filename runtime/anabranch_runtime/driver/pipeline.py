@@ -69,7 +69,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 TRIAL = 10.0
 #: How often the query is started again for a source's process before the pipeline fails.
 TRIES = 5
-#: What Spark says where the process that plans a source is gone, or where the machine was too busy
+#: Spark's messages where the process that plans a source is gone, or where the machine was too busy
 #: to start it within Spark's ten seconds.
 _PLANNER_LOST = (
     "Python worker failed to connect back",
@@ -143,7 +143,7 @@ class Pipeline:
     _tries: int = 0
 
     def run(self) -> None:
-        """Run until asked to stop, or until the Spark query fails.
+        """Run until a stop is requested, or until the Spark query fails.
 
         The Spark query is restarted from its checkpoint whenever the set of streams changes: named
         sources keep their offsets, a new one starts from its own beginning.
@@ -161,15 +161,15 @@ class Pipeline:
             ):
                 self._run(begun, heart)
         except Exception as error:
-            found = self._told(error)
+            found = self._cause_of(error)
             if found is error:
                 raise
             raise found from error
         finally:
             _stop(begun)
 
-    def _told(self, error: Exception) -> Exception:
-        """What an error comes from, where that is known."""
+    def _cause_of(self, error: Exception) -> Exception:
+        """The cause of an error, where that is known."""
         found = diagnosed(error, (self.settings.state, self.settings.results))
         if isinstance(found, (Py4JError, ConnectionError)):
             return PipelineError(
@@ -197,16 +197,16 @@ class Pipeline:
         ingest = Ingest(session, self.settings.state, local, self.settings.access)
         records = self.control.streams()
         ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
-        watch = SourceHealth(self.control, ingest)
+        health = SourceHealth(self.control, ingest)
         heart.working()
         try:
             while not self.control.stop_requested():
                 heart.well()
                 records = self.control.streams()
                 driver.belong()
-                watch.look(records)
+                health.look(records)
                 if records:
-                    self._stream(session, driver, records, watch, heart)
+                    self._stream(session, driver, records, health, heart)
                 else:
                     driver.report("idle")
                     time.sleep(WATCH)
@@ -217,17 +217,17 @@ class Pipeline:
             driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
-                driver.report("failed", masked(str(self._told(error))))
+                driver.report("failed", masked(str(self._cause_of(error))))
             raise
         finally:
             driver.compactor.close()
-            watch.ingest.close()
+            health.ingest.close()
             with contextlib.suppress(Py4JError, ConnectionError):
                 views.close()
         driver.report("stopped")
 
     def _unless_stopped(self) -> None:
-        """Raise if asked to leave."""
+        """Raise if a stop is requested."""
         if self.control.stop_requested():
             raise PipelineError("stopped", "asked to stop before the first batch")
 
@@ -245,11 +245,13 @@ class Pipeline:
         driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
 
     def _views(self, session: SparkSession, driver: Driver) -> Views:
-        """What maintains views, at work."""
+        """Start maintaining views."""
         settings = self.settings
-        writers, tell = driver.publisher.writers, self.control.report_view
+        writers, publish = driver.publisher.writers, self.control.report_view
         refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
-        views = Views(session, settings.results, settings.state / "views", writers, tell, refusal)
+        views = Views(
+            session, settings.results, settings.state / "views", writers, publish, refusal
+        )
         views.begin(driver.state.next_batch)
         return views
 
@@ -258,17 +260,17 @@ class Pipeline:
         session: SparkSession,
         driver: Driver,
         records: list[StreamRecord],
-        watch: SourceHealth,
+        health: SourceHealth,
         heart: Heart,
     ) -> None:
-        """Run the Spark query over ``records`` until asked to stop or they change."""
+        """Run the Spark query over ``records`` until a stop is requested or they change."""
         heart.well(LONG)
-        watch.ingest.forget_others()
+        health.ingest.forget_others()
         used = frozenset(source_offsets(driver.state.offsets))
         opened = self._open(session, records, used)
-        watch.left_out = opened.errors
-        watch.opened = frozenset(r.registration for r in records)
-        driver.progress.left_out = watch.unread()
+        health.left_out = opened.errors
+        health.opened = frozenset(r.registration for r in records)
+        driver.progress.left_out = health.unread()
         tasks = session.sparkContext.defaultParallelism
         driver.progress.sources = Sources(
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
@@ -292,7 +294,7 @@ class Pipeline:
                     raise PipelineError("stopped", "asked to stop before the batch began")
                 try:
                     driver.run(batch, job)
-                    watch.ingest.committed(driver.state, driver.choices)
+                    health.ingest.committed(driver.state, driver.choices)
                     self._tries = 0
                 except StructuredError as error:
                     # Spark would only hand on its text.
@@ -322,7 +324,7 @@ class Pipeline:
                 self.abandon(error)
 
         try:
-            self._watch(session, query, driver, records, watch, busy, heart, look)
+            self._watch(session, query, driver, records, health, busy, heart, look)
         finally:
             while not busy.acquire(timeout=LOOK):
                 look()
@@ -383,7 +385,7 @@ class Pipeline:
         query: StreamingQuery,
         driver: Driver,
         records: list[StreamRecord],
-        watch: SourceHealth,
+        health: SourceHealth,
         busy: threading.Lock,
         heart: Heart,
         look: Callable[[], None],
@@ -414,17 +416,17 @@ class Pipeline:
                 if self.settings.mode is Mode.LIVE:
                     registered = self.control.streams()
                 else:
-                    watch.ingest.check()
-                watch.held = driver.progress.held(driver.state)
-                watch.look(registered)
+                    health.ingest.check()
+                health.held = driver.progress.held(driver.state)
+                health.look(registered)
                 if registered != records:
                     return
-                if watch.left_out and time.monotonic() - tried > TRIAL:
+                if health.left_out and time.monotonic() - tried > TRIAL:
                     heart.well(LONG)
-                    if self._open(session, records).errors.keys() != watch.left_out.keys():
+                    if self._open(session, records).errors.keys() != health.left_out.keys():
                         return
                     tried = time.monotonic()
-                driver.progress.left_out = watch.unread()
+                driver.progress.left_out = health.unread()
                 if busy.acquire(blocking=False):
                     try:
                         # Delivers what has waited for a sink.

@@ -39,7 +39,7 @@ class ProgressReporter:
     batch_seconds: float = 0.0
     private: int = 0
     problems: dict[str, str] = field(default_factory=dict)
-    #: What was said last of feeds that are held; None: an earlier run may have said something.
+    #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
 
     def report(
@@ -70,7 +70,7 @@ class ProgressReporter:
                 exhausted=exhausted,
                 error=error,
                 sinks=problems,
-                intake=self.rate_limiter.tell(self.left_out, self._feeds(state.feeds)),
+                intake=self.rate_limiter.report(self.left_out, self._feeds(state.feeds)),
                 row_limit=self.rate_limiter.limit,
                 private_bytes=self.private,
                 memory_limit=self.memory_limit,
@@ -83,7 +83,7 @@ class ProgressReporter:
     def intake_changed(self, state: State) -> bool:
         """Whether a source can't be read any more, or can again, since the last report."""
         now = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
-        return now != self.rate_limiter.told
+        return now != self.rate_limiter.reported
 
     def held(self, state: State) -> dict[str, str]:
         """Stream -> why no more of it is read for now."""

@@ -40,7 +40,7 @@ class Settings:
             the state directory is then a cache of it. None: the directory is all there is.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
             ``storage.cache``.
-        access: what sources and sinks may ask for.
+        access: what sources and sinks may use.
     """
 
     state: Path

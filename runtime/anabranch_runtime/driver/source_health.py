@@ -2,7 +2,7 @@
 
 Spark's own sources are tried by their ingest queries. Of the others each is opened once when its
 stream is first seen, also while a batch runs; from the next start of the main query on, what that
-says of them counts. The control plane is told what has changed (``Keys.sources``).
+says of them counts. Changes are reported to the control plane (``Keys.sources``).
 """
 
 from __future__ import annotations

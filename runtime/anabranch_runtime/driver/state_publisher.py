@@ -1,6 +1,6 @@
-"""Tells the control plane what the stores hold: often enough to be looked at, not every batch, and
-never more than it can take in: one document about all stores, and one per store with its segments,
-of those that have changed as many as there is room for, who has waited longest first.
+"""Reports to the control plane what the stores hold: often enough to be looked at, not every batch,
+and never more than it can take in: one document about all stores, and one per store with its
+segments, of those that have changed as many as there is room for, who has waited longest first.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class StatePublisher:
 
     root: Path
     control: Control
-    _told: State | None = None
+    _shown: State | None = None
     _at: float = float("-inf")
     #: How many ``INTERVAL`` the last report is to last.
     _pause: float = 1.0
-    #: Store -> the segments and the ruleset that were told of; who waits longest comes first. None
+    #: Store -> the segments and the ruleset that were reported; who waits longest comes first. None
     #: before the first report: what is known then comes from whoever was here before.
     _parts: dict[str, tuple[tuple[Segment, ...], int] | None] | None = None
     _waiting: bool = False
@@ -57,7 +57,7 @@ class StatePublisher:
         as nobody may come again.
         """
         now = time.monotonic()
-        if (state is self._told and not self._waiting) or (
+        if (state is self._shown and not self._waiting) or (
             not at_once and now - self._at < INTERVAL * self._pause
         ):
             return
@@ -69,12 +69,12 @@ class StatePublisher:
         gone = self._forget(state)
         parts = self._changed(state, users, ROOM if not at_once else None)
         self.control.report_state(report, parts, gone)
-        told = len(report) + sum(map(len, parts.values()))
+        size = len(report) + sum(map(len, parts.values()))
         spent = time.monotonic() - now
-        self._told, self._at, self._pause = state, now, max(1.0, told / PACE, spent * RARER)
+        self._shown, self._at, self._pause = state, now, max(1.0, size / PACE, spent * RARER)
 
     def _forget(self, state: State) -> set[str]:
-        """The stores that have been told of and are no more."""
+        """The stores that have been reported and are no more."""
         if self._parts is None:
             self._parts = dict.fromkeys(self.control.reported_parts())
         gone = self._parts.keys() - state.stores.keys()
@@ -83,7 +83,7 @@ class StatePublisher:
         return gone
 
     def _changed(self, state: State, users: Readers, room: int | None) -> dict[str, str]:
-        """The documents of stores that are not as they were told of, up to ``room`` bytes and one
+        """The documents of stores that are not as they were reported, up to ``room`` bytes and one
         more.
         """
         assert self._parts is not None

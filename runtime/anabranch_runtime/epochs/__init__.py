@@ -1,1 +1,1 @@
-"""What happens to the state when an epoch begins, and after each batch. Pure functions."""
+"""Changes of the state when an epoch begins, and after each batch. Pure functions."""

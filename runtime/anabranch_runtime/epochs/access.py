@@ -27,7 +27,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     found: dict[_Asked, Access] = {}
     answers: dict[str, Access] = {}
     for rule in ruleset.probe_rules:
-        # Many queries' rules ask the same of the same stores.
+        # Many queries' rules read the same stores in the same way.
         asked = (rule.mir, rule.store, known_attributes(rule.key), tuple(rule.fill))
         if asked not in found:
             found[asked] = _access(state, rule, relations)

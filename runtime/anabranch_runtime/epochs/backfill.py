@@ -10,7 +10,7 @@ Until the last slice has committed, probes answer the gaps as they did before: b
 has been computed is kept apart from the store's segments, so that nothing reads or merges it. Then
 it becomes the store's, all at once. If the store closes meanwhile, or no rule wants the backfill
 any more, what has been computed is dropped. If the parts lose rows to expiry meanwhile, those are
-of no use to any active query, nor visible to a later one (``lifecycle._activate``); of combinations
+needed by no active query, nor visible to a later one (``lifecycle._activate``); of combinations
 the same is remembered as of any store (``expired_below``).
 
 Everything that a slice depends on is in the manifest, so a batch that is repeated does the same.
@@ -80,7 +80,7 @@ def gaps(state: State, store: str, relations: dict[RelationId, Relation]) -> tup
 
 
 def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
-    """What the next batch does of the backfill that has begun."""
+    """The next batch's part of the backfill that has begun."""
     running = _running(state)
     if running is None:
         return None

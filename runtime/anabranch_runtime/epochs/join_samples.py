@@ -1,4 +1,4 @@
-"""What an epoch's edges tell about sub-joins, and how that is remembered.
+"""Samples of sub-joins from an epoch's edges, and how they are remembered.
 
 A probe rule says which labels it fills and by which keys, and so do the rules before it on the
 path from the arriving tuple. The keys on a path, closed under equality, are the key classes of the
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
     from anabranch_contract.protocol.measurements import EdgeStatistics
 
-#: What an old sample is worth where the step was seen again, and where it was not.
+#: Weight of an old sample where the step was seen again, and where it was not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
 
 _Step = tuple[MirId, tuple[Label, ...], tuple[Label, ...]]
 
 
 def step_samples(ruleset: Ruleset, edges: Mapping[str, EdgeStatistics]) -> tuple[JoinSample, ...]:
-    """What ``edges`` tell, where they are the counters of an epoch that went by ``ruleset``."""
+    """The samples from ``edges``, the counters of an epoch that went by ``ruleset``."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }

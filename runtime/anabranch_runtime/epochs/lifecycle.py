@@ -114,7 +114,7 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
-    """The streams that have kept the latest of a key and no longer do: nobody can tell what would
+    """The streams that have kept the latest of a key and no longer do: it is not known what would
     have been kept by another.
     """
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
@@ -170,8 +170,8 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
 
 
 def _definition(spec: Stream) -> tuple[object, ...]:
-    """What makes a stream another one if it changes: not how its silence and its late and ahead
-    tuples are dealt with, nor which of its tuples are of use for how long.
+    """The part of a stream's definition that makes it another one if it changes: not how it deals
+    with silence, late and ahead tuples, nor which of its tuples are needed for how long.
     """
     return spec.name, spec.columns, spec.event_time, spec.lateness
 
@@ -207,7 +207,7 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
 def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
     """Forget an MIR's past where a newly active query might need what has been expired of it.
 
-    What was dropped was of no use to the queries active then; a new one may look further back.
+    What was dropped was not needed by the queries active then; a new one may look further back.
     Its parts still have what it may see, so the past is then answered by them.
     """
     if store.is_base or all(t is None for t in store.expired_below):
@@ -257,7 +257,7 @@ def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) ->
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
     """Greatest event time among the tuples that are out of sight: ``"nothing"`` if there are
-    none, None if they can't be told by event time.
+    none, None if event time does not say.
     """
     known = state.streams.get(stream)
     if known is None or known.input == 0:

@@ -1,11 +1,11 @@
-"""What is worth merging: a tiered LSM tree per store partition. Pure functions over the state.
+"""Which segments to merge: a tiered LSM tree per store partition. Pure functions over the state.
 
 ``fanout`` segments of one level become one of the next, so a row is written once per level and a
-probe asks fewer than ``fanout`` segments per level. A merged segment is dropped as a whole when the
-last of its rows is of no use any more. Where rows expire, therefore, nothing is merged that would
+probe reads fewer than ``fanout`` segments per level. A merged segment is dropped as a whole when
+the last of its rows is not needed any more. So where rows expire nothing is merged that would
 be kept for much longer than its first part: at most a ``SPANS``-th of the time for which rows are
-needed. So what is of no use takes at most that share of a store, segments that live for a few
-batches only are never merged, and a probe asks at most ``SPANS * fanout`` of the largest.
+needed. So what is not needed takes at most that share of a store, segments that live for a few
+batches only are never merged, and a probe reads at most ``SPANS * fanout`` of the largest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPANS = 4
 def merges(
     state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None
 ) -> tuple[Merge, ...]:
-    """What to merge of the stores of ``ruleset``, smallest levels first; into segments of about
+    """The merges of the stores of ``ruleset``, smallest levels first; into segments of about
     ``most`` bytes at most.
     """
     found = [merge for _, merge in _groups(state, ruleset, fanout, most)]
@@ -55,7 +55,7 @@ def merge_groups(
     durations: Limits = (),
     largest: int = LARGEST,
 ) -> tuple[Merge, ...]:
-    """What to merge of ``segments``, which are one store's.
+    """The merges of ``segments``, which are one store's.
 
     Args:
         segments: of any levels and partitions, each level's oldest first.

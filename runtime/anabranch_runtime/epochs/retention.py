@@ -1,8 +1,8 @@
-"""What may be dropped. Pure functions over the state.
+"""Dropping stored rows that no query needs. Pure functions over the state.
 
-A stored tuple of alias ``i`` is of no more use to a query once every alias ``j`` whose tuples may
+A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may
 still arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``D`` is the
-closed bound matrix. A segment is dropped when all its rows are of no use to any active query; what
+closed bound matrix. A segment is dropped when no active query needs any of its rows; what
 has been dropped is remembered, so that a later query is not promised it.
 """
 
@@ -35,7 +35,7 @@ def watermarks(state: State) -> dict[str, int]:
 
 
 def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str], int | None]:
-    """(query, label) -> event time below which its tuples are of no more use; None: never."""
+    """(query, label) -> event time below which its tuples are not needed; None: none."""
     streams = {r.id: r.stream for r in ruleset.relations}
     found: dict[tuple[str, str], int | None] = {}
     for query in ruleset.queries:

@@ -1,4 +1,4 @@
-"""What the stores hold, as documents (:mod:`anabranch_contract.protocol.state_report`)."""
+"""Reports of what stores hold, as documents (:mod:`anabranch_contract.protocol.state_report`)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a segment takes: bytes, those of them that are its rows, and per index its key, entries,
-    bytes and bytes of its filter.
+    """The size of a segment: bytes, those of its rows, and per index its key, entries, bytes and
+    bytes of its filter.
     """
 
     bytes: int
@@ -288,7 +288,7 @@ def _levels(segments: Iterable[Segment], weights: Iterable[Weight]) -> Iterator[
 
 
 def _indexes(name: str, weights: Iterable[Weight], state: State) -> Iterator[IndexReport]:
-    """Every index that segments have, or that has been asked for (and made for the moment)."""
+    """Every index that segments have, or that a probe has made for the moment."""
     known = (
         {name: found[name]} if name in found else {} for found in (state.reads_before, state.reads)
     )

@@ -40,7 +40,7 @@ CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """What the tasks of the next batch need to know of what has been measured."""
+    """The bounds by which the tasks of the next batch leave out what changes no statistics."""
     return Bounds(
         keys={
             owner: {key: key_bound(sketch) for key, sketch in keys.items()}
@@ -227,7 +227,7 @@ class Samples:
         }
 
     def changed(self) -> dict[str, StreamSample]:
-        """Samples of which enough tuples are others than when they were last asked for."""
+        """Samples of which enough tuples have changed since the last call."""
         found = {}
         for stream, known in self._streams.items():
             known.merge()
@@ -246,6 +246,6 @@ def _published(known: _Reservoir) -> StreamSample:
         try:
             columns[name] = (str(spark_type(column.type)), _values(column))
         except ArrowTypeError:
-            # A column that no query can read, then: nobody asks for its values.
+            # No query can read such a column.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)

@@ -4,7 +4,7 @@ Common forms run as Arrow kernels; unusual spellings are read once per distinct 
 
 Not answered, but refused with an :class:`ExpressionError`: years outside 0001 to 9999 in text;
 time zones by region name, and times without a date, in text; decimals whose nearest ``float``
-would need more than a double to tell. ``double`` and ``float`` turn into the shortest text that
+would need more than a double. ``double`` and ``float`` turn into the shortest text that
 reads back as the same number, as Java has done since version 19; older ones give a digit too
 many for a few numbers.
 """

@@ -1,4 +1,4 @@
-"""What can't be evaluated in a task, and whose results can't be had for it.
+"""Failed expressions of a task, and the queries whose results are missing for them.
 
 An expression that fails (ANSI mode: division by zero, overflow, a cast) concerns the queries that
 need it and nobody else. A task notes it, leaves out what depends on it, and goes on: its batch is

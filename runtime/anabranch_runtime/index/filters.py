@@ -1,4 +1,4 @@
-"""Filters: whether a hash may be in an index, told without looking into the index.
+"""Filters: whether a hash may be in an index, known without looking into the index.
 
 A blocked Bloom filter whose blocks are words of 64 bits (Putze, Sanders, Singler: "Cache-, Hash-
 and Space-Efficient Bloom Filters", JEA 2009): a hash sets four bits of one word. A probe reads one

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.index import kernels
-from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index import kernels, prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,8 +101,8 @@ def place_of(column: pa.Array) -> Place:
 
 def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
     """``result[i]`` is row ``rows[i]`` of the column in table ``which[i]``."""
-    if ahead.asking():
-        ahead.for_rows(tables.columns, which, len(rows))
+    if prefetch.is_enabled():
+        prefetch.for_rows(tables.columns, which, len(rows))
     chosen = _NOWHERE if which is None else which
     if tables.width in _FIXED:
         kernel, word, words = _FIXED[tables.width]
@@ -122,8 +121,8 @@ def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
 
 def gather_words(tables: Places, which: Which, rows: I32) -> NDArray[np.int64]:
     """The same for columns of 64-bit integers without NULLs, as numpy."""
-    if ahead.asking():
-        ahead.for_rows(tables.columns, which, len(rows))
+    if prefetch.is_enabled():
+        prefetch.for_rows(tables.columns, which, len(rows))
     values = np.empty(len(rows), np.int64)
     kernels.gather64(tables.first, _NOWHERE if which is None else which, rows, values)
     return values

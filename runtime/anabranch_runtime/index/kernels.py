@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from anabranch_runtime.index import filters, sorting
-from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index import filters, prefetch, sorting
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load8, load16, load32, load64, store8, store32
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)
 #: Steps along a bucket before a probe goes on by bisection.
 _STEPS = 8
-#: Probes of which a segment's filter is asked first: it is of no use where most of them pass.
+#: Probes tried on a segment's filter first: where most of them pass it is left out.
 _TRIED = 128
 
 
@@ -103,13 +102,13 @@ def match(
             and length of its filter, 0 where it has none.
         columns: (constraints, segments): the address of an int64 column, 0 where the constraint
             does not apply.
-        lows, highs: (constraints, positions): the least and greatest value that a partner of the
+        lows, highs: (constraints, positions): the least and greatest value that a match of the
             position may have.
         arrival: how many constraints, from the first on, decide whether a pair is counted.
         most: where there would be more pairs at any moment, and more than there are probes, the
             call comes to nothing.
         marks: becomes 1 at each position that has a pair that satisfies the first ``arrival``
-            constraints; of length 0 where nobody asks.
+            constraints; of length 0 where they are not needed.
 
     Returns:
         position and row of each pair, in the order of the segments; pairs per segment; per
@@ -337,7 +336,7 @@ def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray
 def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
     """Offsets of gathered values of varying length: ``out`` has one entry more than there are
     rows. ``tables`` are addresses of 32-bit offsets. Returns the bytes needed, -1 if they are
-    more than 32-bit offsets can tell.
+    more than 32-bit offsets can address.
     """
     total = np.int64(0)
     for i in range(len(rows)):
@@ -372,7 +371,7 @@ def warm() -> None:
     small = np.zeros(3, np.uint32)
     one = words.ctypes.data
     filters.warm()
-    ahead.warm()
+    prefetch.warm()
     segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)

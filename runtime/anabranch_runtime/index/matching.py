@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_runtime.index import kernels
-from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index import kernels, prefetch
 from anabranch_runtime.index.gather import pick
 
 if TYPE_CHECKING:
@@ -64,10 +63,10 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a partner's value must lie between.
+    """Bounds of a match's value.
 
     Attributes:
-        columns: per index the address of the int64 column, 0 where nothing is asked.
+        columns: per index the address of the int64 column, 0 where there is no bound.
         low, high: per position of the partial result, both included.
     """
 
@@ -138,8 +137,8 @@ def match(
         lows = np.stack([c.low for c in constraints])
         highs = np.stack([c.high for c in constraints])
     arrival = len(constraints) if counting is None else counting
-    if ahead.asking():
-        ahead.for_probes(probes.hashes, indexes, columns)
+    if prefetch.is_enabled():
+        prefetch.for_probes(probes.hashes, indexes, columns)
     positions, rows, found, counted, held, stopped = kernels.match(
         probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most, marks
     )

@@ -1,8 +1,8 @@
-"""Asking for pages of mapped columns and indexes before a kernel of ours touches them one by one.
+"""Prefetching pages of mapped columns and indexes before a kernel of ours touches them one by one.
 
 Of use only where mapped state is more than memory holds (``storage.paging``), so that pages are not
 read ahead by themselves: a page that a kernel waits for takes some 50 times as long as one of a
-run that is asked for at once. So where enough of a column's pages will be wanted, all are asked
+run that is fetched at once. So where enough of a column's pages will be wanted, all are asked
 for. Where few are, each comes when it is touched.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: Pages of a run that are asked for where one of them is wanted, at most.
+#: Pages of a run that are fetched where one of them is wanted, at most.
 _RUN = 8
-#: Probes of which a filter is asked to know how many will pass.
+#: Probes that are tried on a filter to know how many will pass.
 _TRIED = 512
 #: One in so many probes that pass a filter has nothing to find; it looks no further than hashes.
 _WRONG = 40
@@ -40,19 +40,19 @@ _asking = False
 _advise = ctypes.CDLL(None).madvise if _WILL_NEED is not None else None
 
 
-def ask(wanted: bool) -> None:
-    """Whether pages are to be asked for in this process from now on."""
+def enable(wanted: bool) -> None:
+    """Set whether this process prefetches pages from now on."""
     global _asking
     _asking = wanted and _advise is not None
 
 
-def asking() -> bool:
+def is_enabled() -> bool:
     """Whether they are."""
     return _asking
 
 
 def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
-    """Before ``kernels.match``: ask for the filters, the indexes where enough probes pass, and the
+    """Before ``kernels.match``: prefetch the filters, the indexes where enough probes pass, and the
     columns that constraints look at.
 
     Args:
@@ -81,7 +81,7 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
 def for_rows(
     columns: Sequence[pa.Array], which: NDArray[np.integer[Any]] | None, rows: int
 ) -> None:
-    """Before a column is gathered: ask for it in each table of which enough rows are wanted.
+    """Before a column is gathered: prefetch it in each table of which enough rows are wanted.
 
     Args:
         columns: the column in each table.

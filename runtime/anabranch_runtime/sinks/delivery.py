@@ -1,4 +1,4 @@
-"""What a sink outside is given: one query's results of one batch, as staged files."""
+"""A delivery to a sink outside: one query's results of one batch, as staged files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Delivery:
         return pq.read_schema(self.files[0])
 
     def describe(self) -> str:
-        """What :meth:`from_text` needs beside the files."""
+        """The text that :meth:`from_text` needs beside the files."""
         return json.dumps({"query": self.query, "batch": self.batch, "sink": self.sink.to_json()})
 
     @staticmethod

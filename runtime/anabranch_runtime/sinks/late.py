@@ -1,4 +1,4 @@
-"""Tuples that are set aside: files of late, ahead and invalid ones, per stream that asks.
+"""Tuples that are set aside: files of late, ahead and invalid ones, per stream that keeps them.
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
 four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far after the clock or the

@@ -2,7 +2,7 @@
 
 ``<results>/<query>/<batch>-<task>.parquet`` is what readers see. A task writes below
 ``.staging/<attempt>/``; the driver first removes what an earlier attempt at the same batch may have
-left under final names, then renames. So a file's name tells its batch, and a batch that is applied
+left under final names, then renames. So a file's name has its batch, and a batch that is applied
 again replaces its own results: the sink is idempotent by (query, batch).
 
 Nothing is lost with the power: before the manifest says that a batch is there, the driver waits
@@ -149,7 +149,7 @@ def clear_staging(results: Path, keep: str = "") -> None:
 
 
 def _sink_schema(query: QuerySpec) -> pa.Schema:
-    """What the sink gets: results, changes of a view, or what is made of them and left rows."""
+    """The schema of results, of changes of a view, or of what is made of them and left rows."""
     if query.view is not None:
         return change_schema(query.view)
     return schema_of(query.projection if query.outer is None else query.outer.projection)

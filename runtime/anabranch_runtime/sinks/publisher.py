@@ -207,7 +207,7 @@ def pause_after(times: int) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the traces of how it came here."""
+    """The message of an error, without traces."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
     # An error of Spark's that has come through its gateway says on the second line what it is.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):

@@ -42,7 +42,7 @@ ROWS = 1 << 16
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
 
-#: What the server says of a stream that others have written to, and of a key that is no stream.
+#: The server's message for a stream that others have written to, and of a key that is no stream.
 _FOREIGN = ("ID specified in XADD", "WRONGTYPE")
 #: KEYS stream, position; ARGV owner, batch, number of the first entry, maxlen (0: any), field,
 #: entries... Returns the number of the entry that comes next, or whose stream it is.

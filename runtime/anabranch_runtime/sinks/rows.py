@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: What JSON asks to be escaped beside the quote and the backslash.
+#: Characters that JSON escapes beside the quote and the backslash.
 _CONTROLS = "[\\x00-\\x1f]"
 
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_runtime.sinks.delivery import Delivery
 
-#: What the directories of batches are called.
+#: Prefix of the directories of batches.
 BATCH_DIRECTORY = "anabranch_batch"
-#: What a table that Spark creates has for a batch column: a query's id, and a batch.
+#: Columns of a table that Spark creates for what identifies a batch: a query's id, and a batch.
 _MARK_TYPE, _COLUMN_TYPES = "VARCHAR(160)", "createTableColumnTypes"
 #: The columns that Spark's Kafka writer understands.
 _KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
@@ -49,7 +49,7 @@ def spark_writer(
     identity: Callable[[], str],
     access: AccessPolicy,
 ) -> Callable[[Delivery], None]:
-    """What writes deliveries with ``session``.
+    """Return the writer of deliveries by ``session``.
 
     Args:
         session: the pipeline's session.
@@ -57,7 +57,7 @@ def spark_writer(
         namespace: the pipeline's namespace.
         identity: of the pipeline's state; with the namespace and the query it names the writer
             in a Delta table's log.
-        access: what sinks may ask for.
+        access: what sinks may use.
     """
 
     def write(delivery: Delivery) -> None:

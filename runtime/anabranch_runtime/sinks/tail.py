@@ -39,7 +39,7 @@ ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
 ENTRIES = 512
 #: Seconds to wait for Redis, and to leave it alone after it has failed.
 PATIENCE, PAUSE = 1.0, 5.0
-#: What costs the tail rows and must not cost the pipeline a batch.
+#: Errors that cost the tail rows and must not cost the pipeline a batch.
 _HARMLESS = (RedisError, OSError, pa.ArrowException)
 
 

@@ -5,11 +5,11 @@ Below ``<results>/.views/<query>/``::
     pending/<batch>/...              staged before the batch commits, or anew in a repetition
     input/<last>@<floor>/<batch>/... released after its batches have committed, for Spark
     released                         the last batch released, as text
-    clock                            the last clock that Spark has been told, as text
+    clock                            the last clock that Spark has been given, as text
 
 A release appears as one folder, so Spark sees all of its files or none, with the *clock* among
 them: a file that says below which event time nothing will come any more. The *floor* of a release
-is the clock told before it. Files of left rows (``outer``) begin with ``left-``. A batch that is
+is the clock given before it. Files of left rows (``outer``) begin with ``left-``. A batch that is
 repeated after it was released (the state was rolled back) brings the same rows, and is not released
 again.
 """
@@ -35,7 +35,7 @@ HOME = ".views"
 CLOCK = "anabranch_clock"
 _CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
 _CLOCK_FILE = "clock.parquet"
-#: What the names of files of left rows begin with.
+#: Prefix of the names of files of left rows.
 LEFT_PREFIX = "left-"
 
 
@@ -63,18 +63,18 @@ def forget_from(home: Path, next_batch: int) -> None:
             shutil.rmtree(folder)
 
 
-def release(home: Path, next_batch: int, clock: int | None, *, tell: bool = False) -> bool:
+def release(home: Path, next_batch: int, clock: int | None, *, always: bool = False) -> bool:
     """Let the batches before ``next_batch`` be read, with ``clock`` (microseconds; None: nothing is
     known) as of the last of them; whether there is anything to read.
 
     Args:
-        tell: release the clock also where there is nothing else.
+        always: release the clock also where there is nothing else.
     """
     source, made = home / "input", home / "making"
     source.mkdir(parents=True, exist_ok=True)
     ready = [(b, folder) for b, folder in _batches(home / "pending") if b < next_batch]
-    floor = told(home)
-    news = tell and clock is not None and (floor is None or clock > floor)
+    floor = released_clock(home)
+    news = always and clock is not None and (floor is None or clock > floor)
     if not ready and not news and not made.exists():
         return any(source.iterdir())
     made.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def after_all(home: Path) -> int:
     return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
 
 
-def told(home: Path) -> int | None:
+def released_clock(home: Path) -> int | None:
     """The last clock that Spark may know of; None: none."""
     found = [
         pq.read_table(file, schema=_CLOCK_SCHEMA)[CLOCK].cast(pa.int64())[0].as_py()

@@ -4,13 +4,13 @@ more memory than there is.
 Design. A batch costs ``fixed + rows / rate`` seconds. Both are fitted to the last batches by least
 squares, later ones weighing more. The next batch gets the rows that fill what ``target`` leaves
 beside ``fixed``, and never less than what takes as long as ``fixed`` itself: with a fixed cost near
-the target, or above it, a batch that only minded the target would spend its time on nothing but
+the target, or more, a batch that only minded the target would spend its time on nothing but
 the fixed cost, ever more input would wait, and latency would be worse in the end. So throughput is
 never below half of what unlimited batches have, and a batch takes at most ``max(target, 2 fixed)``.
 
 Memory is fitted in the same way, as the part of its share that the fullest task of a batch took.
 
-Batches of equal size can't tell what is fixed. So what was fitted is remembered while they are
+Batches of equal size don't show what is fixed. So what was fitted is remembered while they are
 alike, and every ``PROBE``-th full batch is smaller than it could be, which shows the difference.
 Small batches say what is fixed but nothing about the rate: one that used less than half of what it
 was allowed never raises the limit, and one that was slow always lowers it.
@@ -48,9 +48,9 @@ class BackPressure:
     Attributes:
         limit: rows that the next batch may bring.
         batches: (rows, seconds) of the last ones, oldest first.
-        fixed: fixed seconds of a batch; None: nothing has been told yet.
+        fixed: fixed seconds of a batch; None: not known yet.
         fullness: (rows, part of its share of memory that a task took) of the last ones.
-        base: what of that is fixed; None: nothing has been told yet.
+        base: what of that is fixed; None: not known yet.
         seen: batches seen so far.
         full: what the limit would be without the probe that it may be.
     """

@@ -1,4 +1,4 @@
-"""What a batch reads of the sources that the runtime reads itself, whatever of it can't be read.
+"""The input of a batch from the sources that the runtime reads itself, less what can't be read.
 
 Planning says of each feed from which offset to which the batch goes. Its pieces go to the tasks.
 Where a task can't read one, the attempt counts for nothing and the batch runs again without it, so
@@ -77,7 +77,7 @@ class Sources:
 
 @dataclass(slots=True)
 class _FeedInput:
-    """What a batch reads of one feed: from ``start`` to ``upto``, less what is ``skipped``."""
+    """The input of a batch from one feed: from ``start`` to ``upto``, less what is ``skipped``."""
 
     feed: Feed
     known: FeedState
@@ -99,7 +99,7 @@ class _FeedInput:
 
     @property
     def readable(self) -> list[Piece]:
-        """What tasks are to read."""
+        """The pieces that tasks are to read."""
         return [p for p in self.pieces if p.gone is None and p.source not in self.skipped]
 
     @property
@@ -205,7 +205,7 @@ class BatchInput:
             number += len(found.pieces)
 
     def shares(self) -> Shares:
-        """What each task reads: the largest piece first, each to the task that has least."""
+        """The pieces of each task: the largest piece first, each to the task that has least."""
         pieces = [p for found in self._feeds.values() for p in found.readable]
         loads = [(0, number) for number in range(self._tasks)]
         shares = [list(share) for share in self._fixed]
@@ -246,7 +246,7 @@ class BatchInput:
         return {name: left for name, left in found.items() if left is not None}
 
     def feeds(self) -> dict[str, FeedState]:
-        """What the state says of the feeds after the batch."""
+        """The state of the feeds after the batch."""
         feeds = dict(self._known)
         for name in self._sources.gone(feeds):
             dropped = feeds.pop(name)

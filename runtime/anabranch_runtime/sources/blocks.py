@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.sources.invalid import Decoded
 
-#: What Spark is told that a source of ours gives; it never gets a row.
+#: The schema that Spark is given for a source of ours; it never gets a row.
 SCHEMA = "stream string, block binary"
 
 
@@ -37,7 +37,7 @@ def read_pieces(
 ) -> Iterator[Block]:
     """The tuples that a task's share of a batch consists of.
 
-    ``failed`` is told of pieces of feeds that can't be read, of which some tuples may have been
+    ``failed`` is called with pieces of feeds that can't be read, of which some tuples may have been
     given; None: the first such piece is an error.
 
     Raises:

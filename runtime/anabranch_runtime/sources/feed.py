@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What has arrived but was not read yet: rows (estimated), and how long the oldest waits."""
+    """Input that was not read yet: rows (estimated), and how long the oldest waits."""
 
     rows: int
     seconds: float = 0.0
@@ -67,7 +67,7 @@ class Piece:
             (``UnreadPiece``).
         before: the offset within ``source`` at which it begins, as its feed has it.
         gone: why it can't be read and never will be, where planning knows that already.
-        number: tells it from the other pieces of its batch.
+        number: unique among the pieces of its batch.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class Feed(Protocol):
 
     @property
     def on_loss(self) -> OnLoss:
-        """What to do about input that can't be read any more."""
+        """The policy for input that can't be read any more."""
 
     def look(self, offset: Any) -> None:
         """Look whether what follows ``offset``, which has been planned before, may be readable.
@@ -115,7 +115,7 @@ class Feed(Protocol):
         """
 
     def waiting(self, offset: Any) -> Waiting:
-        """What can be read after ``offset`` (None: nothing has been read yet).
+        """The input that can be read after ``offset`` (None: nothing has been read yet).
 
         Raises:
             SourceError: the feed can't be read for now, or something is gone that it should read.
@@ -129,7 +129,7 @@ class Feed(Protocol):
         """
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """What lies between two offsets, in pieces of about equal size, ``parts`` or more of them.
+        """The input between two offsets, in pieces of about equal size, ``parts`` or more of them.
 
         Where something of it is not there any more, or can't be looked at, the pieces are such
         that reading them tells.

@@ -73,7 +73,7 @@ class FeedsReader(PlannedReader):
         }
         self._errors: dict[str, tuple[float, str]] = {}
         self._held: dict[str, tuple[int, Any]] = {}
-        #: Feed that is held -> after how many trials, and when the next is due; None: nobody asked.
+        #: Feed that is held -> after how many trials, and when the next is due; None: not known.
         self._due: dict[str, tuple[int, float]] | None = None
         self._intake = Intake()
         self._reported = 0.0
@@ -107,7 +107,7 @@ class FeedsReader(PlannedReader):
         return end
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
-        """What waits in the feeds that can be read; notes in ``offset`` where new ones begin."""
+        """Rows that wait in feeds that can be read; notes in ``offset`` where new ones begin."""
         found = {}
         for feed_id, feed in self._feeds.items():
             if feed_id in self._held or self._rests(feed_id):
@@ -162,7 +162,7 @@ class FeedsReader(PlannedReader):
     def _ask(self) -> int | None:
         """Rows that the driver allows, None: any number; notes which feeds it holds.
 
-        Without a server to ask there is no limit, and what was known last holds.
+        Without a server there is no limit, and what was known last holds.
         """
         try:
             limit, held = cast(
@@ -192,7 +192,7 @@ class FeedsReader(PlannedReader):
         try:
             connection(self._redis_url).set(self._keys.intake, self._intake.dumps())
         except RedisError:
-            # A report; the next one will tell.
+            # Only a report; the next one makes up for it.
             return
 
 

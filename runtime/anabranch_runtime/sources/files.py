@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 SETTLED = 2_100_000_000
 #: Seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
-#: Bytes of JSON lines that are decoded at once, and that are looked at to tell a line's length.
+#: Bytes of JSON lines that are decoded at once, and that are looked at to estimate a line's length.
 CHUNK, SAMPLE = 1 << 23, 1 << 16
-#: What reading a file that is damaged, or no such file, may raise; a lack of memory is none of it.
+#: Errors of reading a file that is damaged, or no such file; a lack of memory is none of it.
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError)
 _GONE = Problem("missing-file", "it had gone before anything of it was read")
 
@@ -147,7 +147,7 @@ class FileFeed:
 
     @property
     def on_loss(self) -> OnLoss:
-        """What to do about a file that can't be read."""
+        """The policy for a file that can't be read."""
         return self.options.on_bad_file
 
     def look(self, offset: Any) -> None:
@@ -310,7 +310,7 @@ class FileFeed:
         if hidden or not fnmatch.fnmatchcase(name, self.options.pattern):
             return False
         if entry.is_symlink() and not self.access.permits_path(resolve(entry.path)):
-            # Whether there is such a file is not told.
+            # Whether there is such a file stays secret.
             return False
         return entry.is_file()
 

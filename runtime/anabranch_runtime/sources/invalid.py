@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     #: None where there are none.
     Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
-#: What conversions raise.
+#: Errors of conversions.
 FAILURES = (pa.ArrowException, AnabranchRuntimeError, ValueError)
 #: The last column of invalid rows: what arrived, as text or bytes, or as a struct of its columns.
 ARRIVED = "#arrived"
@@ -90,7 +90,7 @@ def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
 def split(
     rows: pa.RecordBatch, bad: NDArray[np.bool_] | None, arrived: Callable[[pa.Array], pa.Array]
 ) -> Decoded:
-    """``rows`` without those that are ``bad``, which are told apart.
+    """``rows`` without those that are ``bad``, which are returned beside them.
 
     ``arrived`` gives what arrived for an array of row numbers.
     """
@@ -108,8 +108,8 @@ def unreadable(schema: pa.Schema, arrived: pa.Array) -> Decoded:
 
 
 def raw_text(arrived: pa.Array) -> pa.Array:
-    """What arrived as text of at most ``LENGTH`` characters: rows as JSON objects, in which binary
-    values are base64; bytes that are no UTF-8 as base64 after ``base64:``.
+    """The rows that arrived, as text of at most ``LENGTH`` characters: JSON objects, in which
+    binary values are base64; bytes that are no UTF-8 as base64 after ``base64:``.
     """
     texts = _objects(arrived) if pa.types.is_struct(arrived.type) else map(_text, arrived)
     return pa.array([None if t is None else t[:LENGTH] for t in texts], pa.large_string())

@@ -1,4 +1,4 @@
-"""What registrations may ask for, checked again where it is about to be done.
+"""Permissions of registrations, checked again where they are about to be used.
 
 Records may be older than the policy, and links may have appeared since: so the service's check is
 repeated whenever a source is opened, a file is found and a sink is written to. Secrets are taken
@@ -33,7 +33,7 @@ def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str)
     """The resolved path of a stream's source, if it has one and may be read.
 
     Raises:
-        AccessError: it asks for what is not allowed.
+        AccessError: it needs what is not allowed.
     """
     source = record.source
     options = dict(source.options)
@@ -51,7 +51,7 @@ def permitted_sink(
     """The sink with its path resolved, and its references replaced by what they refer to.
 
     Raises:
-        AccessError: it asks for what is not allowed, or a variable is not set.
+        AccessError: it needs what is not allowed, or a variable is not set.
     """
     options = dict(sink.options)
     path = check_sink_access(sink.format, sink.path, options, policy, resolve, plain=False)

@@ -30,7 +30,7 @@ TRIALS = "~"
 
 
 class PlannedReader(DataSourceStreamReader):
-    """What Spark sees of such a source; subclasses say what the offsets are."""
+    """Such a source as Spark sees it; subclasses say what the offsets are."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
@@ -45,9 +45,9 @@ class PlannedReader(DataSourceStreamReader):
         return {}
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        """What lies between two offsets of what is no feed, in as many shares as there are tasks.
+        """The input between two offsets of what is no feed, in as many shares as there are tasks.
 
-        The same whenever it is asked for, but that a stream which has been removed meanwhile has no
+        The same at every call, but that a stream which has been removed meanwhile has no
         pieces: no query uses it any more.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The driver's end of back-pressure: tells its sources how much the next batch may bring.
+"""The driver's end of back-pressure: limits what sources bring to the next batch.
 
 The sources plan in a process of their own, so the limit and the news of how they stand go through
 the control plane's Redis.
@@ -29,8 +29,8 @@ class RateLimiter:
     control: Control
     target: float | None
     frugal: bool = False
-    #: What was reported last.
-    told: dict[str, StreamIntake] = field(default_factory=dict)
+    #: As reported last.
+    reported: dict[str, StreamIntake] = field(default_factory=dict)
     _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time at which the last batch was done; one that was planned before is not timed.
     _done: float = field(default_factory=time.time)
@@ -67,12 +67,12 @@ class RateLimiter:
         self._pressure = observe(self._pressure, rows, seconds, self.target, full)
         self.control.set_limit(self.limit)
 
-    def tell(
+    def report(
         self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
     ) -> dict[str, StreamIntake]:
         """:meth:`intake`, to be reported."""
-        self.told = self.intake(left_out, feeds)
-        return self.told
+        self.reported = self.intake(left_out, feeds)
+        return self.reported
 
     def intake(
         self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()

@@ -67,7 +67,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
     """
     source, rows_per_batch = check_recording(record)
     schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
-    # The name tells what was converted, so another file or schema under the same stream's name
+    # The name identifies what was converted, so another file or schema under the same stream's name
     # never meets the old conversion.
     stat = source.stat()
     made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
@@ -207,7 +207,7 @@ def piece_of(recording: Recording, first: int, last: int) -> Piece:
 
 
 def read_recording(piece: Piece) -> Iterator[Decoded]:
-    """What :func:`piece_of` refers to."""
+    """The rows that :func:`piece_of` refers to."""
     for rows in read_rows(**piece.where):
         yield rows, None
 

@@ -1,4 +1,4 @@
-"""What runs inside Redis, each atomically, so that a look and what it is about fit together.
+"""Scripts that run inside Redis, each atomically, so that a look and what it is about fit together.
 
 Scripts only read. Ids travel as text. ``XRANGE`` from inside a script spares the client a parse
 per entry, which is the slowest part of reading a Redis Stream from Python.

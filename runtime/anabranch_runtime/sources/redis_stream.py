@@ -3,7 +3,7 @@
 The offset is, per Redis Stream, the id of the last entry read, that entry's *ordinal* (how many
 entries had ever been added up to it), the ordinal before the first entry that was read at all, and
 how many times the Redis Stream was replaced by another since.
-The server counts what it adds, so this tells whether something was removed unread:
+The server counts what it adds, so a difference shows that something was removed unread:
 
 * After entry ``n`` of ``N`` ever added, ``N - n`` must be unread. A stream is trimmed from its
   front, so where fewer than ``N - n`` entries are left at all, some of them are gone.
@@ -49,7 +49,7 @@ ENTRIES = 4096
 WHOLE = 512
 #: Seconds for which a task that reads puts up with a server that doesn't answer: the batch waits.
 PATIENCE = 2.0
-#: Seconds after which a server doesn't answer, when asked how it stands and when read from.
+#: Seconds after which a server doesn't answer, to a question about its state and to a read.
 LOOKING, READING = 5.0, 30.0
 #: Ranges that a batch's part of a key is divided into, about; tasks get some of them each.
 CUTS = 16
@@ -73,7 +73,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What :data:`LOOK` says of one key."""
+    """The answer of :data:`LOOK` about one key."""
 
     added: int
     length: int
@@ -139,7 +139,7 @@ class RedisFeed:
 
     @property
     def on_loss(self) -> OnLoss:
-        """What to do about entries that are gone."""
+        """The policy for entries that are gone."""
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
@@ -250,7 +250,7 @@ class RedisFeed:
         return found
 
     def _replaced(self, key: str, before: Position) -> Piece:
-        """What stands for the unread entries of a Redis Stream that is not there any more."""
+        """The piece for the unread entries of a Redis Stream that is not there any more."""
         gone = Problem("stream-replaced", "the Redis Stream was deleted or its server lost it")
         return replace(self._piece(key, before, "", 0, 0), gone=gone, last=None)
 

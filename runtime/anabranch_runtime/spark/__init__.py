@@ -1,1 +1,1 @@
-"""What runs on Spark: its session and workers, the job of a batch."""
+"""Work on Spark: its session and workers, the job of a batch."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 #: The folder of archives; by default below the user's cache directory.
 FOLDER_VARIABLE = "ANABRANCH_CLASS_ARCHIVE"
-#: What the JVM says about archives goes to standard output, and nobody can act on it.
+#: The JVM's output about archives goes to standard output, and nobody can act on it.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 

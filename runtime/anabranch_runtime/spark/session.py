@@ -64,7 +64,7 @@ def starting(master: str) -> Future[SparkSession]:
     def start() -> None:
         try:
             found.set_result(spark_session(master))
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the result raises it
+        except BaseException as error:  # noqa: BLE001 - whoever reads the result raises it
             found.set_exception(error)
 
     threading.Thread(target=start, name="spark-session", daemon=True).start()

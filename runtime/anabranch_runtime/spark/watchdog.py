@@ -37,7 +37,7 @@ GRACE = 60.0
 
 @dataclass(slots=True)
 class Signs:
-    """What one task has to say of itself; a batch that is over within a second costs nothing."""
+    """The signs of life of one task; a batch that is over within a second costs nothing."""
 
     directory: Path
     task: int

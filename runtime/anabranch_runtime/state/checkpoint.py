@@ -40,7 +40,7 @@ _ANEW = "start again from the sources with an empty state directory and another 
 
 #: Sources that keep nothing in a checkpoint but their offsets (``sources``).
 OURS = frozenset(("recorded", "feeds"))
-#: What the keys of those feeds in the offset of ``feeds`` begin with that read landed batches.
+#: Prefix of the keys in the offset of ``feeds`` of those that read landed batches.
 LANDED = "spark:"
 #: Spark's text of an entry of a commit log.
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -48,7 +48,7 @@ COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is in a checkpoint: batch -> text of its entry; None where it can't be read.
+    """The entries of a checkpoint: batch -> text of its entry; None where it can't be read.
 
     ``metadata`` is None where there is none, and empty where it can't be read.
     """
@@ -60,7 +60,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What to do to a checkpoint; names are relative to it.
+    """Changes of a checkpoint; names are relative to it.
 
     Attributes:
         write: name -> text. ``remove``: names.
@@ -129,7 +129,7 @@ def decide(
     replay: bool,
     anew: bool = False,
 ) -> Repair:
-    """What makes a checkpoint agree with a state.
+    """Decide what makes a checkpoint agree with a state.
 
     Args:
         seen: what is in it.

@@ -32,7 +32,7 @@ class Tile:
 
 
 def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
-    """What remains of ``interval`` without ``holes``.
+    """The rest of ``interval`` without ``holes``.
 
     >>> subtract((0, 9), [(2, 3), (8, 20)])
     [(0, 1), (4, 7)]

@@ -1,4 +1,4 @@
-"""What was chosen for the batches that may have to be repeated: a small journal, ``choice.json``.
+"""Choices for the batches that may have to be repeated: a small journal, ``choice.json``.
 
 Before a batch starts, its epoch, its ruleset and Spark's text of its input offsets are made durable
 here. A repetition goes by them, whether only the batch was interrupted or the state has been rolled
@@ -81,7 +81,7 @@ class Journal:
 
     @property
     def logs(self) -> dict[str, tuple[int, int]]:
-        """What the sources' logs had when the newest batch was begun."""
+        """The sources' logs as of the beginning of the newest batch."""
         return self._known[self.newest].logs if self.newest is not None else {}
 
     @property
@@ -90,7 +90,7 @@ class Journal:
         return frozenset(c.ruleset for c in self._known.values())
 
     def get(self, batch: int) -> Choice | None:
-        """What was chosen for ``batch``; None if it has not begun."""
+        """The choice for ``batch``; None if it has not begun."""
         return self._known.get(batch)
 
     def record(self, batch: int, choice: Choice) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:
-    """What is in the logs below ``root``; of those in ``known`` only what is new is read."""
+    """The content of the logs below ``root``; of those in ``known`` only what is new is read."""
     found: Prefixes = {}
     for path in _logs(root):
         name = str(path.relative_to(root))

@@ -145,13 +145,13 @@ class State:
 
     Attributes:
         edges: counts of the current epoch.
-        reads: store -> index -> what has been asked of it in the current epoch; ``reads_before``:
+        reads: store -> index -> lookups in the current epoch; ``reads_before``:
             in earlier ones. Absent from manifests of earlier releases.
         meters: what each stream did in the current epoch. ``ran``: when (seconds since 1970) its
             first batch began and its last one was folded in; None before the first.
         sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
             (:mod:`anabranch_runtime.state.measures`).
-        steps: what earlier epochs' edges have told about sub-joins.
+        steps: samples of sub-joins from earlier epochs' edges.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
             known (no Spark, or a manifest of an earlier release).
         clock: the last batch's reading (``epochs.idleness``); absent from manifests of earlier
@@ -192,7 +192,7 @@ class State:
         return live + sum(s.bytes for segments in pending for s in segments)
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
-        """With these stores instead; of what was asked of others nothing stays."""
+        """With these stores instead; reads of others are forgotten."""
         reads, before = (
             {name: counts for name, counts in known.items() if name in stores}
             for known in (self.reads, self.reads_before)
@@ -270,7 +270,7 @@ class Manifests:
         return frozenset(self._rulesets.values())
 
     def dropped(self) -> frozenset[str]:
-        """The packs that have ceased to be named since this was last asked for."""
+        """The packs that have ceased to be named since the last call."""
         found, self._dropped = self._dropped, frozenset()
         return found - self.named
 

@@ -1,4 +1,4 @@
-"""What is measured of streams and keys between batches: small values that merge.
+"""Measurements of streams and keys between batches: small values that merge.
 
 Every one is a function of the multiset of tuples that it describes, whatever tasks and batches they
 came in, so parts merge in any order (``docs/statistics.md``):
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 #: Hashes of a sketch, and tuples of a sample.
 SIZE = 256
-#: What the owner of a sketch of a store's keys begins with; other owners are relations.
+#: Prefix of the owner of a sketch of a store's keys; other owners are relations.
 STORE = "store:"
 #: The column of a sample that holds the hash of each tuple's sigma.
 RANK = "#rank"
 #: Where a sketch's greatest hash lies below this, its key has so many values that hardly a hash
-#: of a batch lies below it: tasks are told that bound only, and not the hashes.
+#: of a batch lies below it: tasks get that bound only, and not the hashes.
 SPARSE = (1 << 64) // 64
 
 
@@ -75,7 +75,7 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """What a task needs to know of a sketch in order to report only what is new to it.
+    """Bounds by which a task reports only what is new to a sketch.
 
     Attributes:
         limit: hashes at or above can't enter the sketch; None: all may.
@@ -88,7 +88,7 @@ class KeyBound:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the tasks of a batch need to know of what has been measured so far.
+    """Bounds by which the tasks of a batch report only what is new to what has been measured.
 
     Attributes:
         keys: relation, or ``STORE`` and a store -> key -> its sketch's bound; absent: nothing
@@ -123,7 +123,7 @@ def merge_packed(parts: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def key_bound(sketch: str) -> KeyBound:
-    """What tasks need to know of a packed sketch."""
+    """The bound of a packed sketch."""
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)

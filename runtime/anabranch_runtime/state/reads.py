@@ -1,4 +1,4 @@
-"""What has been asked of stores, as the state keeps it: by store and index."""
+"""Reads of stores as the state keeps them: by store and index."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one batch does of a backfill.
+    """One batch's part of a backfill.
 
     Attributes:
         store: the MIR store. ``gaps``: see :class:`Backfill`.

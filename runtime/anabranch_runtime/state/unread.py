@@ -1,4 +1,4 @@
-"""What the manifest says of input that could not be read.
+"""Input that could not be read, as the manifest has it.
 
 A feed whose input can't be read for now is *held*: its offset in Spark's log may go on, but it has
 really been read up to ``Held.start`` only, and a later batch begins there. What was given up for
@@ -45,7 +45,7 @@ class FeedState:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What of one feed a batch that has begun leaves out, for a repetition to leave out as well.
+    """The input of one feed that a begun batch leaves out, for a repetition to leave out as well.
 
     Attributes:
         upto: the feed's offset up to which the batch reads. ``held``: why it is held there.

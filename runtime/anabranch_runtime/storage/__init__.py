@@ -1,1 +1,1 @@
-"""What lies on disk or in an object store: documents, segments, partial results over them."""
+"""Files on disk or in an object store: documents, segments, partial results over them."""

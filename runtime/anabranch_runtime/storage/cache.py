@@ -77,9 +77,9 @@ def fetch(
     partial = final.with_name(f"{final.name}.{uuid.uuid4().hex}.partial")
     try:
         remote.download(path, partial)
-        told = f"{path} of {remote.where}"
-        verify_file(partial, told, list(wanted), Verify.FOOTERS)
-        verify_file(partial, told, [], Verify.FULL)
+        name_there = f"{path} of {remote.where}"
+        verify_file(partial, name_there, list(wanted), Verify.FOOTERS)
+        verify_file(partial, name_there, [], Verify.FULL)
         size = partial.stat().st_size
         if keep:
             partial.rename(final)

@@ -1,4 +1,4 @@
-"""What a disk says that can't be written, told as what it is: with the folder and the remedy.
+"""Errors of a disk that can't be written, with the folder and the remedy.
 
 A write fails wherever it is made: in the driver, in a task (of which Spark passes on a traceback),
 in the JVM. They all quote the operating system, so that is what is looked for.
@@ -66,7 +66,7 @@ def _says(error: BaseException | None, numbers: Sequence[int]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """``folder``, or the nearest above it that is there."""
+    """``folder``, or its nearest ancestor that is there."""
     while not folder.exists():
         folder = folder.parent
     return folder

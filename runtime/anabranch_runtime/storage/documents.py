@@ -47,7 +47,7 @@ class Kind:
     sealed: int | None = None
 
     def seed(self, version: int) -> int:
-        """What the checksum of a document's body continues."""
+        """The checksum that that of a document's body continues."""
         is_sealed = self.sealed is not None and version >= self.sealed
         return zlib.crc32(str(version).encode()) if is_sealed else 0
 

@@ -1,4 +1,4 @@
-"""What keeps a state: the state directory alone, or an object store of which it is a cache.
+"""The keeper of a state: the state directory alone, or an object store of which it is a cache.
 
 Everybody who writes or deletes something below a state directory does so through :func:`durable`.
 By itself that is the directory: a document is written beside its place and renamed. With an object
@@ -158,7 +158,7 @@ class Mirrored(Durable):
     remote: Remote
     limit: int | None = None
     _lease: Lease | None = None
-    #: Deletes packs and old documents, in the order of being told.
+    #: Deletes packs and old documents, in the order of the calls.
     _deleter: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
     )
@@ -251,7 +251,7 @@ class Mirrored(Durable):
         return True
 
     def touch(self, path: str) -> None:
-        """The time of modification is that of the last use: nothing else is told by it."""
+        """The time of modification is that of the last use, and nothing else."""
         with suppress(FileNotFoundError):
             os.utime(self.root / path)
 
@@ -333,8 +333,8 @@ class Mirrored(Durable):
             # first commit.
             fetch(self.remote, self.root, path, parts, keep=self._has_room(size))
             return
-        told = f"{path} of {self.remote.where}"
-        verify_footer(told, size, lambda at, count: self.remote.part(path, at, count), parts)
+        name = f"{path} of {self.remote.where}"
+        verify_footer(name, size, lambda at, count: self.remote.part(path, at, count), parts)
 
     def _has_room(self, size: int) -> bool:
         if self.limit is None:
@@ -349,7 +349,7 @@ class Mirrored(Durable):
             here = read_document(path, IDENTITY) if path.exists() else None
             there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
         except (StateError, ValueError, AttributeError):
-            # A damaged one here is replaced, and one there is told of when it is read.
+            # A damaged one here is replaced, and one there is reported when it is read.
             return
         if None not in (here, there) and here != there:
             raise StateError(
@@ -434,6 +434,6 @@ def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durab
 
 
 def durable(root: Path | str) -> Durable:
-    """What keeps the state directory ``root``."""
+    """The keeper of the state directory ``root``."""
     found = _KEPT.get(str(root))
     return attach(root, None) if found is None else found

@@ -5,7 +5,7 @@ none, where its owner has not renewed it for ``STALE`` seconds, or where its own
 over the same state directory of the same host: that one has gone, since this one holds the
 directory's lock. Before anything is committed the lease is read again.
 
-``pyarrow.fs`` has no compare-and-swap, so this tells mistakes from each other and is no mutual
+``pyarrow.fs`` has no compare-and-swap, so this detects mistakes and is no mutual
 exclusion: two that take a stale lease in the same moment may both commit until one of them reads
 the other's, and a process that stood still between the last look and its commit still commits
 (``docs/state.md``).
@@ -123,7 +123,7 @@ class Lease:
         self.remote.put(NAME, json.dumps(asdict(owner)).encode())
 
     def _holder(self) -> Owner | None:
-        """Who holds it; nobody where it can't be told."""
+        """Who holds it; nobody where it is not known."""
         content = self.remote.get(NAME)
         try:
             return None if content is None else Owner(**json.loads(content))

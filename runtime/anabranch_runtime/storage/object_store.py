@@ -2,7 +2,7 @@
 
 An object appears whole or not at all. S3 and GCS promise that of a put; on a directory and on HDFS
 an object is written beside its place and moved there. What fails is tried again a few times, unless
-it was refused, and is then told as what it is: with the object's name and what to do.
+it was refused, and then names the object and what to do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAUSES = (0.1, 0.5, 2.0)
 BLOCK = 1 << 22
 #: Endings of names that are not complete objects.
 _PARTIAL = ".partial"
-#: What errors say of a store that answers and does not want to; to try again is of no use.
+#: Messages of a store that answers and refuses; trying again does not help.
 _REFUSALS = (
     "ACCESS_DENIED",
     "INVALID_ACCESS_KEY_ID",
@@ -58,7 +58,7 @@ _REFUSALS = (
 )
 
 
-#: Codes of errors that tell of a store and not of what is in it.
+#: Codes of errors of a store itself, not of what is in it.
 UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
@@ -93,7 +93,7 @@ class Remote:
         self._attempt("written", name, write)
 
     def get(self, name: str) -> bytes | None:
-        """What ``name`` has; None where it is not there."""
+        """The content of ``name``; None where it is not there."""
 
         def read() -> bytes:
             with self.files.open_input_stream(self._path(name)) as stream:
@@ -180,12 +180,12 @@ class Remote:
             except OSError as error:
                 if isinstance(error, FileNotFoundError) and verb != "written":
                     raise
-                told = f"{self._path(name)} can't be {verb}: {error}"
+                message = f"{self._path(name)} can't be {verb}: {error}"
                 refused = isinstance(error, PermissionError | FileNotFoundError)
                 if refused or any(text in str(error) for text in _REFUSALS):
                     raise StateError(
                         "store-refused",
-                        told,
+                        message,
                         remedy="check the object store's name, its free space, and the "
                         "credentials and rights of this process; then start the runtime again, "
                         "nothing is lost",
@@ -193,7 +193,7 @@ class Remote:
                 if pause is None:
                     raise StateError(
                         "store-unreachable",
-                        told,
+                        message,
                         remedy="see to it that the object store answers, and start the runtime "
                         "again, nothing is lost",
                     ) from error

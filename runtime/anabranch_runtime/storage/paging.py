@@ -1,11 +1,11 @@
-"""How the kernel is told to page mapped state in.
+"""How the kernel is made to page mapped state in.
 
 A probe of a store touches pages here and there. While all of a state fits into memory it does not
 matter how they come; where it does not, the kernel's habit of reading on beyond the page that was
 asked for (128 KiB, on some disks 8 MiB) pushes out pages that are needed for pages that nobody
 asked for: a join within a small control group was seen to read 990 GB of a state of 44 MB. So then
 files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does, and what many rows are wanted
-of is asked for as a whole (``index.prefetch``).
+of is fetched as a whole (``index.prefetch``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Mapped:
     mapping: mmap.mmap | None
 
     def scatter(self, scattered: bool) -> None:
-        """Say whether its pages are asked for here and there, and are not to bring others."""
+        """Set whether its pages are read here and there, and are not to bring others."""
         if self.mapping is not None and hasattr(mmap, "MADV_RANDOM"):
             self.mapping.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
 
@@ -65,7 +65,7 @@ def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
     True also where nobody knows, as on systems without ``/proc``.
 
     Args:
-        proc, groups: where the system tells of itself.
+        proc, groups: where the system describes itself.
     """
     left = [_on_host(proc), *_in_groups(proc, groups)]
     return all(size * _SHARE <= room for room in left if room is not None)

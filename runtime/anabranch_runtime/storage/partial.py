@@ -128,7 +128,7 @@ class Partial:
     sets: tuple[RowSet, ...]
     place: dict[Label, tuple[int, str]]
     start: Label
-    #: What probes have found out about its keys.
+    #: Key vectors and the like that probes have made of it.
     lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 

@@ -1,9 +1,8 @@
 """Whose a state directory is: one pipeline's, and one process's at a time.
 
 A pipeline is its state together with its Redis namespace. Both hold the same id, given when the
-pipeline first starts, so that a state that meets another Redis, or one that has lost its data, is
-told from one that belongs there. The process that runs the pipeline holds a lock on the directory
-for as long as it lives.
+pipeline first starts, so that a state that meets another Redis, or one without data, is noticed.
+The process that runs the pipeline holds a lock on the directory for as long as it lives.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ COUNTER_BITS = 26
 SIGMA = "#sigma"
 TAU = "#tau"
 
-#: What to do about a pack that turns out damaged while the pipeline runs.
+#: The remedy for a pack that turns out damaged while the pipeline runs.
 AGAIN = "start the pipeline again: it goes back to the last whole batch, or says why it can not"
 #: (offset, length, crc32) of a blob in its pack.
 Blob = tuple[int, int, int]
@@ -322,7 +322,7 @@ class SegmentReader:
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
         """The index over ``key``: from the file, or built now from ``columns()`` where an older
-        rule had no use for it. What is built is derived data and lives as long as this reader.
+        rule did not need it. What is built is derived data and lives as long as this reader.
         """
         found = self._indexes.get(key)
         if found is None:

@@ -1,5 +1,5 @@
 """Segments that this process has opened: each pack is mapped once, and let go of when no batch can
-ask for it any more, or when it has left the directory as a cache of an object store. Until then a
+need it any more, or when it has left the directory as a cache of an object store. Until then a
 pack that has been deleted still takes its place on the disk. A pack that is missing is fetched.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index import prefetch
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.paging import fits
 from anabranch_runtime.storage.segment import SegmentReader, map_pack
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Opened:
-    """What is open of one state directory."""
+    """The open packs and segments of one state directory."""
 
     packs: dict[str, Mapped] = field(default_factory=dict)
     #: By pack and offset.
@@ -87,7 +87,7 @@ def keep_open(root: str, live: Iterable[Segment]) -> None:
         opened.scattered = scattered
         for pack in opened.packs.values():
             pack.scatter(scattered)
-        ahead.ask(any(o.scattered for o in _ROOTS.values()))
+        prefetch.enable(any(o.scattered for o in _ROOTS.values()))
 
 
 def _map(root: str, segment: Segment) -> Mapped:
@@ -104,4 +104,4 @@ def _map(root: str, segment: Segment) -> Mapped:
 def close_all() -> None:
     """Let go of everything, as the end of the process would."""
     _ROOTS.clear()
-    ahead.ask(False)
+    prefetch.enable(False)

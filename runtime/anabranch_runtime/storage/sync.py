@@ -1,4 +1,4 @@
-"""What has been written, made to survive a power failure."""
+"""Making written files survive a power failure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether the packs that a state names are there and are what was written.
 
 Footers, lengths and descriptors are compared at every start: a few reads per pack. That every byte
-is what was written is told by the checksums of the blobs, which takes reading all of it (about a
+is what was written is known from the checksums of the blobs, which takes reading all of it (about a
 second for every two gigabytes and core).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
-#: What can be done about packs that no manifest can do without.
+#: The remedy for packs that no manifest can do without.
 REMEDY = (
     "restore state, checkpoint and results from one backup, or start again from the sources with "
     "an empty state directory, empty results and another namespace"
@@ -33,7 +33,7 @@ REMEDY = (
 
 
 class Verify(StrEnum):
-    """How much is read at a start: ``FULL`` every byte, ``FOOTERS`` only what tells lengths."""
+    """How much is read at a start: ``FULL`` every byte, ``FOOTERS`` only what has lengths."""
 
     FULL = "full"
     FOOTERS = "footers"
@@ -92,7 +92,7 @@ def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -
 def verify_footer(
     path: str, size: int, read: Callable[[int, int], bytes], segments: Iterable[Segment]
 ) -> None:
-    """Check what tells the lengths of a pack of ``size`` bytes of which ``read`` gives those from
+    """Check the lengths of a pack of ``size`` bytes of which ``read`` gives those from
     an offset on, so many.
 
     Raises:

@@ -3,7 +3,7 @@
 Blocks are Arrow record batches of one stream. A tuple whose event time is NULL
 is invalid, one whose event time is greater than its stream's may be in this batch is ahead, one
 whose event time lies below its stream's watermark at the start of the batch is
-late: all are counted and set aside (and kept, where the stream asks for it), neither is stored
+late: all are counted and set aside (and kept, where the stream says so), neither is stored
 nor probed (``semantics.md``, promise 5). Of a stream that keeps the latest per key, what a block
 has superseded itself goes no further. The rest gets its sigma and goes to every relation whose
 filter it passes. A filter that fails concerns its relation, which gets no table then.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Arrivals:
-    """What a task read of a batch: one table per relation, and per stream what was counted and
+    """A task's share of a batch: one table per relation, and per stream what was counted and
     what is kept aside.
     """
 
@@ -73,7 +73,7 @@ def take_in(
 ) -> Arrivals:
     """Sort the blocks that ``task`` reads into relations.
 
-    ``failed`` is told of a relation whose filter can't be evaluated. The ruleset means other
+    ``failed`` is called with a relation whose filter can't be evaluated. The ruleset means other
     columns than those of ``redefined`` streams, which are only counted.
 
     The offset half of a sigma is the task and a running number, so it is unique over all streams
@@ -214,7 +214,7 @@ def _admit(
     if kept is not None and not kept.all():
         admitted = admitted.take(pa.array(np.flatnonzero(kept)))
     if spec.latest and admitted.num_rows:
-        # Of no use to anybody from this batch on, which is soon enough to leave them out at once.
+        # Superseded from this batch on, so they can be left out at once.
         keys = [admitted.column(c) for c in spec.latest]
         gone = superseded(keys, fixed(admitted.column(TAU), np.int64))
         if gone.any():

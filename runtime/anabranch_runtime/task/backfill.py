@@ -44,7 +44,7 @@ def fill_slice(
     """Append to ``writer`` what ``task`` of ``tasks`` computes of ``work``.
 
     Args:
-        collector: told what goes into the store.
+        collector: measures what goes into the store.
         advanced: called whenever the task has got further.
 
     Returns:

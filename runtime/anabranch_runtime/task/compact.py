@@ -49,7 +49,7 @@ class Compaction:
 
 
 def compact(work: Compaction) -> Segment:
-    """Do it; the result holds the rows of its parts that are of use and may take their place.
+    """Do it; the result holds the needed rows of its parts and may take their place.
 
     Raises:
         StateError: a part is damaged, or no longer there.

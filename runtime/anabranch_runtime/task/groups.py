@@ -1,7 +1,7 @@
-"""The segments that a probe asks, in groups about which everything is found out once per batch.
+"""The segments that a probe reads, in groups about which everything is found out once per batch.
 
 A group is the segments of one store (or of one of its partitions) that have rows of an interval of
-batches. Many probes ask the same group: what they need of it that does not depend on the probe is
+batches. Many probes read the same group: what they need of it that does not depend on the probe is
 kept here as arrays with one entry per segment.
 """
 

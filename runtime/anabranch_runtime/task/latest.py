@@ -3,7 +3,7 @@
 A tuple is superseded once another of its stream has arrived that has its key and a greater event
 time, in whatever order they came (``semantics.md``, "Latest per key"). Whoever supersedes may fail
 a query's conditions or be out of its sight, so results are looked at when they are complete, and
-asked against all that the stream has stored since it keeps the latest, this batch included.
+probed against all that the stream has stored since it keeps the latest, this batch included.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Latest:
         return partial
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
-        """Whom to ask about tuples of ``label``; None: they are of use however old they are."""
+        """The store that says which tuples of ``label`` are superseded; None: none ever is."""
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream

@@ -39,7 +39,7 @@ _PAIR = 96
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a task may hold at once.
+    """Limits of what a task holds at once.
 
     Attributes:
         pairs: tuples of a partial result that one probe may make; more are made piece by piece.
@@ -135,7 +135,7 @@ class PrivateMemory:
     _next: float = 0.0
 
     def glance(self) -> None:
-        """Look, if that was not done just now: to ask the system takes as long as a small probe."""
+        """Look, if that was not done just now: the system call takes as long as a small probe."""
         if time.perf_counter() >= self._next:
             self.look()
             self._next = time.perf_counter() + _GLANCE
@@ -148,7 +148,7 @@ class PrivateMemory:
 
     def give_back(self, budget: Budget) -> None:
         """At the end of a task: what allocators keep for later goes back to the system, where the
-        task was above its budget. Else the next batch would seem to need it.
+        task was over its budget. Else the next batch would seem to need it.
         """
         if budget.total is not None and self.look() > budget.total // 2:
             pa.default_memory_pool().release_unused()

@@ -1,7 +1,7 @@
-"""What one task measures of a batch's tuples for statistics, beside counting them.
+"""Measurements of a batch's tuples for statistics by one task, beside counting them.
 
 All of it must cost next to nothing (``docs/statistics.md`` has the share of run time), so a task
-looks only at what can still change what is known: the driver tells it the bounds
+looks only at what can still change what is known: the driver gives it the bounds
 (:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly a hash is below
 its bound. What is reported does not depend on how tuples are cut into blocks and tasks.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.task.stores import KeyCache
 
-#: A stream whose sample is full is sampled in every so manieth batch only.
+#: One batch in so many is sampled once a stream's sample is full.
 EVERY = 4
 #: Delays are taken of all tuples of a block up to twice as many, else of evenly spaced ones.
 DELAYS = 2048

@@ -1,6 +1,6 @@
 """Probes whose result would be too large, piece by piece.
 
-How many partners a tuple has is known once they have been found. So a probe is tried with what
+How many matches a tuple has is known once they have been found. So a probe is tried with what
 there is; where it stops because it finds too much, with half of that, and so on, and the size that
 went well is kept for what comes next on the same edge. What has been found in vain costs no more
 than what is found in the end; where fan-out is moderate nothing is tried twice.
@@ -31,7 +31,7 @@ class Pieces:
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:
-        """The partial result on ``rule.out``, in pieces; they are made as they are asked for."""
+        """The partial result on ``rule.out``, in pieces, which are made lazily."""
         done = 0
         while done < partial.length:
             piece = partial.cut(done, done + self._sizes.get(rule.out, partial.length))

@@ -2,7 +2,7 @@
 
 Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored
 row) whose keys are equal, where each member of the row arrived before the start tuple (by sigma;
-at the same sigma for ``inclusive`` members), belongs to the batches that the store is asked for,
+at the same sigma for ``inclusive`` members), belongs to the batches that the store answers for,
 and satisfies the rule's time bounds and residuals. Each such pair appears once, because the tiles
 of a rule don't overlap and gaps are disjoint from tiles.
 """
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]
 
-#: So few probes ask the segments of all partitions at once: a call per partition would cost more
-#: than what is asked in vain.
+#: So few probes look into the segments of all partitions at once: a call per partition would cost
+#: more than the lookups in vain.
 FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
 
 @dataclass(slots=True)
 class EdgeMeter:
-    """What happened on one edge; see ``EdgeStatistics``."""
+    """Running counts of one edge; see ``EdgeStatistics``."""
 
     probes: int = 0
     matches: int = 0
@@ -71,7 +71,7 @@ class EdgeMeter:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a probe asks.
+    """The build side of a probe.
 
     Attributes:
         name: the relation or MIR.
@@ -376,7 +376,7 @@ class Lookup:
         return found
 
     def _before(self, label: Label) -> Ints:
-        """The greatest sigma that a partner under ``label`` may have."""
+        """The greatest sigma that a match under ``label`` may have."""
         if label not in self._arrived:
             start = self.partial.sigma(self.partial.start)
             self._arrived[label] = start if label in self._target.inclusive else start - 1
@@ -401,7 +401,7 @@ class Lookup:
         return group
 
     def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
-        """Label of a new member -> least and greatest event time of a partner, per position."""
+        """Label of a new member -> least and greatest event time of a match, per position."""
         found: dict[Label, tuple[Ints, Ints]] = {}
         members = set(self._target.members)
         for bound in bounds:

@@ -1,4 +1,4 @@
-"""What the probes of a batch ask of stores, counted per call of the matching kernel.
+"""Lookups of a batch's probes in stores, counted per call of the matching kernel.
 
 A probe that finds too much is tried again in smaller pieces (``pieces``), so what it has counted
 holds only once it has come to an end.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Asking:
-    """One store asked for the partners of one partial result, by one index.
+    """The lookups of one partial result in one store by one index.
 
     Attributes:
         tuples: of the partial result.
-        marks: per tuple 1 where it has found a partner.
+        marks: per tuple 1 where it has found a match.
     """
 
     tuples: int
@@ -42,8 +42,8 @@ class Asking:
     looked: int = 0
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
-        """Take over who has found partners: ``marks``, unless some of the pairs found (now at
-        ``positions``) are none, by ``mask``.
+        """Take over which tuples have found a match: ``marks``, unless some of the pairs found (now
+        at ``positions``) are none, by ``mask``.
         """
         if mask is None or mask.all():
             self.marks |= marks

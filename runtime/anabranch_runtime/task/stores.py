@@ -51,12 +51,12 @@ def insert(
 ) -> None:
     """Append ``rows`` to ``spec``'s store: one segment per partition that gets any.
 
-    An index whose key can't be evaluated is left out and ``failed`` is told: a later probe by it
-    evaluates the key again, and fails for those who need it. A row whose partition can't be told
+    An index whose key can't be evaluated is left out and ``failed`` is called: a later probe by it
+    evaluates the key again, and fails for those who need it. A row whose partition is unknown
     goes where one without the attribute goes, because others may need the row.
 
     Raises:
-        ExpressionError, KeyTypeError: an index's key, where nobody is to be told.
+        ExpressionError, KeyTypeError: an index's key, where ``failed`` is None.
     """
     store = layout.stores[spec.id]
     table = BatchTable(rows)

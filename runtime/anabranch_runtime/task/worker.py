@@ -137,7 +137,7 @@ class _Task:
         self.combinations: dict[StoreId, list[Partial]] = defaultdict(list)
         #: Their tuples.
         self.waiting = 0
-        #: What the level has written of them so far.
+        #: Segments of combinations that the level has written so far.
         self.written: list[Segment] = []
         self.packs = 0
         self.uploads = Uploads(context.root)
@@ -391,7 +391,7 @@ class _Task:
         self.failures.add(ownership(self.ruleset).of_index(store, index), error)
 
     def _write_late(self, arrivals: Arrivals) -> None:
-        """Stage what the streams that ask for it have set aside."""
+        """Stage what has been set aside of streams that keep it."""
         for stream, pieces in sorted(arrivals.aside.items()):
             path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
             write_late(path, pieces)

@@ -53,7 +53,7 @@ def view_session(session: SparkSession) -> SparkSession:
 
 
 def released(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """What is released to ``source``: rows without a clock, clocks without the rest."""
+    """The frame over what is released to ``source``: rows or a clock."""
     declared = ", ".join(f"`{o.name}` {o.expr.type}" for o in query.projection)
     return (
         session.readStream.schema(f"{declared}, `{CLOCK}` timestamp")

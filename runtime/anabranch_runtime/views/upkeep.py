@@ -68,8 +68,8 @@ class _Kept:
     """A view that is kept up to date.
 
     Attributes:
-        parts: what runs for it: itself, or an outer join and the view above.
-        clock: as of the last batch that has committed; ``told``: that it has been brought up to.
+        parts: what runs for it: itself, or an outer join and the view over it.
+        clock: as of the last batch that has committed; ``reached``: that it has been brought up to.
         ending: no ruleset has it any more, it ends with what has been found for it.
         unsure: what is released to it may not have been read by Spark.
     """
@@ -77,7 +77,7 @@ class _Kept:
     place: Place
     parts: tuple[_Running, ...]
     clock: int | None = None
-    told: int | None = None
+    reached: int | None = None
     ending: bool = False
     unsure: bool = True
     problem: str | None = None
@@ -85,7 +85,7 @@ class _Kept:
     retry: float = 0.0
 
     @property
-    def tells(self) -> bool:
+    def needs_clock(self) -> bool:
         """Whether something may follow from the clock alone."""
         return self.place.query.outer is not None
 
@@ -106,7 +106,7 @@ class Views:
         results: the results directory.
         checkpoints: where Spark's checkpoints of views are.
         writers: who writes sinks outside.
-        tell: takes what a view's rows are now.
+        publish: takes a view's rows as they are now.
         refusal: why no view can be kept here; empty: they can.
     """
 
@@ -114,7 +114,7 @@ class Views:
     results: Path
     checkpoints: Path
     writers: Mapping[SinkKind, Write]
-    tell: Callable[[str, ViewRows], None]
+    publish: Callable[[str, ViewRows], None]
     refusal: str = ""
     _maker: Maker = field(init=False)
     _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
@@ -127,7 +127,7 @@ class Views:
     def begin(self, next_batch: int) -> None:
         """Take up what an earlier run has left; before the first batch."""
         session = groups.view_session(self.session)
-        self._maker = Maker(session, self.results, self.writers, self.tell)
+        self._maker = Maker(session, self.results, self.writers, self.publish)
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
@@ -214,7 +214,7 @@ class Views:
                 continue
             if kept.ending or kept.unsure or inputs.waiting(kept.place.home, self._next_batch):
                 return name
-            if kept.tells and kept.clock is not None and kept.clock != kept.told:
+            if kept.needs_clock and kept.clock is not None and kept.clock != kept.reached:
                 return name
         return None
 
@@ -229,11 +229,11 @@ class Views:
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
             try:
                 below, *above = kept.parts
-                self._advance(below, next_batch, clock, tell=kept.tells)
+                self._advance(below, next_batch, clock, always=kept.needs_clock)
                 for part in above:
                     self._advance(part, inputs.after_all(part.place.home), None)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
-                kept.told = clock
+                kept.reached = clock
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits
                 self._failed(name, kept, error)
                 return
@@ -244,11 +244,11 @@ class Views:
                         self._end(kept)
 
     def _advance(
-        self, part: _Running, next_batch: int, clock: int | None, *, tell: bool = False
+        self, part: _Running, next_batch: int, clock: int | None, *, always: bool = False
     ) -> None:
         """Release what there is before ``next_batch``, and wait until it has been worked in."""
         home = part.place.home
-        some = inputs.release(home, next_batch, clock, tell=tell)
+        some = inputs.release(home, next_batch, clock, always=always)
         if some or part.query is None:
             if part.query is None:
                 part.query = self._start(part)

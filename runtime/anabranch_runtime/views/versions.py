@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     #: Makes a version of what Spark gives.
     Make = Callable[[DataFrame, int], None]
 
-#: Rows of a view that are told to whoever asks over REST.
+#: Rows of a view that REST shows.
 MOST_TOLD = 1000
-#: What the checkpoint of a view over an outer join ends with.
+#: Suffix of the checkpoint of a view over an outer join.
 _ABOVE = "+above"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is maintained, and where.
+    """A view that is maintained, and where.
 
     Attributes:
         home: its folder (``inputs``).
         checkpoint: Spark's.
-        above: the view over the rows of an outer join.
+        above: the view over the rows of an outer join, if there is one.
     """
 
     query: QuerySpec
@@ -71,7 +71,7 @@ class Place:
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
-    """The place of a query, with that above it if there is one."""
+    """The place of a query, with that of the view over it if there is one."""
     place = Place(query, home, checkpoints / query.id)
     if query.outer is None or query.view is None:
         return place
@@ -82,7 +82,7 @@ def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What Spark has to do, in which output mode, and what is made of each micro-batch."""
+    """The Spark frame, its output mode, and the writer of each micro-batch."""
 
     rows: DataFrame
     mode: str
@@ -96,16 +96,16 @@ class Maker:
     Attributes:
         results: the results directory.
         writers: who writes sinks outside.
-        tell: takes what a view's rows are now.
+        publish: takes a view's rows as they are now.
     """
 
     session: SparkSession
     results: Path
     writers: Mapping[SinkKind, Write]
-    tell: Callable[[str, ViewRows], None]
+    publish: Callable[[str, ViewRows], None]
 
     def work(self, place: Place) -> Work:
-        """What is to be done for a place from now on."""
+        """The work for a place from now on."""
         source = place.home / "input"
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
@@ -122,7 +122,7 @@ class Maker:
         return Work(shown, mode, partial(self._made, place, view, tables))
 
     def _decided(self, place: Place, outer: OuterJoin, frame: DataFrame, version: int) -> None:
-        """Rows of an outer join, for the sink or for the view above."""
+        """Rows of an outer join, for the sink or for the view over it."""
         rows = partners.results(outer, frame.toArrow())
         if place.above is None:
             self._write(place, version, rows)
@@ -178,8 +178,8 @@ class Maker:
         wanted = {o.name for o in view.projection}
         names = [n for n in row_schema(view).names if n in wanted]
         rows = in_order(view, shown).select(names).slice(0, MOST_TOLD)
-        told = ViewRows(version, shown.num_rows, tuple(names), tuple(texts(rows).to_pylist()))
-        self.tell(str(place.query.id), told)
+        shown_rows = ViewRows(version, shown.num_rows, tuple(names), tuple(texts(rows).to_pylist()))
+        self.publish(str(place.query.id), shown_rows)
 
     def _write(self, place: Place, version: int, changes: pa.Table) -> None:
         """Hand a version's changes to the sink; again, if the version is made again."""

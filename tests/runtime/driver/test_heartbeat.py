@@ -16,7 +16,7 @@ from anabranch_contract.protocol.progress import Heartbeat
 from anabranch_runtime.__main__ import _without_passwords
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver import heartbeat
-from anabranch_runtime.driver.exit_cause import redis_away, tell
+from anabranch_runtime.driver.exit_cause import redis_away, report_cause
 from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.errors import StateError
 from tests.support.redis import redis_url
@@ -79,7 +79,7 @@ def test_a_heartbeat_of_a_later_release_can_be_read() -> None:
 
 def test_an_error_is_told_as_data() -> None:
     here, there = os.pipe()
-    tell(there, "run-1", StateError("disk-full", "no space for /x", remedy="make room"))
+    report_cause(there, "run-1", StateError("disk-full", "no space for /x", remedy="make room"))
     os.close(there)
     with os.fdopen(here) as told:
         assert json.loads(told.read()) == {
@@ -92,8 +92,8 @@ def test_an_error_is_told_as_data() -> None:
 
 def test_whatever_is_raised_has_a_code_and_no_password() -> None:
     here, there = os.pipe()
-    tell(there, "run-1", ValueError("cannot reach redis://:secret@host/0"))
-    tell(None, "run-1", ValueError("nobody listens"))
+    report_cause(there, "run-1", ValueError("cannot reach redis://:secret@host/0"))
+    report_cause(None, "run-1", ValueError("nobody listens"))
     os.close(there)
     with os.fdopen(here) as told:
         document = json.loads(told.read())

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch_runtime.index import prefetch as ahead
+from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.gather import gather, gather_words, place_of, places
 from anabranch_runtime.index.hash_index import build_index
 from anabranch_runtime.index.keys import key_vector
@@ -25,7 +25,7 @@ ROWS = 200_000
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """(address, bytes) of what is asked for, while the kernel is asked as well."""
     found: list[tuple[int, int]] = []
-    real = ahead._advise
+    real = prefetch._advise
     assert real is not None
 
     def advise(first: object, size: object, advice: int) -> int:
@@ -34,10 +34,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
         assert code == 0
         return code
 
-    monkeypatch.setattr(ahead, "_advise", advise)
-    ahead.ask(True)
+    monkeypatch.setattr(prefetch, "_advise", advise)
+    prefetch.enable(True)
     yield found
-    ahead.ask(False)
+    prefetch.enable(False)
 
 
 def covers(asked: list[tuple[int, int]], first: int, size: int) -> bool:
@@ -53,7 +53,7 @@ def test_what_is_found_does_not_depend_on_asking(asked: list[tuple[int, int]]) -
     limits = Constraint(columns, np.zeros(5000, np.int64), np.full(5000, 40_000))
     found = match(probes, described(indexes), [limits])
     asked_for = list(asked)
-    ahead.ask(False)
+    prefetch.enable(False)
     plain = match(probes, described(indexes), [limits])
     assert np.array_equal(found.positions, plain.positions)
     assert np.array_equal(found.rows, plain.rows)
@@ -93,4 +93,4 @@ def test_a_column_is_asked_for_where_enough_rows_are_wanted(
 
 
 def test_nobody_asks_where_memory_suffices() -> None:
-    assert not ahead.asking()
+    assert not prefetch.is_enabled()

@@ -81,5 +81,5 @@ def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
 
 
 def offset_entries(batch: int, text: str) -> dict[str, str]:
-    """Entries of an offset log that ends with ``batch``: Spark also asks for the one before."""
+    """Entries of an offset log that ends with ``batch``: Spark also reads the one before."""
     return {f"offsets/{b}": text for b in range(max(batch - 1, 0), batch + 1)}

@@ -1,4 +1,4 @@
-"""What Spark has read of a source becomes rows of its stream, in the task that writes them down.
+"""Rows that Spark has read become rows of their stream, in the task that writes them down.
 
 Expressions of a registration are evaluated here and not by Spark, which would fail the batch, and
 with it the stream, because of one row. A row on which an expression fails (ANSI mode: a division by
@@ -92,17 +92,17 @@ def _evaluated(
     return evaluate(expr, fetch, count)
 
 
-def _arrived(told: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
-    """What arrived of ``bad`` rows: as Spark has ``told``, or a JSON object of the source's columns
-    (where Spark gives none, of what it gives).
+def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
+    """The text of ``bad`` rows as they arrived: Spark's ``text``, or a JSON object of the source's
+    columns (where Spark gives none, of what it gives).
     """
-    told = pc.if_else(pa.array(bad), told.cast(pa.binary()), pa.scalar(None, pa.binary()))
-    rest = bad & told.is_null().to_numpy(zero_copy_only=False)
+    text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
+    rest = bad & text.is_null().to_numpy(zero_copy_only=False)
     if not rest.any():
-        return told
+        return text
     shown = {c.name: values for c, values in given.items() if not c.alias} or {
         c.name: values for c, values in given.items()
     }
     rows = pa.StructArray.from_arrays(list(shown.values()), names=list(shown))
-    text = raw_text(rows.filter(pa.array(rest))).cast(pa.binary())
-    return pc.replace_with_mask(told, pa.array(rest), text)
+    shown_text = raw_text(rows.filter(pa.array(rest))).cast(pa.binary())
+    return pc.replace_with_mask(text, pa.array(rest), shown_text)

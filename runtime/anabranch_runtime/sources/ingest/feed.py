@@ -2,7 +2,7 @@
 
 The offset is the number of the landed batch that is read next and the rows of it that have been
 read. Batches never change and have no gaps in their numbers, so what lies between two offsets is
-fixed. Invalid rows count as rows here; tasks tell them apart when they read.
+fixed. Invalid rows count as rows here; tasks separate them when they read.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def forget(home: Path, below: int) -> None:
 def file_writer(
     folder: str, columns: Columns, evaluation: Evaluation, access: AccessPolicy
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a Spark task does with rows of ``spark_stream.spark_rows``: it evaluates the stream's
+    """Return a Spark task's work on rows of ``spark_stream.spark_rows``: it evaluates the stream's
     columns, writes them to one Arrow file in ``folder``, makes that durable, and returns a row of
     :data:`WRITTEN` for it.
     """

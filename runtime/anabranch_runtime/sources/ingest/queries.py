@@ -1,6 +1,6 @@
 """The ingest queries: each source of Spark's is read by a Spark query of its own.
 
-Design. Spark can't tell which source of a query has failed, and ends the query. So the main query
+Design. Spark does not say which source of a query has failed, and ends the query. So the main query
 has none of Spark's sources: each has an ingest query, kept running by a thread, that lands what it
 reads (``landing``); the main query reads landed batches as a feed. A source that fails ends its
 ingest query, is tried again after growing pauses from its own checkpoint, and concerns its stream
@@ -73,7 +73,7 @@ class _Source:
         slot: held while a job runs.
         query: Spark's, while it runs.
         local: whether jobs must be of one task.
-        access: what the source may ask for.
+        access: what the source may use.
         reached: the number of the landed batch that the main query reads next.
         floor: landed batches below it are not needed any more.
     """
@@ -161,7 +161,7 @@ class _Source:
         )
 
     def _read(self) -> None:
-        """Run the ingest query until asked to leave.
+        """Run the ingest query until it has to leave.
 
         Raises:
             Exception: it has failed.
@@ -223,7 +223,7 @@ class _Source:
         """Wait while too much has landed that was not read.
 
         Raises:
-            PipelineError: asked to leave meanwhile.
+            PipelineError: it has to leave meanwhile.
         """
         while not self._leaving.is_set():
             waiting = {n: size for n, size in self._bytes.items() if n >= self.reached}
@@ -269,7 +269,7 @@ class Ingest:
         session: of the pipeline; ingest queries have one of their own.
         home: the state directory.
         local: whether Spark runs in this process's machine only, with few slots.
-        access: what sources may ask for.
+        access: what sources may use.
     """
 
     session: SparkSession

@@ -2,10 +2,10 @@
 
 What a registration's expressions become has been worked out when it was registered, and is part of
 its record (``contract.connectors.spark_source``). Spark is only given text that was rendered there.
-What the source asks for is checked again whenever it is opened.
+What the source needs is checked again whenever it is opened.
 
 Messages that are no such object as their stream declares are invalid, and so are rows with a value
-that its column can't hold or an expression that fails: ``evaluated`` tells them apart.
+that its column can't hold or an expression that fails: ``evaluated`` separates them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
 #: Characters of an error of Spark's that are handed on.
 LONGEST_REASON = 500
-#: What Spark puts before the message that matters.
+#: Spark's prefix of the message that matters.
 _WRAPPINGS = (
     re.compile(r"^.*?terminated with exception: "),
     re.compile(r"^.*?An error occurred while calling \S+ : [\w.$]*(?:Exception|Error): "),
@@ -74,7 +74,7 @@ def spark_rows(
 
 
 def reason(error: BaseException) -> str:
-    """What an error of Spark's says, without its stack: the message and the cause behind it."""
+    """The text of an error of Spark's without its stack: the message and the cause behind it."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith(("at ", "... ", "Caused by:"))]
     text = " ".join(said[:2])
@@ -114,7 +114,7 @@ def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
     has ``..`` in it, which Spark takes away before links are followed.
 
     Raises:
-        AccessError: the source asks for what is not allowed.
+        AccessError: the source needs what is not allowed.
     """
     source = record.source
     found = check_source_access(
