@@ -13,6 +13,8 @@ import msgspec
 
 _T = TypeVar("_T")
 
+#: A part of a document that is kept as text.
+Raw = msgspec.Raw
 #: Raised by everything here that reads: the message names the place in the document.
 Malformed = msgspec.ValidationError
 

@@ -316,7 +316,7 @@ def manifest_path(root: Path, batch: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    segments: tuple[Segment, ...]
+    segments: tuple[codec.Raw, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +325,22 @@ class _Committed:
 
     stores: dict[str, _Stored]
 
-    @property
-    def segments(self) -> dict[str, tuple[Segment, ...]]:
-        return {name: store.segments for name, store in self.stores.items()}
+
+#: Text of a descriptor -> descriptor, of the manifest that this process has read last: most of the
+#: next one's are the same.
+_DESCRIPTORS: dict[bytes, Segment] = {}
+
+
+def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
+    stores = codec.loads(body, _Committed).stores
+    texts = {name: [bytes(s) for s in store.segments] for name, store in stores.items()}
+    known = {
+        text: _DESCRIPTORS.get(text) or codec.loads(text, Segment)
+        for text in itertools.chain(*texts.values())
+    }
+    _DESCRIPTORS.clear()
+    _DESCRIPTORS.update(known)
+    return {name: tuple(known[text] for text in some) for name, some in texts.items()}
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:
@@ -342,7 +355,7 @@ def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segm
     path, deadline = manifest_path(root, batch), time.monotonic() + PATIENCE
     while True:
         try:
-            return codec.loads(read_exactly(path, KIND, crc), _Committed).segments
+            return _segments(read_exactly(path, KIND, crc))
         except (OSError, ValueError) as cause:
             if time.monotonic() > deadline:
                 raise _missing(cause) from cause
