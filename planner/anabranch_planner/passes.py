@@ -164,7 +164,7 @@ RULES = (decide_past, compile_rules)
 
 @dataclass(frozen=True, slots=True)
 class ConversionRequest:
-    """What a statement is converted with.
+    """A statement to convert, and its tables.
 
     Attributes:
         sql: the statement, in ``dialect``.
@@ -271,7 +271,7 @@ def parse_sql(
 
 @contextmanager
 def _malformed() -> Iterator[None]:
-    """Let errors raised inside name the statement."""
+    """Attach the field ``sql`` to errors raised inside."""
     with located("sql"):
         try:
             yield

@@ -1,4 +1,4 @@
-"""What Spark calls an unnamed select item, where that is certain.
+"""Spark's names of unnamed SELECT items, where they are certain.
 
 A column is called as the user spelled it, a cast of a column like the column; anything else like
 its own text in Spark's rendering. Items outside the fragment below need ``AS``.

@@ -13,31 +13,31 @@ from anabranch_contract.queries.expressions import Column, Expr, Output, columns
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.typecheck import operands, typed
-from anabranch_planner.sql.unresolved import Condition, at
+from anabranch_planner.sql.unresolved import Condition, at, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Partner, Unresolved
+    from anabranch_planner.sql.unresolved import OuterSide, Unresolved
 
 
 @dataclass(frozen=True, slots=True)
 class OuterPlan:
-    """What the two joins project, and what is made of that."""
+    """The projections of the two joins, and the outer join over them."""
 
     pair_columns: tuple[tuple[str, Expr], ...]
     left_columns: tuple[tuple[str, Expr], ...]
     outer: OuterJoin
 
 
-def with_source(query: Unresolved, partner: Partner) -> Unresolved:
-    """The inner join of ``query`` and its partner."""
-    sources = (*query.sources, partner.source)
-    on = () if partner.on is None else (Condition(partner.on, len(sources)),)
+def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
+    """The inner join of ``query`` and the right side of its outer join."""
+    sources = (*query.sources, side.source)
+    on = () if side.on is None else (Condition(side.on, len(sources)),)
     conditions = (*query.conditions, *on)
-    return replace(query, sources=sources, conditions=conditions, partner=None, above=None)
+    return replace(query, sources=sources, conditions=conditions, outer=None, post_join=None)
 
 
 def of_those(
@@ -51,21 +51,23 @@ def of_those(
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """A join with a partner: what the FROM list shows without it (``left``), and with it."""
+    """An outer join: the scope of FROM without its right side (``left``), and with it."""
 
     query: Unresolved
-    partner: Partner
+    outer: OuterSide
     left: Scope
     both: Scope
 
     @property
     def shown_scope(self) -> Scope:
-        """What the SELECT list sees."""
-        return self.both if self.partner.kind is JoinKind.LEFT else self.left
+        """The scope of the SELECT list."""
+        return self.both if self.outer.kind is JoinKind.LEFT else self.left
 
     def plan(self, pairs: JoinQuery, shown: Sequence[tuple[str, Expr]] | None) -> OuterPlan:
-        """What to project, and the deadline by the bounds of ``pairs``; ``shown`` stands for the
-        SELECT list.
+        """The projections, and the deadline by the bounds of ``pairs``.
+
+        Args:
+            shown: columns in place of the SELECT list.
 
         Raises:
             QueryError: nothing says until when a partner may come, or the SELECT list is wrong.
@@ -82,7 +84,7 @@ class Sides:
         names = {column: f"l{n}" for n, column in enumerate(left, 1)}
         names |= {column: f"r{n}" for n, column in enumerate(right, 1)}
         outer = OuterJoin(
-            self.partner.kind,
+            self.outer.kind,
             tuple((names[column], column.type) for column in left),
             tuple((names[column], micros) for column, micros in times),
             str(self.both.streams[self._alias()].name),
@@ -95,19 +97,18 @@ class Sides:
         return OuterPlan((*left_columns, *((names[c], c) for c in right)), left_columns, outer)
 
     def _alias(self) -> str:
-        """The partner's alias."""
+        """The alias of the right side."""
         own = [alias for alias in self.both.streams if alias not in self.left.streams]
         if len(own) != 1:
-            raise QueryError(
-                "unsupported-sql",
-                f"a {self.partner.kind.upper()} JOIN with a join is not supported",
-                remedy="join one stream, or a query over one stream",
+            raise unsupported(
+                f"a {self.outer.kind.upper()} JOIN with a join",
+                "join one stream, or a query over one stream",
             )
         return own[0]
 
     def _times(self, pairs: JoinQuery) -> list[tuple[Column, int]]:
         """The event-time columns of left rows, and how much later a partner may be than each."""
-        with at(self.partner.source.node):
+        with at(self.outer.source.node):
             alias = self._alias()
             stream = self.both.streams[alias]
             if stream.event_time is None or stream.lateness is None:
@@ -137,7 +138,7 @@ class Sides:
             return found
 
     def _condition(self) -> list[Expr]:
-        using = [self.left.column(name) for name in self.partner.source.using]
-        if self.partner.on is None:
+        using = [self.left.column(name) for name in self.outer.source.using]
+        if self.outer.on is None:
             return using
-        return [typed(node, self.both) for node in operands(self.partner.on, exp.And)]
+        return [typed(node, self.both) for node in operands(self.outer.on, exp.And)]

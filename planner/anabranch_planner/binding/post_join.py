@@ -1,6 +1,6 @@
-"""A statement with aggregates, DISTINCT or LIMIT: what its join must give, and the view over that.
+"""A statement with aggregates, DISTINCT or LIMIT: the columns of its join, and the view over them.
 
-The clauses above the join are brought into one language in three steps. Names are resolved first:
+The post-join clauses are brought into one language in three steps. Names are resolved first:
 every column becomes a *slot*, one for each expression over the streams that it stands for, and an
 alias of the SELECT list what it names, so that equal terms are equal trees from there on. Then each
 tree is walked from its root: what is grouped by becomes a key, an aggregate becomes a column, and a
@@ -35,13 +35,13 @@ from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, i
 from anabranch_planner.sql.durations import parse_duration
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import at
+from anabranch_planner.sql.unresolved import at, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.sql.unresolved import Above, Node, Unresolved
+    from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved
 
 #: Columns and terms of the pseudo tables that trees speak of; no user's name begins so.
 _SLOT = "anabranch slot "
@@ -104,17 +104,17 @@ class _Splitter:
     _named: dict[str, Node] = field(default_factory=dict)
 
     @property
-    def _above_joins(self) -> Above:
-        assert self.query.above is not None
-        return self.query.above
+    def _clauses(self) -> PostJoin:
+        assert self.query.post_join is not None
+        return self.query.post_join
 
     def split(self) -> tuple[tuple[Shown, ...], View]:
-        above = self._above_joins
+        clauses = self._clauses
         items = list(self._items())
-        grouped = above.group is not None or above.having is not None or above.distinct
+        grouped = clauses.group is not None or clauses.having is not None or clauses.distinct
         grouped = grouped or any(holds_aggregate(node) for _, node in items)
-        if above.distinct and (above.group or above.having):
-            raise _unsupported("DISTINCT with GROUP BY", "leave DISTINCT out, or group by more")
+        if clauses.distinct and (clauses.group or clauses.having):
+            raise unsupported("DISTINCT with GROUP BY", "leave DISTINCT out, or group by more")
         trees = [(name, self._resolved(node, aliases=False)) for name, node in items]
         self._trees = [tree for _, tree in trees]
         self._named = {name.lower(): tree for name, tree in reversed(trees)}
@@ -123,16 +123,16 @@ class _Splitter:
     # --- the two kinds of view ---------------------------------------------------------------
 
     def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[Shown, ...], View]:
-        above = self._above_joins
+        clauses = self._clauses
         for tree in self._groups():
             with at(tree):
                 self._group_by(tree)
-        projection = _outputs((name, self._above(tree)) for name, tree in trees)
+        projection = _outputs((name, self._over_groups(tree)) for name, tree in trees)
         having: Expr | None = None
-        if above.having is not None:
-            with at(above.having):
-                having = self._condition(self._resolved(above.having))
-        order = tuple(self._sorts(above.order))
+        if clauses.having is not None:
+            with at(clauses.having):
+                having = self._condition(self._resolved(clauses.having))
+        order = tuple(self._sorts(clauses.order))
         joined = [*self._keys, *(Shown(name, e) for e, name in self._arguments.items())]
         if not joined:
             # Rows are counted only, and Parquet files without columns lose their number.
@@ -151,11 +151,11 @@ class _Splitter:
         return tuple(joined), view
 
     def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[Shown, ...], View]:
-        above = self._above_joins
-        if above.limit is None:
-            with at(above.order[0] if above.order else None):
-                raise _unsupported(
-                    "ORDER BY without LIMIT over joined rows" if above.order else "OFFSET",
+        clauses = self._clauses
+        if clauses.limit is None:
+            with at(clauses.order[0] if clauses.order else None):
+                raise unsupported(
+                    "ORDER BY without LIMIT over joined rows" if clauses.order else "OFFSET",
                     "results have no end that they could be sorted at: add a LIMIT, or sort where "
                     "they are read",
                 )
@@ -170,7 +170,7 @@ class _Splitter:
         projection = _outputs((name, column(tree)) for name, tree in trees)
         order = tuple(
             Sort(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
-            for o in above.order
+            for o in clauses.order
         )
         view = View(
             grouped=False,
@@ -204,19 +204,19 @@ class _Splitter:
                 yield name, item.node
 
     def _groups(self) -> Iterator[Node]:
-        """What is grouped by, resolved."""
-        above, items = self._above_joins, self._trees
-        if above.distinct:
+        """The grouping expressions, resolved."""
+        clauses, items = self._clauses, self._trees
+        if clauses.distinct:
             if any(holds_aggregate(tree) for tree in items):
-                raise _unsupported("DISTINCT of aggregates", "leave it out: there is one row")
+                raise unsupported("DISTINCT of aggregates", "leave it out: there is one row")
             yield from items
             return
-        if above.group is None:
+        if clauses.group is None:
             return
-        if above.group_all:
+        if clauses.group_all:
             yield from (tree for tree in items if not holds_aggregate(tree))
             return
-        for node in above.group:
+        for node in clauses.group:
             if isinstance(node, exp.Literal) and not node.is_string:
                 with at(node):
                     yield items[_ordinal(node, len(items))]
@@ -231,25 +231,25 @@ class _Splitter:
                     tree = self._trees[_ordinal(node, len(self._trees))]
                 else:
                     tree = self._resolved(node)
-                found = self._above(tree)
+                found = self._over_groups(tree)
             yield Sort(found, bool(entry.args.get("desc")), _nulls_first(entry))
 
     def _limit(self, order: Sequence[Sort]) -> int | None:
-        above = self._above_joins
-        if above.limit is None:
-            if above.offset is not None:
-                with at(above.offset):
-                    raise _unsupported("OFFSET without LIMIT", "give a LIMIT")
+        clauses = self._clauses
+        if clauses.limit is None:
+            if clauses.offset is not None:
+                with at(clauses.offset):
+                    raise unsupported("OFFSET without LIMIT", "give a LIMIT")
             return None
-        with at(above.limit):
+        with at(clauses.limit):
             if not order:
-                raise _unsupported(
+                raise unsupported(
                     "LIMIT without ORDER BY", "say with ORDER BY which rows are wanted"
                 )
-            return _count(above.limit, "LIMIT")
+            return _count(clauses.limit, "LIMIT")
 
     def _offset(self) -> int:
-        offset = self._above_joins.offset
+        offset = self._clauses.offset
         return 0 if offset is None else _count(offset, "OFFSET")
 
     # --- names -------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class _Splitter:
         with at(node):
             query = self.inner(node.this)
             if len(query.shown) != 1 or query.view is None or query.view.identity:
-                raise _unsupported(
+                raise unsupported(
                     "a query as a value that is not one aggregate",
                     "select one aggregate of all rows",
                 )
@@ -308,7 +308,7 @@ class _Splitter:
 
     def _group_by(self, tree: Node) -> None:
         if isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets):
-            raise _unsupported(tree.key.upper(), "register one query for each grouping")
+            raise unsupported(tree.key.upper(), "register one query for each grouping")
         if holds_aggregate(tree):
             raise QueryError(
                 "misplaced-aggregate",
@@ -337,7 +337,7 @@ class _Splitter:
         if self._window is not None:
             if tree == self._window_tree:
                 return
-            raise _unsupported("a second window", "register one query for each window")
+            raise unsupported("a second window", "register one query for each window")
         arguments = tree.expressions
         if not 2 <= len(arguments) <= 4:
             raise QueryError(
@@ -372,7 +372,7 @@ class _Splitter:
         self._window = TimeWindow(_W, length, slide, start)
         self._keys.append(Shown(_W, coerce(time, TIMESTAMP)))
 
-    def _above(self, tree: Node) -> Expr:
+    def _over_groups(self, tree: Node) -> Expr:
         """A resolved tree as an expression over keys and aggregates."""
         with at(tree):
             names: dict[str, Column] = {}
@@ -390,7 +390,7 @@ class _Splitter:
             return typed(rewritten, Scope(visible=tuple(Shown(n, c) for n, c in names.items())))
 
     def _condition(self, tree: Node) -> Expr:
-        found = self._above(tree)
+        found = self._over_groups(tree)
         if found.type != BOOLEAN:
             raise QueryError(
                 "type-mismatch",
@@ -421,7 +421,7 @@ class _Splitter:
             edge = part.name.lower()
         elif isinstance(part, exp.Dot) and _is_call(part.this, _WINDOW):
             if self._window_tree is not None and part.this != self._window_tree:
-                raise _unsupported("another window than is grouped by", "group by it")
+                raise unsupported("another window than is grouped by", "group by it")
             edge = part.expression.name.lower()
         if edge is None:
             return None
@@ -442,7 +442,7 @@ class _Splitter:
         with at(call):
             name = str(call.this).lower()
             if name in REFUSED:
-                raise _unsupported(f"{name}()", REFUSED[name])
+                raise unsupported(f"{name}()", REFUSED[name])
             arguments, distinct = list(call.expressions), False
             if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
                 arguments, distinct = list(arguments[0].expressions), True
@@ -462,7 +462,7 @@ class _Splitter:
             condition = None if where is None else boolean(where, self._below())
             if isinstance(arguments[0], exp.Star):
                 if name != "count" or distinct:
-                    raise _unsupported(f"{name}(*)", "name a column")
+                    raise unsupported(f"{name}(*)", "name a column")
                 if condition is None:
                     return self._added(Function.COUNT, None, BIGINT, distinct=False)
                 value: Expr = Literal(1, _INT)
@@ -509,7 +509,7 @@ def _is_call(node: Node, name: str) -> bool:
 
 
 def _name_of(node: Node) -> str | None:
-    """What Spark calls a SELECT item: aggregates too, by their text."""
+    """Spark's name of a SELECT item, aggregates included."""
     inside = bare(node)
     if isinstance(inside, exp.Column) and inside.table.lower() == _WINDOW:
         return inside.name
@@ -576,7 +576,3 @@ def _outputs(found: Iterable[tuple[str, Expr]]) -> tuple[Output, ...]:
         require_new(name, outputs, expr)
         outputs[name.lower()] = Output(name, expr)
     return tuple(outputs.values())
-
-
-def _unsupported(what: str, remedy: str) -> QueryError:
-    return QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)

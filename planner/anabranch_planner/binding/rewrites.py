@@ -1,4 +1,4 @@
-"""Functions that are other expressions in short: what each of them stands for.
+"""Functions that stand for other expressions.
 
 As Spark replaces them itself, or as its documentation defines them; tests compare their values with
 Spark's.
@@ -14,6 +14,7 @@ from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.sql import functions
+from anabranch_planner.sql.unresolved import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ _ONE, _TWO = Literal(1, INT), Literal(2, INT)
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """How many arguments a function takes, and what it becomes."""
+    """The number of arguments of a function, and the expression it becomes."""
 
     arity: int
     made: Callable[[Sequence[Expr]], Expr]
@@ -85,7 +86,7 @@ def lowered(pattern: str) -> str:
 
 
 def call(name: str, args: Sequence[Expr]) -> Expr:
-    """What the call of a function in :data:`REWRITINGS` stands for.
+    """The expression for a call of a function in :data:`REWRITINGS`.
 
     Raises:
         QueryError: a wrong number or type of arguments.
@@ -105,10 +106,8 @@ def _with_literal(before: str, after: str) -> Callable[[Sequence[Expr]], Expr]:
     def made(args: Sequence[Expr]) -> Expr:
         text, wanted = args
         if not isinstance(wanted, Literal) or not isinstance(wanted.value, str):
-            raise QueryError(
-                "unsupported-sql",
-                f"a search for {wanted}, which is no literal, is not supported",
-                remedy="write the text into the query",
+            raise unsupported(
+                f"a search for {wanted}, which is no literal,", "write the text into the query"
             )
         return like(text, before + _verbatim(wanted.value) + after)
 
@@ -118,10 +117,9 @@ def _with_literal(before: str, after: str) -> Callable[[Sequence[Expr]], Expr]:
 def _right(args: Sequence[Expr]) -> Expr:
     text, length = args
     if not isinstance(length, Literal) or not isinstance(length.value, int):
-        raise QueryError(
-            "unsupported-sql",
-            f"right() of {length} characters, which is no literal, is not supported",
-            remedy="write the number into the query",
+        raise unsupported(
+            f"right() of {length} characters, which is no literal,",
+            "write the number into the query",
         )
     if length.value <= 0:
         return functions.call("substring", [text, _ONE, Literal(0, INT)])
@@ -166,10 +164,9 @@ def part_of(name: str, moment: Expr) -> Expr:
     """
     function = PARTS.get(name.lower())
     if function is None:
-        raise QueryError(
-            "unsupported-sql",
-            f"EXTRACT of {name.upper()} is not supported",
-            remedy="use year(), quarter(), month(), day(), hour(), minute() or second()",
+        raise unsupported(
+            f"EXTRACT of {name.upper()}",
+            "use year(), quarter(), month(), day(), hour(), minute() or second()",
         )
     return (
         call(function, [moment]) if function in REWRITINGS else functions.call(function, [moment])

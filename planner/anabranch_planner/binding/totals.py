@@ -1,4 +1,4 @@
-"""Queries that are values above a join: aggregates of all its rows, computed from the groups'.
+"""Queries as values after a join: aggregates of all its rows, computed from the groups'.
 
 ``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the whole. Where the
 inner query joins the same rows as the outer one, the aggregate of all rows follows from those of
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
 from anabranch_contract.queries.views import Aggregate, Function, Sort, Total
+from anabranch_planner.sql.unresolved import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,19 +56,16 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
 def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
     """The query with the totals that ``inner`` needs, and ``inner`` as an expression over them."""
     if _join(query) != _join(inner):
-        raise QueryError(
-            "unsupported-sql",
-            "a query as a value over another join than the statement's is not supported",
-            remedy="it may aggregate the rows that the statement joins, with the same conditions",
+        raise unsupported(
+            "a query as a value over another join than the statement's",
+            "it may aggregate the rows that the statement joins, with the same conditions",
         )
     view, other = query.view, inner.view
     assert view is not None
     assert other is not None
     if other.having is not None or other.totals or not view.grouped:
-        raise QueryError(
-            "unsupported-sql",
-            "such a query as a value is not supported",
-            remedy="select one aggregate of all rows, beside groups",
+        raise unsupported(
+            "such a query as a value", "select one aggregate of all rows, beside groups"
         )
     projection, aggregates, totals = (
         list(query.projection),
@@ -113,7 +111,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
 
 
 def _join(query: JoinQuery) -> object:
-    """What two queries agree in that join the same rows."""
+    """The parts that are equal in two queries that join the same rows."""
     labels = tuple(m.label for m in query.members)
     bounds = {
         (a, b): bound

@@ -47,7 +47,7 @@ from anabranch_planner.binding import rewrites as rewritten
 from anabranch_planner.binding.literals import cast_literal, interval, negated, number
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import at
+from anabranch_planner.sql.unresolved import at, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ def _typed(node: Node, scope: Scope) -> Expr:
     rule = _RULES.get(type(node))
     if rule is None:
         what, remedy = _REFUSED.get(type(node), (describe(node), "leave it out"))
-        raise QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
+        raise unsupported(what, remedy)
     return rule(node, scope)
 
 
@@ -178,7 +178,7 @@ def coerce(expr: Expr, target: DataType) -> Expr:
 
 
 def mismatch(left: Expr, right: Expr) -> QueryError:
-    """Why ``left`` and ``right`` can't meet."""
+    """The error that ``left`` and ``right`` have no common type."""
     exact = all(t.kind in NUMERIC for t in (left.type, right.type))
     if exact:
         return QueryError(
@@ -377,10 +377,8 @@ def _refuse_modifiers(node: Node) -> None:
 
 def _column(node: exp.Column, scope: Scope) -> Expr:
     if node.args.get("db") or not isinstance(node.this, exp.Identifier):
-        raise QueryError(
-            "unsupported-sql",
-            f"{describe(node)} is not supported",
-            remedy="write alias.column; fields of structs can't be reached",
+        raise unsupported(
+            f"{describe(node)}", "write alias.column; fields of structs can't be reached"
         )
     return scope.column(node.name, node.table)
 
@@ -405,7 +403,7 @@ def _is(node: Node, scope: Scope) -> Expr:
     if isinstance(against, exp.Boolean):
         truth = Literal(bool(against.this), BOOLEAN)
         return Call("eq_null_safe", (_require_boolean(tested, node.this), truth), BOOLEAN)
-    raise QueryError("unsupported-sql", f"{describe(node)} is not supported", remedy="use IS NULL")
+    raise unsupported(f"{describe(node)}", "use IS NULL")
 
 
 def _between(node: Node, scope: Scope) -> Expr:
@@ -416,9 +414,7 @@ def _between(node: Node, scope: Scope) -> Expr:
 def split_between(node: Node) -> tuple[Node, Node]:
     """``x BETWEEN low AND high`` as its two comparisons."""
     if node.args.get("symmetric"):
-        raise QueryError(
-            "unsupported-sql", "BETWEEN SYMMETRIC is not supported", remedy="order the limits"
-        )
+        raise unsupported("BETWEEN SYMMETRIC", "order the limits")
     return (
         exp.GTE(this=node.this, expression=node.args["low"]),
         exp.LTE(this=node.this, expression=node.args["high"]),
@@ -427,9 +423,7 @@ def split_between(node: Node) -> tuple[Node, Node]:
 
 def _in(node: Node, scope: Scope) -> Expr:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
-        raise QueryError(
-            "unsupported-sql", "IN with a subquery is not supported", remedy="join the stream"
-        )
+        raise unsupported("IN with a subquery", "join the stream")
     tested = typed(node.this, scope)
     items = [typed(item, scope) for item in node.expressions]
     if not items:
@@ -445,7 +439,7 @@ def _escape(node: Node, scope: Scope) -> Expr:
     """``x LIKE 'pattern' ESCAPE 'c'``."""
     inner, escape = node.this, node.expression
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(inner.expression, exp.Literal):
-        raise QueryError("unsupported-sql", f"{describe(node)} is not supported", remedy="use LIKE")
+        raise unsupported(f"{describe(node)}", "use LIKE")
     changed = inner.copy()
     pattern = rewritten.escaped(str(inner.expression.this), str(escape.this))
     changed.set("expression", exp.Literal.string(pattern))
@@ -543,7 +537,7 @@ def cast_target(node: Node) -> DataType:
 def _cast(node: Node, scope: Scope) -> Expr:
     target = cast_target(node)
     if node.args.get("format") or node.args.get("action"):
-        raise QueryError("unsupported-sql", "CAST ... FORMAT is not supported", remedy="use CAST")
+        raise unsupported("CAST ... FORMAT", "use CAST")
     inner = typed(node.this, scope)
     if not castable(inner.type, target):
         raise QueryError(
@@ -597,9 +591,7 @@ def _chosen(conditions: Sequence[Expr], values: Sequence[Expr]) -> Expr:
 
 def _trim(node: Node, scope: Scope) -> Expr:
     if node.args.get("expression") or node.args.get("position") not in (None, "BOTH"):
-        raise QueryError(
-            "unsupported-sql", f"{describe(node)} is not supported", remedy="use trim(x)"
-        )
+        raise unsupported(f"{describe(node)}", "use trim(x)")
     return functions.call("trim", [typed(node.this, scope)])
 
 
@@ -641,11 +633,7 @@ def _date_part(node: Node, scope: Scope) -> Expr:
     functions.check_arity(str(node.this).lower(), len(node.expressions), 2, 2)
     part, moment = (typed(arg, scope) for arg in node.expressions)
     if not isinstance(part, Literal) or not isinstance(part.value, str):
-        raise QueryError(
-            "unsupported-sql",
-            "date_part() of a part that is no literal is not supported",
-            remedy="write date_part('year', x)",
-        )
+        raise unsupported("date_part() of a part that is no literal", "write date_part('year', x)")
     return rewritten.part_of(part.value, moment)
 
 

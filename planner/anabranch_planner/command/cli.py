@@ -1,8 +1,8 @@
 """``python -m anabranch_planner``: planning without a service.
 
-The only module of the planner that reads files, writes and looks at a clock. Exit codes: 0 there is
-a plan, whatever its method; 2 an argument or a file that can't be used, told in one line;
-130 interrupted.
+The only module of the planner that reads files, writes and reads a clock. Exit codes: 0 there is a
+plan, whatever its method; 2 an argument or a file can't be used (one line says why); 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Guarded(TyperGroup):
     """A command group whose errors are one line on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except PlannerError as cause:

@@ -64,7 +64,7 @@ class RandomProblem:
         columns: relation -> its attributes.
         wanted: how many queries were asked for.
         exist: how many distinct ones there are, known at least where fewer than ``wanted`` were
-            found; None if it was not looked for or is too many to tell.
+            found; None if it was not looked for or is too many to count.
         about: how the problem was made, in lines of text.
     """
 
@@ -76,7 +76,7 @@ class RandomProblem:
 
     @property
     def shortfall(self) -> str:
-        """What there is to say where there are fewer queries than wanted; else empty."""
+        """A note that there are fewer queries than wanted; else empty."""
         if len(self.queries) == self.wanted:
             return ""
         found = len(self.queries)

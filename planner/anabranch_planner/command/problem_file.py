@@ -82,7 +82,7 @@ _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What to plan.
+    """A problem to plan.
 
     Attributes:
         streams: with columns declared or inferred.

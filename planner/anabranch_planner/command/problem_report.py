@@ -1,4 +1,4 @@
-"""What came of planning a problem: data first, for ``--json``, and the facts of it for people."""
+"""The result of planning a problem: data for ``--json``, and facts for people."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What was assumed for want of statistics, and what was put right in those there are."""
+    """Assumptions for missing statistics, and corrections of contradictory ones."""
     model = CostModel(
         problem.statistics,
         objective=plan.objective,

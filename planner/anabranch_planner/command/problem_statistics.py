@@ -1,4 +1,4 @@
-"""What a problem file says about streams and predicates, as statistics of relations and labels."""
+"""Statistics of relations and labels, from those of streams and predicates in a problem file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Sides: TypeAlias = tuple[_Name, _Name]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known about a stream.
+    """The statistics of a stream.
 
     Attributes:
         rate: tuples per unit of time; None: unknown.

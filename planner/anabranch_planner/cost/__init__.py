@@ -1,1 +1,1 @@
-"""What a plan costs: statistics, selectivities, the cost model, and a plan priced anew."""
+"""The cost of plans: statistics, selectivities, the cost model, and validation."""

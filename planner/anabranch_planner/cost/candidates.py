@@ -19,7 +19,7 @@ Labels = frozenset[Label]
 
 
 def adjacency(query: JoinQuery) -> dict[Label, Labels]:
-    """Which labels share a key class with which (and can therefore be joined directly)."""
+    """The labels that share a key class with each label (and can be joined with it directly)."""
     near: dict[Label, set[Label]] = {label: set() for label in query.labels}
     for key_class in query.classes:
         members = {m.label for m in key_class.members}

@@ -1,4 +1,4 @@
-"""What a plan has running: its steps and store copies, without costs or statistics.
+"""The steps and store copies of a plan, without costs or statistics.
 
 A footprint says what a change of plan has to rewire, can be kept as JSON for as long as the plan
 runs, and can be compared with any later plan, whatever has become of the queries since.

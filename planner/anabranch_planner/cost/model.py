@@ -17,7 +17,7 @@ arrives within one unit of time that begins with empty stores:
 * ``f(X)``: the selectivity of its keys (:mod:`~anabranch_planner.cost.selectivity`);
 * ``v_i``: the share that time bounds leave to combinations that ``i`` completes
   (:mod:`~anabranch_planner.cost.timing`). Over full history each is 1/n and they add up to 1;
-  with bounds the 1/n of Eq. 1 becomes ``v_i``, for which a step is told its start.
+  with bounds the 1/n of Eq. 1 becomes ``v_i``, which depends on the start of the step.
 
 What a unit of time is, is for the statistics to say: plans are compared, so only that all figures
 are over the same one matters. It has a length only where there are time bounds (``span``).
@@ -89,12 +89,12 @@ class CostModel:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What had to be assumed so far because no statistic is known, sorted."""
+        """Assumptions so far for missing statistics, sorted."""
         return tuple(sorted(self._figures.assumed))
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """What had to be put right so far because statistics contradict each other, sorted."""
+        """Corrections so far of contradictory statistics, sorted."""
         return tuple(sorted(self._figures.contradictions))
 
     def probe(self, head: Mir, start: Label | None = None) -> float:
@@ -114,7 +114,7 @@ class CostModel:
         return self.parallelism if broadcast and self.partitioned else 1
 
     def insert(self, mir: Mir) -> float:
-        """What one copy of the store of ``mir`` costs per unit of time."""
+        """The cost of one copy of the store of ``mir`` per unit of time."""
         return 0.0 if self.objective is Objective.PAPER else self.cardinality(mir)
 
     def cardinality(self, mir: Mir) -> float:

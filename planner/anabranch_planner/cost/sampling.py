@@ -1,4 +1,4 @@
-"""Sampled tuples of a stream: what they tell about columns, and how much a filter would let pass.
+"""Sampled tuples of a stream: statistics of columns, and the selectivity of filters.
 
 A query that is new brings filters that nothing has been counted by yet. Its share of the stream's
 tuples is then the share of the sample's (:class:`SampledStatistics`), which is closer to the truth
@@ -35,7 +35,7 @@ TOP = 8
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """What a sample tells about a column.
+    """Statistics of a column in a sample.
 
     Attributes:
         nulls: share of tuples without a value.
@@ -96,7 +96,7 @@ class CannotEstimateError(Exception):
 
 
 def share(sample: StreamSample, conjuncts: Iterable[Expr]) -> float | None:
-    """The share of the stream's tuples that satisfy all ``conjuncts``; None: can't be told.
+    """The share of the stream's tuples that satisfy all ``conjuncts``; None: unknown.
 
     Half a tuple more than were found, of one tuple more than were drawn: nothing found does not
     mean that there is nothing.
@@ -239,7 +239,7 @@ _STRICT: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SampledStatistics:
-    """What ``base`` knows, and for filtered relations that it has not met what samples tell.
+    """Statistics of ``base``; for filtered relations unknown to it, estimates from samples.
 
     Attributes:
         relations: every relation that may be asked about.
@@ -251,7 +251,7 @@ class SampledStatistics:
     shares: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """What ``base`` has counted, else the relation's share of its stream."""
+        """The count of ``base``, else the relation's share of its stream."""
         known = self.base.cardinality(relation)
         if known is not None or relation not in self.shares:
             return known
@@ -260,7 +260,7 @@ class SampledStatistics:
         return None if everything is None else max(everything * self.shares[relation], 1.0)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """What ``base`` has counted, else how many of the stream's values are expected.
+        """The count of ``base``, else how many of the stream's values are expected.
 
         Of ``d`` values of equal frequency, a share ``s`` of ``n`` tuples, taken whatever their
         value, has ``d * (1 - (1 - s) ** (n / d))``.
@@ -277,18 +277,18 @@ class SampledStatistics:
         return max(expected, 1.0)
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """What ``base`` says."""
+        """As ``base``."""
         return self.base.selectivity(predicate)
 
     def span(self, relation: RelationId) -> float | None:
-        """What ``base`` says, of the stream where it has not met the relation."""
+        """As ``base``; of the stream where the relation is unknown to it."""
         known = self.base.span(relation)
         if known is not None or relation not in self.relations:
             return known
         return self.base.span(self._stream(relation))
 
     def samples(self) -> Sequence[JoinSample]:
-        """What ``base`` says."""
+        """As ``base``."""
         return self.base.samples()
 
     def _stream(self, relation: RelationId) -> RelationId:

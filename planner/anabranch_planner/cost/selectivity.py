@@ -17,7 +17,7 @@ selectivity of that step, whatever rates and windows are. Of a sub-join ``X`` th
 
 the mean of a Gamma prior around what the estimate expects of the step, with the weight of ``A`` =
 :data:`PRIOR_HITS` matches: few pairs leave the estimate as it is, many replace it, no match at all
-never gives zero. A tuple that matches a hundred others tells little more than one that matches
+never gives zero. A tuple that matches a hundred others adds little more than one that matches
 one, so ``hits`` and ``pairs`` are scaled down together until there is at most one hit per probe.
 Steps of less than :data:`MIN_PROBES` probes are not used. Where ``X`` was reached by several
 steps, their results are averaged, weighted by their probes.
@@ -73,7 +73,7 @@ class Selectivities:
             self._by_first[min(members)].append(joined)
 
     def factors(self, mir: Mir) -> tuple[float, ...]:
-        """What multiplies the product of the members' cardinalities, in a fixed order."""
+        """The factors on the product of the members' cardinalities, in a fixed order."""
         found = self._factors.get(mir.id)
         if found is None:
             found = self._tree(mir)

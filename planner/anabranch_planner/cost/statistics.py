@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Statistics(Protocol):
-    """What is known about the data. Every answer may be None: unknown."""
+    """Statistics of the data. Every answer may be None: unknown."""
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Tuples of ``relation`` per unit of time (after its local filter)."""
@@ -28,7 +28,7 @@ class Statistics(Protocol):
         """Event time, in microseconds, over which the tuples of :meth:`cardinality` are spread."""
 
     def samples(self) -> Sequence[JoinSample]:
-        """What has been seen of steps between sub-joins (nothing: empty)."""
+        """Measured steps between sub-joins; empty: none."""
 
 
 class NoStatistics:

@@ -63,7 +63,7 @@ class Trails:
 class SubJoins:
     """The sub-joins of some queries, computed once each, and found by their ids.
 
-    Queries are told apart by identity: two of them may have the same name.
+    Queries are compared by identity: two of them may have the same name.
     """
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:

@@ -1,4 +1,4 @@
-"""How much of a sub-join its time bounds let through: PMJoin's rate model, from an empty start.
+"""The part of a sub-join that satisfies its time bounds: PMJoin's rate model, from an empty start.
 
 **Setting.** Statistics count the tuples ``|j|`` of a relation over a unit of time. The cost model
 lets that unit begin with empty stores and measures it as [0, 1], so the tuples of ``j`` arrive at

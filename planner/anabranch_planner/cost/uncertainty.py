@@ -1,4 +1,4 @@
-"""How far a plan's cost may be off where its statistics were assumed.
+"""The range of a plan's cost where its statistics were assumed.
 
 Statistics that are known are taken as they are; a figure that had to be assumed may as well be
 :data:`SPREAD` times smaller or greater. The plan stays, only its price is computed again, with

@@ -16,9 +16,9 @@ from anabranch_planner.sql.scope import nearest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What streams, aliases and columns are called.
+#: Names of streams, aliases and columns.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-#: What queries are called.
+#: Ids of queries.
 QUERY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 #: More than any stream has, and few enough that the product over twenty relations is a number.
 MOST = 1e15
@@ -41,7 +41,7 @@ def refused(message: str, at: str, remedy: str) -> ProblemError:
 
 @contextmanager
 def within(at: str) -> Iterator[None]:
-    """Let what the planner refuses inside be told as an error of the field ``at``.
+    """Report errors raised inside as errors of the field ``at``.
 
     >>> from anabranch_contract.errors import QueryError
     >>> with within("queries.q1"):

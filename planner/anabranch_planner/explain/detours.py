@@ -25,7 +25,7 @@ Access = tuple[str, MirId, AttrRef | None]
 
 
 class Ledger:
-    """What :func:`without` would cost more, store by store, without making the plans.
+    """The additional cost of doing without each store, without making the plans.
 
     The plan's steps and copies are counted by what uses them. Doing without a store takes some
     uses away and adds others; whatever is left without a use is no longer paid. That takes time
@@ -57,7 +57,7 @@ class Ledger:
         self._bases = {m.id for m in plan.mirs if m.is_base}
 
     def saving(self, owner: str, mir: MirId) -> tuple[float, float]:
-        """What the plan would cost more without the store, and what its upkeep costs now.
+        """The additional cost of the plan without the store, and the cost of its upkeep now.
 
         Upkeep is what goes with the store: steps that only its maintenance needs (or that of a
         store which only its maintenance probes), and copies.
@@ -101,7 +101,7 @@ class Ledger:
         return fsum(saved), fsum((*upkeep, inserts))
 
     def _dropped_inserts(self, accesses: Counter[Access]) -> float:
-        """What the copies cost that were probed and are no longer.
+        """The cost of the copies that were probed and are no longer.
 
         A base relation keeps its first copy if it would be left with none; an intermediate
         result that nothing probes any more keeps no copy.

@@ -1,4 +1,4 @@
-"""How one plan differs from another: steps, store copies, tuples, bytes and cost.
+"""The difference of two plans: steps, store copies, tuples, bytes and cost.
 
 Both sides are priced by one cost model (the new statistics), so the difference is that of the
 plans, not of what has been measured meanwhile. The old side may be a plan or only its
@@ -123,7 +123,7 @@ class _Side:
 
 @dataclass(slots=True)
 class _Pricing:
-    """What both sides are priced by."""
+    """The cost model and widths by which both sides are priced."""
 
     model: CostModel
     widths: Mapping[RelationId, float]
@@ -157,7 +157,7 @@ def diff(
     before_model: CostModel | None = None,
     widths: Mapping[RelationId, float] | None = None,
 ) -> PlanDiff:
-    """What changes when ``after`` takes the place of ``before``.
+    """The changes when ``after`` replaces ``before``.
 
     Args:
         queries: those of ``after``.
@@ -355,7 +355,7 @@ def _entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]
 
 
 def _totals(part: Sequence[Change]) -> dict[str, Any]:
-    """How many there are, and what those with an estimate add up to."""
+    """The number of changes, and the sums over those with an estimate."""
     totals: dict[str, Any] = {
         "count": len(part),
         "tuples": sum(e.tuples or 0.0 for e in part),

@@ -39,7 +39,7 @@ class Block:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Those that the items show."""
+        """The tables of all items."""
         return frozenset().union(*(shown(item) for item in self.items))
 
     def before_outer(self, *, preserved: bool) -> None:
@@ -54,7 +54,7 @@ class Block:
         self.on = []
 
     def all_joined(self) -> Node:
-        """Everything, under all conditions."""
+        """The join of all items under all conditions."""
         self._fold([*self.on, *self.where])
         current = self.items[0]
         for kind, right, conditions in self.after:

@@ -159,7 +159,7 @@ Node: TypeAlias = (
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
-    """What rows come from, in order; the queries inside expressions are not among them."""
+    """The inputs of a node in order, without the queries inside expressions."""
     if isinstance(node, Scan):
         return ()
     if isinstance(node, MultiJoin):

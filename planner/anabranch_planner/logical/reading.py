@@ -1,4 +1,4 @@
-"""What the parts of a qualified statement read and consist of."""
+"""Tables, conjuncts, aggregates and queries in parts of a qualified statement."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def aggregates_of(select: exp.Select) -> tuple[str, ...]:
 
 
 def grouping_keys(group: exp.Group | None) -> tuple[str, ...]:
-    """What GROUP BY has, grouping sets as they are written."""
+    """The keys of GROUP BY, grouping sets as written."""
     if group is None:
         return ()
     sets = [

@@ -60,7 +60,7 @@ def read_statement(sql: str, catalog: Catalog, dialect: str) -> exp.Expr:
 
 
 def refused(what: str, node: exp.Expr | None, remedy: str = "write it as a join") -> QueryError:
-    """Why a construct can't be used, and where it is."""
+    """The error that a construct can't be used, with its position."""
     return QueryError(
         "unsupported-sql",
         f"{what} is not supported",
@@ -105,7 +105,7 @@ def _operands(chain: exp.Expr, kind: type[exp.Connector]) -> list[exp.Expr]:
 
 
 def _position_of_unknown(message: str, statement: exp.Expr | None) -> tuple[int, int] | None:
-    """Where the column is that ``qualify`` has complained about."""
+    """The position of the unknown column in an error of ``qualify``."""
     named = re.search(r"[Uu]nknown column: (\w+)", message)
     if named is None or statement is None:
         return None

@@ -63,7 +63,7 @@ class Group:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Those of all members."""
+        """The conditions of all members."""
         return tuple(c for m in self.members if isinstance(m, Join) for c in m.conditions)
 
 

@@ -69,7 +69,7 @@ class Bound:
 
 
 def bind(query: Unresolved, given: Registration) -> Bound:
-    """Look up the names of ``query``, but for those of SELECT and of a partner.
+    """Look up the names of ``query``, but for those of SELECT and of an outer join.
 
     Raises:
         QueryError: names and types don't fit.
@@ -80,10 +80,10 @@ def bind(query: Unresolved, given: Registration) -> Bound:
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
-    """What the FROM list of ``query`` shows; its conditions and those inside go to ``found``.
+    """The scope of the FROM list of ``query``; its conditions and those inside go to ``found``.
 
     Args:
-        within: what the aliases of its streams begin with.
+        within: prefix of the aliases of its streams.
     """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
@@ -110,7 +110,7 @@ def _source(
     found: Bound,
     within: str,
 ) -> Scope:
-    """What the ``place``-th source of a FROM list shows by itself."""
+    """The scope of the ``place``-th source of a FROM list by itself."""
     if isinstance(source.of, str):
         alias = source.alias or source.of
         if source.field:

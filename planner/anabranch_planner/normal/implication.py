@@ -1,4 +1,4 @@
-"""Which filters imply which: a store that keeps more than a query wants can serve it all the same.
+"""Implication between filters: a store that keeps more rows than a query reads can serve it.
 
 Decided by the form of conditions, so not every implication is seen: a conjunct is implied by an
 equal one, or by a comparison of the same column with a literal that leaves fewer values.

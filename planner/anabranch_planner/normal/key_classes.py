@@ -33,7 +33,7 @@ class Side:
 
     @property
     def attribute(self) -> Attribute:
-        """How the side is called."""
+        """The attribute of the side."""
         return self.alias, str(self.expr)
 
 

@@ -48,13 +48,13 @@ from anabranch_planner.normal.occurrences import Structure, occurrences
 from anabranch_planner.sql.durations import format_duration
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parsed_inside
-from anabranch_planner.sql.unresolved import at, located
+from anabranch_planner.sql.unresolved import at, located, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Node, Partner, Unresolved
+    from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
 
 
 def normalise(bound: Bound, given: Registration) -> JoinQuery:
@@ -63,11 +63,11 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
     Raises:
         QueryError: the query is no connected inner equi-join, or names and types don't fit.
     """
-    partner = bound.query.partner
-    return _joined(bound, given) if partner is None else _with_partner(bound, partner, given)
+    side = bound.query.outer
+    return _joined(bound, given) if side is None else _with_outer(bound, side, given)
 
 
-def _with_partner(bound: Bound, partner: Partner, given: Registration) -> JoinQuery:
+def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery:
     """An outer, semi or anti join as two joins (``outer``): pairs, and left rows beside them.
 
     A view over it reads its rows: these have the columns that the view reads.
@@ -75,17 +75,15 @@ def _with_partner(bound: Bound, partner: Partner, given: Registration) -> JoinQu
 
     def inner(node: Node) -> JoinQuery:
         with at(node):
-            raise QueryError(
-                "unsupported-sql",
-                f"a query as a value above a {partner.kind.upper()} JOIN is not supported",
-                remedy="leave it out",
+            raise unsupported(
+                f"a query as a value above a {side.kind.upper()} JOIN", "leave it out"
             )
 
     query, given = bound.query, replace(given, relaxed={})
-    whole = bind(with_source(query, partner), given)
-    sides = Sides(query, partner, bound.scope, whole.scope)
+    whole = bind(with_source(query, side), given)
+    sides = Sides(query, side, bound.scope, whole.scope)
     pairs = _joined(whole, given, ())
-    parts = None if query.above is None else split(query, sides.shown_scope, inner)
+    parts = None if query.post_join is None else split(query, sides.shown_scope, inner)
     plan = sides.plan(pairs, None if parts is None else [(s.name, s.expr) for s in parts.joined])
     pairs = _joined(whole, given, plan.pair_columns)
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
@@ -97,7 +95,7 @@ def _with_partner(bound: Bound, partner: Partner, given: Registration) -> JoinQu
 def _joined(
     bound: Bound, given: Registration, columns: tuple[tuple[str, Expr], ...] | None = None
 ) -> JoinQuery:
-    """The canonical form of a query without its partner.
+    """The canonical form of a query without its outer join.
 
     Args:
         columns: the projection; None: the SELECT list.
@@ -352,8 +350,8 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 def _outputs(
     query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]
 ) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
-    """The columns of the join's results, and what stands above them."""
-    if query.above is not None:
+    """The columns of the join's results, and the post-join clauses."""
+    if query.post_join is not None:
         parts = split(query, scope, inner)
         return tuple((s.name, s.expr) for s in parts.joined), parts
     return written(query.items, scope), None

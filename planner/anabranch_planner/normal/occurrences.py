@@ -1,13 +1,11 @@
-"""Which alias of a stream that is read several times is the first: by what it joins with.
+"""Order of the aliases of one relation, by what they are joined with.
 
 Labels number the aliases of one relation (``orders``, ``orders#1``). Numbers by place in FROM
-would tell apart two queries that differ in nothing else, and their stores. So aliases are told
-apart by their part in the query, by colour refinement: at first by their relation and the names of
-what they are joined by, then again and again by what each sees of the others through key classes,
-time bounds and residuals; what can't be told apart so is numbered by the SELECT list, and in the
-end by place. Aliases that only the end tells apart can nearly always be exchanged without changing
-anything (for some very regular queries refinement sees less than there is: they are exact, but may
-not be shared).
+would separate queries that differ in nothing else, and their stores. So aliases are ordered by
+colour refinement: first by relation and key attributes, then repeatedly by the colours of the
+others as seen through key classes, time bounds and residuals. Those of equal colour are numbered
+by the SELECT list, then by place. Aliases that only place separates can nearly always be exchanged
+(for some very regular queries refinement sees too little: they are exact, but may not be shared).
 
 What is seen first counts most in the order, so that a part that two queries have in common is often
 numbered alike in both: in ``x.a = y.a`` and ``x.a = y.a AND y.b = z.b`` over one stream ``x`` is
@@ -36,7 +34,7 @@ _SELF = "*"
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What a query says of its aliases.
+    """The parts of a query that distinguish its aliases.
 
     Attributes:
         relations: alias -> relation, in the order of FROM.
@@ -90,7 +88,7 @@ def _count(colours: Mapping[str, str]) -> Counter[str]:
 def _refined(
     query: Structure, colours: dict[str, str], outputs: Sequence[tuple[str, Expr]]
 ) -> dict[str, str]:
-    """``colours`` told apart further until that tells no more apart."""
+    """``colours`` refined until nothing changes."""
     kinds = 0
     while kinds < len(set(colours.values())):
         kinds = len(set(colours.values()))
@@ -128,7 +126,7 @@ def _seen_from(
 def _texts(
     named: Iterable[tuple[str, Expr]], alias: str, seen: Callable[[str], str]
 ) -> Iterable[str]:
-    """Those of the expressions that read ``alias``, as it sees them."""
+    """The expressions that read ``alias``, from its view."""
     for name, expr in named:
         if any(c.alias == alias for c in columns(expr)):
             own = substitute(expr, lambda c: Column(seen(c.alias), c.name, c.type))

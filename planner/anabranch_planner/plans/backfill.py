@@ -24,8 +24,8 @@ so that a life of ``L`` costs, summed over the plan's distinct steps that probe 
                        * integral over u in [0, L] of  product of g_j(u) and b_x(u)
 
 with ``H_s = H + x_1 ... x_s``. ``L`` is the smaller of the horizon and the longest time for which
-a tuple of ``X`` is of use (its widest window; for ever without one). Over full history ``b`` is 1
-and ``g`` is ``1 + u``.
+a tuple of ``X`` can be joined (its widest window; for ever without one). Over full history ``b``
+is 1 and ``g`` is ``1 + u``.
 
 **Backfill** goes through the stored rows of one member ``y_1`` and probes the others, in any order
 of arrival: it sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts those over
@@ -78,7 +78,7 @@ RECONSIDERED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """How the past of one MIR is answered.
+    """The decision how the past of one MIR is answered.
 
     Attributes:
         order: the member that a backfill begins with, then the others as they are probed.
@@ -164,7 +164,7 @@ def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) 
 
 
 def document(found: Backfill) -> dict[str, Any]:
-    """For explain; :func:`from_document` is the inverse."""
+    """The decision as JSON; :func:`from_document` is the inverse."""
     return {
         "mir": found.mir,
         "label": mir_label(sorted(found.order)),
@@ -201,7 +201,7 @@ class _Costs:
         self._kept = _retention(queries)
 
     def coverage(self, trail: Trail, mir: Mir, horizon: float) -> float:
-        """What one step that probes ``mir`` costs more for its gap, over the expected life."""
+        """The cost that its gap adds to one step that probes ``mir``, over the expected life."""
         after, start = trail.after, trail.start
         bounds = self._model.bounds(after)
         relation_of = dict(zip(after.members, after.relations, strict=True))
@@ -228,7 +228,7 @@ class _Costs:
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """What a backfill in ``order`` sends and inserts."""
+        """The tuples that a backfill in ``order`` sends and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total = 0.0
         for at in range(1, len(order)):
@@ -286,7 +286,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """How far back, and how long ago at least, a partner of a ``start`` tuple arrived."""
+        """The greatest and the least age of a tuple that joins an arriving ``start`` tuple."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0

@@ -71,7 +71,7 @@ PairBounds = dict[tuple[Label, Label], int]
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """What an order works towards: a query, or an MIR that is maintained for ``users``."""
+    """The goal of an order: a query, or an MIR that is maintained for ``users``."""
 
     order: ProbeOrder
     classes: tuple[KeyClass, ...]
@@ -499,7 +499,7 @@ class _Compiler:
         )
 
     def _kept_columns(self, copy: StoreCopy, mir: Mir) -> tuple[tuple[Label, str], ...]:
-        """What an MIR store keeps: what its users project, filter on, or join outside it by, its
+        """The columns of an MIR store: those that its users project, filter on or join by, its
         own partition attribute, and what the larger MIRs made from it keep of its members.
         """
         members = frozenset(mir.members)
@@ -527,7 +527,7 @@ class _Compiler:
         return tuple(sorted(kept))
 
     def _latest(self) -> tuple[tuple[LatestRule, ...], list[StoreSpec]]:
-        """How later tuples of a key are found, and the stores that no order needs but this.
+        """The rules that find later tuples of a key, and the stores that only they need.
 
         A filter may hide the later tuple and not the earlier one, so they are looked for among all
         tuples of the stream.

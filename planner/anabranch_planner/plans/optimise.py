@@ -85,7 +85,7 @@ class Options:
 
     @property
     def settings(self) -> Settings:
-        """How each problem is solved."""
+        """The settings of each solve."""
         return Settings(self.solver, self.seed, self.threads, self.max_flows)
 
 

@@ -1,4 +1,4 @@
-"""Why what a plan shares and keeps was worth it.
+"""Reasons for sharing elements and keeping intermediate results.
 
 **A shared step or store copy** that ``n`` queries need (as in
 :mod:`anabranch_planner.plans.shares`) is paid once; if each of them ran the same plan for
@@ -77,7 +77,7 @@ class KeptReason:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What is shared and what is kept, each with what it saves; greatest savings first.
+    """Shared elements and kept results with their savings, greatest savings first.
 
     Attributes:
         omitted: kept intermediate results that were not looked at because there are too many.
@@ -97,7 +97,7 @@ def reasons(
     found: Trails | None = None,
     played: Game | None = None,
 ) -> Reasons:
-    """Why ``plan``, which is for ``queries`` and was made under ``model``, is as it is.
+    """The reasons for ``plan``, which is for ``queries`` and was made under ``model``.
 
     Args:
         at_most: intermediate results to look at, those of most users first (each takes time

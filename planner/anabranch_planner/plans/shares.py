@@ -1,4 +1,4 @@
-r"""What each query costs in a plan that several share.
+r"""Cost shares of queries in a joint plan.
 
 A fixed plan consists of *elements*, each of which is paid once: executed steps, and copies of
 stores (their inserts). A query *needs* an element if it is
@@ -81,7 +81,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one query costs, by each method; ``None`` where the query's own optimum is unknown."""
+    """The cost of one query by each method; None where its own optimum is unknown."""
 
     query: QueryId
     standalone: float | None
@@ -168,12 +168,12 @@ def _closure(
 
 
 def part(found: Game) -> dict[QueryId, float]:
-    """What the plan would cost for each query alone."""
+    """The cost of the plan for each query alone."""
     return _collect(found, lambda e: e.cost)
 
 
 def marginal(found: Game) -> dict[QueryId, float]:
-    """What the plan costs less without what only the query needs."""
+    """The cost of the elements that only the query needs."""
     return _collect(found, lambda e: e.cost if len(e.users) == 1 else 0.0)
 
 
@@ -199,7 +199,7 @@ def _collect(found: Game, price: Callable[[Element], float]) -> dict[QueryId, fl
 
 
 def costs_by_owner(plan: Plan, queries: Sequence[JoinQuery]) -> dict[QueryId, float]:
-    """What each query costs in a plan of the ``individual`` optimiser."""
+    """The cost of each query in a plan of the ``individual`` optimiser."""
     return part(game(plan, queries))
 
 

@@ -112,7 +112,7 @@ def solve_problem(
 
 
 def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> str:
-    """Why the program of the whole is not built; empty if it is."""
+    """The reason not to build the program of the whole; empty if it is built."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
@@ -161,7 +161,7 @@ def _lower(problem: Problem, reduced: Problem, routing: Routing) -> Routes | Non
 
 
 def _lift(problem: Problem, reduced: Problem, found: Found) -> Routing:
-    """What was found for ``reduced`` as a routing of ``problem``."""
+    """The routing of ``problem`` that a routing of ``reduced`` stands for."""
     at = {g.key: i for i, g in enumerate(problem.goals)}
     routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)

@@ -200,5 +200,5 @@ def make_plan(
 
 
 def gap(cost: float, bound: float) -> float:
-    """How far ``bound`` is below ``cost``, relatively."""
+    """The gap between ``cost`` and ``bound``, relative to the cost."""
     return (cost - bound) / cost if cost > bound else 0.0

@@ -83,7 +83,7 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """How much the best plan may be above the optimum, in cost."""
+        """The greatest cost by which the best plan may exceed the optimum."""
         return max(self.best.cost - self.bound, 0.0)
 
     def improve(self, found: Routing) -> None:
@@ -279,7 +279,7 @@ def _adopt(search: Search, found: Routing | None) -> None:
 
 
 def support(search: Search) -> tuple[Mapping[int, frozenset[EdgeId]], frozenset[int]] | None:
-    """What the root relaxation uses at all: per goal its edges, and the MIRs."""
+    """The edges per goal, and the MIRs, that the root relaxation uses."""
     if search.root is None:
         return None
     root = search.root.tolist()

@@ -1,4 +1,4 @@
-"""Which copies of each store to keep, given which steps probe it.
+"""The choice of the copies of each store, given the steps that probe it.
 
 Given the steps, stores are independent of each other: for one store, every step is routed if the
 copies include one whose partition attribute the probing tuple knows, and is broadcast to one of
@@ -27,7 +27,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a step reaches its store: by which copy, and whether it must ask every partition."""
+    """The copy by which a step reaches its store, and whether it probes all partitions."""
 
     broadcast: bool
     partition: AttrRef | None
@@ -80,7 +80,7 @@ def _reach(
     kept: Kept,
     accesses: dict[EdgeId, Access],
 ) -> None:
-    """How each of ``edges`` probes ``store``: :func:`access_by` for many at once."""
+    """The access of each of ``edges`` to ``store``: :func:`access_by` for many at once."""
     if kept == (None,):
         accesses.update(dict.fromkeys(edges, Access(False, None)))
         return
@@ -117,7 +117,7 @@ def fits(problem: Problem, copies: Mapping[Sub, Kept]) -> bool:
 
 
 def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
-    """Those of the copies in an optimum that :func:`choose_copies` might choose worse.
+    """The copies of an optimum that :func:`choose_copies` might miss.
 
     These are all of them where they share a memory, else those of stores with too many
     attributes to try every subset.
@@ -135,14 +135,14 @@ def _used(problem: Problem, edges: list[EdgeId], kept: Kept) -> Kept:
 
 
 def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:
-    """What probing costs with the copies ``kept``, beyond one partition each."""
+    """The cost of probing with the copies ``kept``, beyond one partition each."""
     extra = problem.model.chi(broadcast=True) - 1
     cost = problem.graph.cost
     return extra * sum(cost[e] for e in edges if access_by(problem, e, kept).broadcast)
 
 
 def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
-    """How ``edge`` probes a store of which the copies ``kept`` exist (at least one)."""
+    """The access of ``edge`` to a store of which the copies ``kept`` exist (at least one)."""
     if kept == (None,):
         return Access(False, None)
     known = problem.graph.known[edge]
@@ -165,7 +165,7 @@ def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + cost[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # A copy that no step knows is of use where it is running and any other would be new.
+    # A copy that no step knows pays where it is running and any other would be new.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

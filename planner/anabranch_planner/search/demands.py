@@ -1,4 +1,4 @@
-"""What a plan has to respect beside being cheap: limits, and the plan that is running.
+"""Limits of a plan, and charges for changing the running plan.
 
 **Limits** hold for the joint plan. A budget of memory counts the tuples that all store copies hold
 per unit of time, times their widths.

@@ -190,7 +190,7 @@ def _add_copies(problem: Problem, made: Variables) -> None:
 
 
 def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]]) -> None:
-    """What is kept beside one copy of every relation's store fits the rest of the budget.
+    """Add the row that bounds memory: all but one copy of each relation's store fit the rest.
 
     Written in parts of that rest, and without what alone exceeds it: a solver's tolerance is
     absolute, and bytes differ by orders of magnitude. Half of what rounding may exceed the budget

@@ -32,12 +32,12 @@ ROUNDS = 2
 
 
 def size_of(problem: Problem) -> int:
-    """How many flows a neighbourhood of ``problem`` should have."""
+    """The number of flows that a neighbourhood of ``problem`` should have."""
     return CHARGED_FLOWS if problem.charged else FLOWS
 
 
 class Sharing:
-    """Which queries can share steps with which."""
+    """The queries that can share steps with each query."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem

@@ -1,4 +1,4 @@
-"""How a problem is to be solved, and what came of it."""
+"""Settings and outcome of solving a problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to solve.
+    """Settings of a solve.
 
     Attributes:
         max_flows: above it no program of the whole is built, only of neighbourhoods.
@@ -31,7 +31,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one problem was solved.
+    """The outcome of solving one problem.
 
     Attributes:
         method: the solver's name; where the plan is not proven optimal, why.

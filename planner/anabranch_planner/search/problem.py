@@ -47,7 +47,7 @@ GoalKey = tuple["Sub | None", str, Label]
 class SubJoin:
     """A canonical sub-join: what a state holds, and what a store may hold.
 
-    Its ``Mir`` is made when first asked for: the sub-joins that only
+    Its ``Mir`` is made at the first access: the sub-joins that only
     end a query's path (there are as many as queries) never need one.
     """
 
@@ -91,7 +91,7 @@ class Goal:
 
     @property
     def key(self) -> GoalKey:
-        """What tells the goal from others of the same graph."""
+        """The identity of the goal within its graph."""
         return self.mir, self.name, self.start
 
 
@@ -137,7 +137,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Everything an optimiser chooses from.
+    """The choices of an optimiser.
 
     Attributes:
         goals: query goals first, then those of MIRs, smaller MIRs first.
@@ -169,26 +169,26 @@ class Problem:
 
     @property
     def charged(self) -> bool:
-        """Whether copies of one store are told apart: they are charged, or limited."""
+        """Whether copies of one store are distinguished: they are charged, or limited."""
         limited = self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
 
     def step_extra(self, edge: EdgeId) -> float:
-        """What is charged for a step because the running plan does not have it."""
+        """The charge for a step that the running plan does not have."""
         return self.extra_steps.get(edge, 0.0)
 
     def copy_extra(self, store: Sub, attribute: AttrRef | None) -> float:
-        """What is charged for a copy because the running plan does not have it."""
+        """The charge for a copy that the running plan does not have."""
         return self.extra_copies.get((store, attribute), 0.0)
 
     def copy_price(self, store: Sub, attribute: AttrRef | None) -> float:
-        """What a copy counts in the objective."""
+        """The price of a copy in the objective."""
         return self.inserts[store] + self.copy_extra(store, attribute)
 
     @property
     def candidates(self) -> int:
-        """How many (undecorated) candidate probe orders the goals have, all together."""
+        """The number of (undecorated) candidate probe orders of all goals."""
         graph, total = self.graph, 0
         for goal in self.goals:
             paths = {goal.root: 1}

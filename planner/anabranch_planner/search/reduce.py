@@ -1,4 +1,4 @@
-"""Leaving out what no optimal plan needs, before a program is built.
+"""Reduction of a problem by what no optimal plan needs, before a program is built.
 
 **Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
 step that probes ``M`` can be replaced by a *detour*: probes of the base stores of ``M``'s
@@ -98,7 +98,7 @@ def _worth(
 
 
 def _gains(problem: Problem) -> dict[EdgeId, float]:
-    """For every edge that probes an MIR: what it can save against its detour."""
+    """The saving of every edge that probes an MIR against its detour."""
     graph = problem.graph
     chi = problem.model.chi(broadcast=True) if problem.charged else 1
     entering: dict[int, list[EdgeId]] = defaultdict(list)

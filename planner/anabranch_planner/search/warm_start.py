@@ -1,4 +1,4 @@
-"""Beginning from a plan that exists: its orders as paths, and paths for what it lacks."""
+"""Warm starts: the orders of an existing plan as paths, and paths for what it lacks."""
 
 from __future__ import annotations
 

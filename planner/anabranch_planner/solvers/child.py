@@ -62,7 +62,7 @@ def failed(message: str) -> Solution:
 
 
 def unavailable(solver: Solver, cause: BaseException) -> str:
-    """Why ``solver`` could not be loaded, and what to do."""
+    """The reason that ``solver`` could not be loaded, and a remedy."""
     package = _LIBRARIES[solver].partition(".")[0]
     return (
         f"can't be loaded: {type(cause).__name__}: {cause} "
@@ -117,7 +117,7 @@ def main() -> None:
     Thread(target=_listen, args=(requests, pending), daemon=True).start()
     try:
         back_end = load(solver)
-    except Exception as cause:  # noqa: BLE001 - the parent is told
+    except Exception as cause:  # noqa: BLE001 - reported to the parent
         send(answers, unavailable(solver, cause))
         return
     send(answers, "")

@@ -1,4 +1,4 @@
-"""What a solver is asked and what it answers."""
+"""Requests to solvers and their solutions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """How a solve ended.
+    """The end of a solve.
 
     ``FEASIBLE``: a point, not proven optimal; ``NOTHING``: the limit passed without a point;
     ``FAILED``: the solver broke, see :attr:`Solution.message`.
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a solver found.
+    """The result of a solve.
 
     Attributes:
         values: the best point; None unless the status is optimal or feasible. Integral

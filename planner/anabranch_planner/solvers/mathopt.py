@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from anabranch_planner.solvers.program import Program
 
 #: The solver behind MathOpt. SCIP is slower on larger programs than MathOpt's HiGHS, but the latter
-#: is HiGHS again, as fast as by itself, and refuses to be told how many threads to use.
+#: is HiGHS again, as fast as by itself, and refuses a number of threads.
 INSIDE = "GSCIP"
 
 

@@ -52,10 +52,10 @@ class Program:
 
     @property
     def variables(self) -> int:
-        """How many variables there are."""
+        """The number of variables."""
         return len(self.costs)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.lowers)

@@ -55,7 +55,7 @@ PROGRAM_SOLVERS = (Solver.HIGHS, *CHILDREN)
 
 
 def solve(solver: Solver, request: Request) -> Solution:
-    """What ``solver`` makes of ``request``.
+    """The solution of ``request`` by ``solver``.
 
     Never raises: a solver that is missing, breaks, is killed, does not stop, or returns a point
     that does not satisfy the program gives a solution with the status ``FAILED`` and a message.
@@ -165,7 +165,7 @@ def _excess(program: Program, point: NDArray[np.float64]) -> float:
 
 
 class _Broken(Exception):
-    """What the child did wrong; completes the sentence "the solver X ..."."""
+    """A fault of the child; completes the sentence "the solver X ..."."""
 
 
 class _Child:
@@ -179,7 +179,7 @@ class _Child:
         self._report = Path(self._folder.name, "stderr")
 
     def ask(self, request: Request) -> Solution:
-        """Its answer, or why there is none. A child that broke is replaced by the next call."""
+        """The child's answer, or a failed one. A broken child is replaced by the next call."""
         limit = None if request.time_limit is None else max(request.time_limit, 0.0) + GRACE
         try:
             if self._process is None:
@@ -250,7 +250,7 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """How a process that hung up ended."""
+        """The end of a process that hung up, in words."""
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""A source of Spark's: what of its options is ours, and what becomes of its columns.
+"""A source of Spark's: the options that are ours, and expressions over its columns.
 
 Beside the options of the format itself a source may have:
 
@@ -76,7 +76,7 @@ def spark_source(
     options: Mapping[str, str],
     columns: Columns,
 ) -> SparkSource:
-    """How Spark reads a stream of ``columns`` from ``format`` with ``options``.
+    """Spark's reading of a stream of ``columns`` from ``format`` with ``options``.
 
     Raises:
         PlannerError: an unknown payload or column, a schema or an expression that can't be read,
@@ -232,7 +232,7 @@ def _coerced(name: str, kind: DataType, expr: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Selected:
-    """What Spark selects, and the condition under which that has failed (None: it never does)."""
+    """An expression that Spark selects, and the condition of its failure (None: never)."""
 
     text: str
     failed: str | None = None

@@ -1,4 +1,4 @@
-"""Aggregate functions: names, and the types of what they give, as Spark has them (ANSI mode)."""
+"""Aggregate functions: names and result types, as in Spark (ANSI mode)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
 from anabranch_contract.queries.expressions import BOOLEAN
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
 from anabranch_contract.queries.views import Function
+from anabranch_planner.sql.unresolved import unsupported
 
 if TYPE_CHECKING:
     from anabranch_planner.sql.unresolved import Node
 
 BIGINT = DataType(TypeKind.BIGINT)
 
-#: Spark's names; ``count_if``, ``bool_and`` and ``bool_or`` are said by others, see ``above``.
+#: Spark's names; ``post_join`` writes ``count_if``, ``bool_and`` and ``bool_or`` as others.
 AGGREGATES = {
     "count": Function.COUNT,
     "sum": Function.SUM,
@@ -79,7 +80,7 @@ _OF_BOOLEANS = frozenset({"count_if", "bool_and", "every", "bool_or", "some"})
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is known of an aggregate by its name and its argument's type."""
+    """An aggregate function and the type of its result."""
 
     function: Function
     type: DataType
@@ -110,10 +111,9 @@ def kind_of(name: str, argument: DataType, *, distinct: bool) -> Kind:
     if distinct and (function is not Function.COUNT or argument.kind in FLOATING):
         if function in (Function.MIN, Function.MAX):
             return Kind(function, argument)
-        raise QueryError(
-            "unsupported-sql",
-            f"{name}(DISTINCT ...) of {argument} is not supported",
-            remedy="only count(DISTINCT x) of anything but floats is",
+        raise unsupported(
+            f"{name}(DISTINCT ...) of {argument}",
+            "only count(DISTINCT x) of anything but floats is",
         )
     return Kind(function, _type_of(function, argument))
 

@@ -22,7 +22,7 @@ _SHOWN = 200
 
 
 def reader_of(dialect: str) -> Dialect:
-    """What reads ``dialect``, by sqlglot's name for it.
+    """The reader of ``dialect``, by sqlglot's name.
 
     Raises:
         QueryError: ``unknown-dialect``.

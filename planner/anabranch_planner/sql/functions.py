@@ -10,6 +10,7 @@ from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.sql.scope import nearest
+from anabranch_planner.sql.unresolved import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -152,9 +153,9 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
 
 
 def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
-    """Why function ``name`` can't be used; ``also`` are names that are known elsewhere."""
+    """The error that function ``name`` can't be used; ``also`` are other known names."""
     if name == UNARY_PLUS:
-        return QueryError("unsupported-sql", "a leading + is not supported", remedy="leave it out")
+        return unsupported("a leading +", "leave it out")
     if name in _AGGREGATES:
         return QueryError(
             "misplaced-aggregate",
@@ -162,10 +163,8 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
             remedy="aggregates stand in SELECT, HAVING and ORDER BY of the whole statement",
         )
     if name in _WINDOW:
-        return QueryError(
-            "unsupported-sql",
-            f"the window function {name}() is not supported",
-            remedy="use window functions where the results are read",
+        return unsupported(
+            f"the window function {name}()", "use window functions where the results are read"
         )
     if name in _NOT_REPEATABLE:
         return QueryError(

@@ -72,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a FROM list shows.
+    """The tables and columns of a FROM list.
 
     Attributes:
         streams: every stream that is read, by the alias that columns carry.
@@ -102,7 +102,7 @@ class Scope:
     def as_table(
         self, alias: str | None, columns: Iterable[Shown], names: Sequence[str] = ()
     ) -> Scope:
-        """This scope seen from outside of its query: ``columns`` under one name, or none.
+        """The scope as seen from outside of its query: ``columns`` under one name, or none.
 
         Raises:
             QueryError: ``names`` for its columns are not as many as those.
@@ -112,7 +112,7 @@ class Scope:
         return Scope(self.streams, {} if alias is None else {alias: Table(shown, what)}, shown)
 
     def joined(self, other: Scope, using: Iterable[str] = ()) -> Scope:
-        """This scope and ``other`` side by side; ``using`` are columns that become one.
+        """The scope beside ``other``; ``using`` are columns that become one.
 
         Raises:
             QueryError: ``duplicate-alias``, or an unknown or ambiguous USING column.
@@ -193,7 +193,7 @@ class Scope:
         return found[0]
 
     def column(self, name: str, qualifier: str = "") -> Expr:
-        """What :meth:`shown` finds, as an expression over the streams."""
+        """The column of :meth:`shown` as an expression over the streams."""
         return self.shown(name, qualifier).expr
 
 

@@ -27,14 +27,15 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.unresolved import (
-    Above,
     Condition,
     Item,
     Node,
-    Partner,
+    OuterSide,
+    PostJoin,
     Source,
     Unresolved,
     at,
+    unsupported,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 #: What the select statement may carry besides these is refused under the given name.
 _SELECT_PARTS = {"with_", "expressions", "from_", "joins", "where"}
 #: What a whole statement may carry beside them.
-_ABOVE = {"distinct", "group", "having", "order", "limit", "offset"}
+_POST_JOIN = {"distinct", "group", "having", "order", "limit", "offset"}
 _NAMES = {
     "distinct": ("DISTINCT in a subquery", _WHOLE),
     "group": ("GROUP BY in a subquery", _WHOLE),
@@ -211,7 +212,7 @@ def _check_quotes(sql: str) -> None:
 
 
 def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
-    """What the parser (or the optimiser) of sqlglot complains about, and its line and column."""
+    """The message of sqlglot's parser or optimiser, and its line and column."""
     if isinstance(cause, ParseError) and cause.errors:
         error = cause.errors[0]
         near = str(error.get("highlight") or "").strip()
@@ -259,7 +260,7 @@ def _can_be_read(sql: str) -> bool:
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
     """A query, wherever it stands; ``ctes`` are those that it may name, by lower-case name. Only a
-    whole statement may have clauses above its joins.
+    whole statement may have post-join clauses.
     """
     with at(statement):
         return _unresolved(_select(statement), ctes, whole=whole)
@@ -268,21 +269,17 @@ def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = Fal
 def _select(statement: Node) -> exp.Select:
     if isinstance(statement, exp.Paren | exp.Subquery) and isinstance(statement.this, exp.Query):
         if statement.args.get("with_") is not None:
-            raise _unsupported("WITH before a query in parentheses", "move it into them")
+            raise unsupported("WITH before a query in parentheses", "move it into them")
         statement = statement.this
     if isinstance(statement, exp.SetOperation):
         kind = type(statement).__name__.upper()
-        raise _unsupported(kind, "register each SELECT as a query of its own")
+        raise unsupported(kind, "register each SELECT as a query of its own")
     if not isinstance(statement, exp.Select):
         if isinstance(statement, exp.Alias | exp.Column | exp.Literal | exp.Anonymous):
             raise QueryError("malformed-sql", "this is no SELECT statement", remedy=_SHAPE)
         kind = type(statement).__name__
-        raise _unsupported(f"a {kind} statement", _SHAPE)
+        raise unsupported(f"a {kind} statement", _SHAPE)
     return statement
-
-
-def _unsupported(what: str, remedy: str) -> QueryError:
-    return QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
 
 
 def _refuse_parts(node: Node, allowed: set[str]) -> None:
@@ -291,7 +288,7 @@ def _refuse_parts(node: Node, allowed: set[str]) -> None:
             what, remedy = _NAMES.get(name, (name.strip("_").upper(), _SHAPE))
             part = value[0] if isinstance(value, list) else value
             with at(part if isinstance(part, exp.Expr) else None):
-                raise _unsupported(what, remedy)
+                raise unsupported(what, remedy)
 
 
 def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
@@ -300,7 +297,7 @@ def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, U
     if clause is None:
         return outer
     if clause.args.get("recursive"):
-        raise _unsupported("WITH RECURSIVE", "write out as many joins as are wanted")
+        raise unsupported("WITH RECURSIVE", "write out as many joins as are wanted")
     known, own = dict(outer), set[str]()
     for cte in clause.expressions:
         name = str(cte.alias)
@@ -322,14 +319,14 @@ def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, U
 
 
 def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: bool) -> Unresolved:
-    _refuse_parts(select, _SELECT_PARTS | (_ABOVE if whole else set()))
+    _refuse_parts(select, _SELECT_PARTS | (_POST_JOIN if whole else set()))
     ctes = _with(select, outer)
     if not select.expressions:
         raise QueryError("malformed-sql", "the SELECT list is empty", remedy=_SHAPE)
     from_ = select.args.get("from_")
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=_SHAPE)
-    joins, last = _without_partner(select, from_.this) if whole else (None, None)
+    joins, last = _without_outer(select, from_.this) if whole else (None, None)
     given = select.args.get("joins") or () if joins is None else joins
     sources, conditions = _joined(from_.this, given, ctes)
     where = select.args.get("where")
@@ -339,12 +336,12 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     for node in select.expressions:
         with at(node):
             items.append(_item(node, ""))
-    above = _above(select, ctes) if whole else None
-    partner = None if last is None else _partner(last, ctes)
-    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), above, partner))
+    post_join = _post_join(select, ctes) if whole else None
+    right = None if last is None else _outer_side(last, ctes)
+    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), post_join, right))
 
 
-def _without_partner(select: exp.Select, first: Node) -> tuple[list[exp.Join], exp.Join | None]:
+def _without_outer(select: exp.Select, first: Node) -> tuple[list[exp.Join], exp.Join | None]:
     """The joins of a whole statement, and the outer, semi or anti join after them."""
     joins = list(select.args.get("joins") or ())
     if first.args.get("joins"):
@@ -355,7 +352,7 @@ def _without_partner(select: exp.Select, first: Node) -> tuple[list[exp.Join], e
 
 
 def _kind_of(join: exp.Join) -> JoinKind | None:
-    """What kind of outer join it is, of those that are supported; None: of none."""
+    """The kind of a supported outer join; None: it is none."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if method or side not in ("", "LEFT"):
         return None
@@ -364,14 +361,14 @@ def _kind_of(join: exp.Join) -> JoinKind | None:
     return JoinKind.LEFT if side == "LEFT" and kind in ("", "OUTER") else None
 
 
-def _partner(join: exp.Join, ctes: Mapping[str, Unresolved]) -> Partner:
+def _outer_side(join: exp.Join, ctes: Mapping[str, Unresolved]) -> OuterSide:
     kind = _kind_of(join)
     assert kind is not None
     with at(join):
         _refuse_parts(join, {"this", "side", "kind", "on", "using"})
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
         source = replace(_source(join.this, ctes), using=using)
-        return Partner(kind, source, join.args.get("on"))
+        return OuterSide(kind, source, join.args.get("on"))
 
 
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
@@ -380,33 +377,33 @@ def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
     Raises:
         QueryError: as :func:`parse_statement`.
     """
-    ctes = {} if statement.above is None else statement.above.ctes
+    ctes = {} if statement.post_join is None else statement.post_join.ctes
     found = _query(node, ctes, whole=True)
     # Nobody asks for its columns by name.
     items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
     return replace(found, items=(*items, *found.items[1:]))
 
 
-def _above(select: exp.Select, ctes: Mapping[str, Unresolved]) -> Above | None:
-    """The clauses above the joins of a statement; None: there are none, nor aggregates."""
+def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin | None:
+    """The post-join clauses of a statement; None: neither clauses nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
-    if not aggregated and not any(parts.get(name) for name in _ABOVE):
+    if not aggregated and not any(parts.get(name) for name in _POST_JOIN):
         return None
     distinct, group = parts.get("distinct"), parts.get("group")
     if distinct is not None and distinct.args.get("on") is not None:
-        raise _unsupported("DISTINCT ON", "order by it, with a LIMIT")
+        raise unsupported("DISTINCT ON", "order by it, with a LIMIT")
     having, order = parts.get("having"), parts.get("order")
     if group is not None:
         for name in ("rollup", "cube", "grouping_sets", "totals"):
             if group.args.get(name):
                 what = name.replace("_", " ").upper()
-                raise _unsupported(f"GROUP BY with {what}", "register one query for each grouping")
+                raise unsupported(f"GROUP BY with {what}", "register one query for each grouping")
     ordered = () if order is None else tuple(order.expressions)
     for entry in ordered:
         if isinstance(entry.this, exp.Var):
-            raise _unsupported("ORDER BY ALL", "name the columns")
-    return Above(
+            raise unsupported("ORDER BY ALL", "name the columns")
+    return PostJoin(
         distinct is not None,
         None if group is None else tuple(group.expressions),
         group is not None and bool(group.args.get("all")),
@@ -423,7 +420,7 @@ def _number_of(clause: Node | None) -> Node | None:
         # LIMIT ALL
         return None
     if not isinstance(clause, exp.Limit | exp.Offset):
-        raise _unsupported(describe(clause), "write LIMIT and a number")
+        raise unsupported(describe(clause), "write LIMIT and a number")
     node: Node = clause.expression
     return node
 
@@ -441,7 +438,7 @@ def _limited(query: Unresolved) -> Unresolved:
 def _joined(
     first: Node, joins: Iterable[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> tuple[list[Source], list[Condition]]:
-    """What is joined, in order; a comma-separated table may carry joins of its own."""
+    """The joined sources in order; a comma-separated table may carry joins of its own."""
     ordered: list[exp.Join] = list(first.args.get("joins") or ())
     for join in joins:
         ordered.append(join)
@@ -462,11 +459,11 @@ def _join(join: exp.Join) -> tuple[str, ...]:
     """Check that ``join`` is an inner join; its USING columns."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if kind in ("SEMI", "ANTI"):
-        raise _unsupported(f"a {kind} JOIN here", _LAST)
+        raise unsupported(f"a {kind} JOIN here", _LAST)
     if side or kind == "OUTER":
-        raise _unsupported(f"a {side or 'FULL'} OUTER JOIN here", _LAST)
+        raise unsupported(f"a {side or 'FULL'} OUTER JOIN here", _LAST)
     if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS"):
-        raise _unsupported(
+        raise unsupported(
             f"a {method or kind} JOIN", "use JOIN ... ON or USING with the columns written out"
         )
     _refuse_parts(join, {"this", "side", "kind", "method", "on", "using"})
@@ -492,16 +489,16 @@ def _source(node: Node, ctes: Mapping[str, Unresolved]) -> Source:
             _refuse_parts(node, {"this", "alias", "joins"})
             return Source(_inside(node.this, ctes), name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise _unsupported(f"{describe(node)} in FROM", "name a registered stream")
+            raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
         if node.args.get("db") or node.args.get("catalog"):
-            raise _unsupported(f"the qualified name {describe(node)}", "name a registered stream")
+            raise unsupported(f"the qualified name {describe(node)}", "name a registered stream")
         _refuse_parts(node, {"this", "alias", "joins"})
         of = ctes.get(node.name.lower(), node.name)
         return Source(of, name or node.name, columns=columns, node=node)
 
 
 def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
-    """What stands in parentheses in FROM: a query, or tables with their joins."""
+    """The contents of parentheses in FROM: a query, or tables with their joins."""
     if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
         return _query(node, ctes)
     if isinstance(node, exp.Subquery) and not (node.args.get("alias") or node.args.get("joins")):
@@ -524,9 +521,9 @@ def _item(node: Node, field: str) -> Item:
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star):
         if any(star.args.values()) or (isinstance(node, exp.Column) and node.args.get("db")):
-            raise _unsupported("* with EXCEPT", "name the columns that you want")
+            raise unsupported("* with EXCEPT", "name the columns that you want")
         if name is not None:
-            raise _unsupported("* with an alias", "name the columns that you want")
+            raise unsupported("* with an alias", "name the columns that you want")
         qualifier = node.table if isinstance(node, exp.Column) else None
         return Item(None, None, qualifier, field)
     return Item(node, name, None, field)

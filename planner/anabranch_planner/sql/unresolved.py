@@ -1,4 +1,4 @@
-"""A join query before its names are looked up: what SQL and structured documents both become."""
+"""A join query before its names are looked up, from SQL or a structured document."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
-    """The clauses that stand above the joins of a statement; see ``above`` for what they become.
+class PostJoin:
+    """The post-join clauses of a statement.
 
     Attributes:
         group: what is grouped by; None: there is no GROUP BY. ``group_all``: GROUP BY ALL.
@@ -86,7 +86,7 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class Partner:
+class OuterSide:
     """The right side of an outer, semi or anti join, the last of a statement's.
 
     Attributes:
@@ -103,25 +103,30 @@ class Unresolved:
     """A parsed query: sources in order, conditions (all must hold), select list.
 
     No ``items``: parentheses around joins, which show what is inside as it is. Only a whole
-    statement has anything ``above``, or a ``partner``.
+    statement has ``post_join`` clauses, or an ``outer`` join.
     """
 
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
     items: tuple[Item, ...]
-    above: Above | None = None
-    partner: Partner | None = None
+    post_join: PostJoin | None = None
+    outer: OuterSide | None = None
 
     @cached_property
     def size(self) -> int:
-        """How many streams it reads once every query in its FROM has been written out."""
-        sources = (*self.sources, *([] if self.partner is None else [self.partner.source]))
+        """The number of streams that it reads once every query in its FROM is written out."""
+        sources = (*self.sources, *([] if self.outer is None else [self.outer.source]))
         return sum(1 if isinstance(s.of, str) else s.of.size for s in sources)
+
+
+def unsupported(what: str, remedy: str) -> QueryError:
+    """The error that a construct can't be used."""
+    return QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
 
 
 @contextmanager
 def located(field: str) -> Iterator[None]:
-    """Let a :class:`QueryError` without a field that is raised inside speak of ``field``."""
+    """Attach ``field`` to a :class:`QueryError` without one."""
     try:
         yield
     except QueryError as error:
@@ -132,7 +137,7 @@ def located(field: str) -> Iterator[None]:
 
 @contextmanager
 def at(node: Node | None) -> Iterator[None]:
-    """Let a :class:`QueryError` without a position that is raised inside point at ``node``."""
+    """Attach the position of ``node`` to a :class:`QueryError` without one."""
     try:
         yield
     except QueryError as error:

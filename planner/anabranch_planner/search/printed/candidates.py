@@ -34,7 +34,7 @@ CandidateOrder = tuple[Probe, ...]
 
 
 def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
-    """What one of the query's orders may probe: its base relations and proper sub-joins."""
+    """The stores that orders of the query may probe: base relations and proper sub-joins."""
     sets = connected_sets(query) or ()
     whole = len(query.labels)
     return tuple((s, sub_join(query, s)) for s in sets if len(s) < whole or len(s) == 1)
@@ -85,7 +85,7 @@ def count_orders(
     *,
     mir: bool = True,
 ) -> int:
-    """How many decorated orders :func:`candidate_orders` and :func:`decorate` would list.
+    """The number of decorated orders that :func:`candidate_orders` and :func:`decorate` list.
 
     Orders with the same head so far have the same continuations, so heads are counted, which are
     as many as connected label sets.

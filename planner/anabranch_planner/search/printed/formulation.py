@@ -75,7 +75,7 @@ GoalKey = tuple[bool, str, Label]
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """What the solver chose, in terms of the problem's graph.
+    """The choice of the solver, in terms of the problem's graph.
 
     Attributes:
         edges: the steps of the chosen orders; empty if the solver found nothing.
