@@ -19,7 +19,7 @@ from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 from anabranch_service.errors import SettingsError
 from anabranch_service.settings import ENV_PREFIX, Auth, Settings
-from anabranch_service.transport.serving import server_config
+from anabranch_service.transport.serving import listening_socket, server_config
 
 
 def parser() -> argparse.ArgumentParser:
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     configure_logging(settings.log_level)
     config = server_config(create_app(settings), settings)
-    listening = config.bind_socket()
+    listening = listening_socket(config)
     server = Server(config, listening.getsockname()[1], settings.port_file)
     server.run(sockets=[listening])
     return 0 if server.started else 3

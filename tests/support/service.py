@@ -19,7 +19,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary, Heartbeat
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
-from anabranch_service.transport.serving import server_config
+from anabranch_service.transport.serving import listening_socket, server_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
     """The service under ``settings`` (whose port is ignored), for the length of the block."""
     config = server_config(create_app(settings, clock=clock), settings)
     config.host, config.port = "127.0.0.1", 0
-    listening = config.bind_socket()
+    listening = listening_socket(config)
     port = listening.getsockname()[1]
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
