@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_client.processes.pipeline import running
-from anabranch_client.replay.player import Watcher
+from anabranch_client.replay.player import Observer
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from tests.support.disks import small_disk
@@ -37,7 +37,7 @@ SEED = 18
 
 
 @dataclass
-class Striking(Watcher):
+class Striking(Observer):
     """Strikes once the given number of batches has been committed, each time once."""
 
     pipeline: Pipeline

@@ -118,7 +118,7 @@ def demo(
             with running(step_spec(played, folder, master)) as pipeline:
                 with LiveView(played, console) as view:
                     report = run_to_report(played, pipeline, view, leave=not keep)
-                with console.status("asking the oracle"):
+                with console.status("running the oracle"):
                     result = check(played, report, pipeline)
                 if as_json:
                     render.print_json(result.document())

@@ -1,9 +1,8 @@
-"""What all commands share: options, how errors end the process, and being interrupted cleanly."""
+"""Options, output, errors and interruptions of all commands."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.console import Console, RenderableType
 from typer.core import TyperGroup
 
 from anabranch_client.errors import ClientError
+from anabranch_client.processes.signals import ending_signals
 from anabranch_client.render.tables import print_json, print_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_client.rest.token import given_token
@@ -71,18 +71,10 @@ def stderr() -> Console:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that child processes are always ended.
-
-    SIGINT is set as well: a shell starts background jobs with it ignored.
-    """
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that child processes are always ended."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
+    with ending_signals(interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

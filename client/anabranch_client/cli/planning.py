@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -31,8 +31,6 @@ from anabranch_client.render.tables import (
     settings_table,
 )
 from anabranch_client.rest.api import DEFAULT_URL, query_body
-
-N = TypeVar("N", int, float)
 
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
@@ -119,23 +117,21 @@ def settings_set(
     as_json: Json = False,
 ) -> None:
     """Change some settings from the next planned epoch on; the others stay."""
-    given = (optimizer, objective, parallelism, switching, memory, copies, solver)
-    if all(value is None for value in (*given, backfill, backfill_horizon)):
+    given: dict[str, Any] = {
+        "optimizer": optimizer,
+        "objective": objective,
+        "parallelism": parallelism,
+        "switching": switching,
+        "memory": _limit(memory, "--memory", float),
+        "copies": _limit(copies, "--copies", int),
+        "solver": solver,
+        "backfill": backfill,
+        "backfill_horizon": backfill_horizon,
+    }
+    if all(value is None for value in given.values()):
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")
-    bytes_kept, most = _limit(memory, "--memory", float), _limit(copies, "--copies", int)
     with connect(url) as client:
-        found = client.update_settings(
-            optimizer=optimizer,
-            objective=objective,
-            parallelism=parallelism,
-            switching=switching,
-            memory=bytes_kept,
-            copies=most,
-            solver=solver,
-            backfill=backfill,
-            backfill_horizon=backfill_horizon,
-        )
-    show(found, settings_table, as_json)
+        show(client.update_settings(**given), settings_table, as_json)
 
 
 @plans.command("dry-run")
@@ -209,7 +205,7 @@ def plan_dry_run(
 
 
 def _query(text: str) -> dict[str, Any]:
-    """What ``--add`` means: SQL, or a name and SQL or a file with SQL."""
+    """The query of an ``--add``: SQL, or a name and SQL or a file with SQL."""
     name, equals, rest = text.partition("=")
     if not (equals and _NAME.fullmatch(name)):
         name, rest = "", text
@@ -222,9 +218,9 @@ def _query(text: str) -> dict[str, Any]:
     return query_body(rest, None, name or None)
 
 
-def _limit(text: str | None, field: str, read: Callable[[str], N]) -> N | Literal["none"] | None:
+def _limit(text: str | None, field: str, read: Callable[[str], float]) -> float | str | None:
     if text is None or text == "none":
-        return cast("Literal['none'] | None", text)
+        return text
     try:
         return read(text)
     except ValueError as cause:

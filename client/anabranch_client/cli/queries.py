@@ -227,7 +227,7 @@ def _line(row: dict[str, Any], as_json: bool) -> str:
     return "\t".join(c.translate(_ESCAPES) for c in cells)
 
 
-#: What would break a line or a column.
+#: Characters that would break a line or a column.
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\e"})
 
 

@@ -39,7 +39,9 @@ def stream_add(
     ] = None,
     path: Annotated[
         Path | None,
-        typer.Option("--path", help="Parquet file to replay, or folder to watch for such files."),
+        typer.Option(
+            "--path", help="Parquet file to replay, or folder that such files are put into."
+        ),
     ] = None,
     rows_per_batch: Annotated[int, typer.Option(min=1, help="For a file in --path.")] = 10_000,
     format: Annotated[
@@ -179,7 +181,7 @@ def stream_set(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Change how a stream's silence and late tuples are dealt with, and how long it is of use."""
+    """Change a stream's time-outs, bounds, late tuples and retention."""
     given = {
         "keep_late": keep_late,
         "ahead_of_clock": ahead_of_clock,
@@ -205,7 +207,7 @@ def stream_set(
 
 @streams.command("sample")
 def stream_sample(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Show what a uniform sample of a stream tells about its columns."""
+    """Show statistics of a stream's columns, from a uniform sample."""
     with connect(url) as client:
         show(client.stream_sample(name), sample_detail, as_json)
 

@@ -9,9 +9,8 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Literal
 
 import typer
@@ -20,10 +19,11 @@ from anabranch_client.cli.context import Master
 from anabranch_client.errors import ClientError, ProcessError
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import PipelineSpec, given_redis_url, requires_token
-from anabranch_client.replay.scenario import OptimizerName
+from anabranch_client.processes.signals import ending_signals
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
 from anabranch_contract.connectors.masking import masked
+from anabranch_contract.plans.plan import Optimizer
 
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
@@ -34,8 +34,8 @@ _HOME = Path(".anabranch")
 def up(
     folder: Folder = _HOME,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
-    optimizer: Annotated[OptimizerName, typer.Option(help="How queries are planned.")] = (
-        OptimizerName.CLASH
+    optimizer: Annotated[Optimizer, typer.Option(help="How queries are planned.")] = (
+        Optimizer.CLASH
     ),
     parallelism: Annotated[
         int,
@@ -107,8 +107,8 @@ def up(
 
 
 def _access(paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None) -> Access:
-    """What is allowed beside the pipeline's folder: the working directory, and what was given here
-    or in variables, which the processes would else not read.
+    """The access beside the pipeline's folder: to the working directory, and as given here or in
+    variables, which the processes would else not read.
     """
 
     def given(values: Sequence[str] | None, name: str, separator: str) -> tuple[str, ...]:
@@ -162,9 +162,9 @@ def _stop(folder: Path, timeout: float) -> None:
 
 
 def _supervise(spec: PipelineSpec, pipe: int | None) -> None:
-    """Run a pipeline until a signal ends it; tell ``pipe`` when it is ready, or why it is not."""
+    """Run a pipeline until a signal ends it; ``pipe`` gets its readiness, or its error."""
     stop = threading.Event()
-    with _stopping(stop):
+    with ending_signals(lambda number, frame: stop.set()):
         try:
             with held(spec.home) as home:
                 spec.logs.mkdir(parents=True, exist_ok=True)
@@ -174,20 +174,20 @@ def _supervise(spec: PipelineSpec, pipe: int | None) -> None:
                         _say(line)
                     _say("ready")
                     if pipe is not None:
-                        _tell(pipe, ready=_facts(supervisor, pid=os.getpid()))
+                        _write(pipe, ready=_facts(supervisor, pid=os.getpid()))
 
                 supervisor = Supervisor(spec, home, _say, ready, stop)
                 _say(f"starting in {spec.home}")
                 supervisor.run()
         except ClientError as error:
             if pipe is not None:
-                _tell(pipe, error=str(error))
+                _write(pipe, error=str(error))
             raise
     _say("stopped")
 
 
 def _facts(supervisor: Supervisor, pid: int | None) -> list[str]:
-    """Where everything is."""
+    """The addresses and folders of a pipeline, a line each."""
     spec = supervisor.spec
     secret = f" (password: {spec.home / 'redis' / 'password'})" if spec.redis_url is None else ""
     end = "Ctrl-C" if pid is None else f"anabranch down --dir {spec.home}"
@@ -262,7 +262,7 @@ def _read(pipe: int, timeout: float) -> dict[str, list[str]] | None:
     return found
 
 
-def _tell(pipe: int, **document: object) -> None:
+def _write(pipe: int, **document: object) -> None:
     with contextlib.suppress(OSError):
         os.write(pipe, json.dumps(document).encode() + b"\n")
 
@@ -280,22 +280,3 @@ def _say(line: str) -> None:
     """Print a line; a terminal that has been closed must not end a pipeline."""
     with contextlib.suppress(OSError):
         typer.echo(line)
-
-
-@contextlib.contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Set ``stop`` when a signal asks for an end, as often as it likes.
-
-    SIGINT is set as well: a shell starts background jobs with it ignored.
-    """
-
-    def wanted(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, wanted) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What registrations may ask for, as service and runtime are told by their flags."""
+"""Limits of registrations, as flags of service and runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-#: What is below a pipeline's folder that registrations can't name.
+#: Names below a pipeline's folder that registrations can't use.
 _RESERVED = (
     *("state", "redis", "logs", "admin.token", "service.port"),
     *("up.lock", "up.json", "up.tmp"),
@@ -18,7 +18,7 @@ _RESERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is allowed beside the defaults.
+    """Permissions beside the defaults.
 
     Attributes:
         paths: below which files may be read and written.

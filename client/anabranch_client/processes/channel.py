@@ -43,7 +43,7 @@ class Channel:
             return False
 
     def progress(self) -> Progress | None:
-        """What the last runtime wrote of its progress, whether it lives or not; None: nothing."""
+        """The last progress that a runtime wrote, whether it lives or not; None: none."""
         with self._reaching():
             text = self._redis.get(self.keys.runtime)
         return None if text is None else Progress.loads(str(text))

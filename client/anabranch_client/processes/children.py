@@ -1,4 +1,4 @@
-"""Child processes: started in a session of their own, watched, and ended to the last descendant.
+"""Child processes: started in sessions of their own, and ended to the last descendant.
 
 A session of its own does two things. Ctrl-C reaches the client only, which then ends the others
 in the right order. And whatever a child starts (the JVM, Python workers that form groups of their
@@ -25,7 +25,7 @@ import psutil
 from anabranch_client.errors import ProcessError
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
-#: What a child may tell of its end.
+#: Bytes of a child's report of its error, at most.
 _PIPE_BYTES = 65536
 
 
@@ -33,7 +33,7 @@ _PIPE_BYTES = 65536
 class Child:
     """A process that this client has started.
 
-    ``pipe`` is where it tells why it ends, where it can.
+    ``pipe`` takes its report of the error that ends it, where it writes one.
     """
 
     name: str
@@ -66,8 +66,8 @@ class Child:
         except subprocess.TimeoutExpired:
             return None
 
-    def told(self) -> dict[str, str]:
-        """Code, message and remedy of the error with which the process has ended, if it said so."""
+    def error(self) -> dict[str, str]:
+        """Code, message and remedy of the error that has ended the process; empty if unknown."""
         if self.pipe is None:
             return {}
         try:
@@ -109,7 +109,7 @@ def spawn(
     extra: Mapping[str, str] | None = None,
     *,
     umask: int = 0o022,
-    tells: bool = False,
+    reports: bool = False,
 ) -> Child:
     """Start ``argv``, its output appended to ``log``, ``extra`` added to the environment.
 
@@ -122,7 +122,7 @@ def spawn(
         log: the file; its folder is made.
         extra: further variables.
         umask: of the process.
-        tells: whether it takes ``--error-fd``, a pipe to tell why it ends.
+        reports: whether it takes ``--error-fd``, a pipe for the error that ends it.
 
     Raises:
         ProcessError: it can't be started.
@@ -133,7 +133,7 @@ def spawn(
         )
     lasting = threading.current_thread() is threading.main_thread()
     launcher = (sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), f"{umask:o}")
-    reading, writing = os.pipe() if tells else (None, None)
+    reading, writing = os.pipe() if reports else (None, None)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:

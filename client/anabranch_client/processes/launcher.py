@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            # It ended before it could be watched.
+            # It ended before the kernel could tie this process to it.
             sys.exit(1)
     os.umask(mask)
     os.execvp(program[0], program)

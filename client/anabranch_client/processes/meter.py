@@ -62,7 +62,7 @@ class Sampler:
         raise NotImplementedError
 
     def begin(self) -> None:
-        """What is counted from here on, right after the first sample."""
+        """Begin to count, right after the first sample."""
         raise NotImplementedError
 
     def start(self) -> None:

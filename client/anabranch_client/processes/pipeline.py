@@ -24,6 +24,7 @@ from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.channel import Channel
 from anabranch_client.processes.children import Child, spawn, wait_for
 from anabranch_client.processes.redis_server import start_redis
+from anabranch_client.processes.signals import ending_signals
 from anabranch_client.rest.api import Client
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.protocol.progress import Progress
@@ -50,7 +51,7 @@ class PipelineSpec:
         auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
         allow_hostname: further names that it answers to, separated by commas.
         master: Spark's master; None leaves it to the runtime.
-        access: what registrations may ask for.
+        access: the limits of registrations.
     """
 
     home: Path
@@ -77,7 +78,7 @@ class PipelineSpec:
 
     @property
     def access_arguments(self) -> list[str]:
-        """The flags that tell service and runtime what registrations may ask for."""
+        """The flags of service and runtime that limit registrations."""
         return self.access.arguments(self.home, self.results)
 
     @property
@@ -137,7 +138,7 @@ def spawn_runtime(
         *("--run", run, *options),
     ]
     variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
-    return spawn("runtime", argv, spec.logs / "runtime.log", variables, tells=True)
+    return spawn("runtime", argv, spec.logs / "runtime.log", variables, reports=True)
 
 
 def service_url(spec: PipelineSpec) -> str:
@@ -204,7 +205,7 @@ class Pipeline:
             child.check()
 
     def progress(self) -> Progress | None:
-        """What the runtime that was started last has written; None: nothing yet.
+        """The progress that the runtime started last has written; None: none yet.
 
         An earlier one's progress stays in Redis, where it may say that it failed.
         """
@@ -305,14 +306,9 @@ def running(spec: PipelineSpec) -> Iterator[Pipeline]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Turn a deaf ear to signals: a second Ctrl-C must not leave processes behind."""
+    """Ignore signals: a second Ctrl-C must not leave processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
+    with ending_signals(signal.SIG_IGN):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -22,7 +22,7 @@ from redis.retry import Retry
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.children import Child, free_port, spawn, wait_for
 
-#: What the one user there is may not do.
+#: Commands that the only user may not run.
 _DENIED = (
     *("flushall", "flushdb", "swapdb", "debug", "shutdown", "config", "module", "acl", "monitor"),
     *("save", "bgsave", "bgrewriteaof", "replicaof", "slaveof", "psync", "sync", "failover"),

@@ -14,8 +14,10 @@ from anabranch_client.errors import UsageError
 from anabranch_client.render.tables import (
     facts_table,
     number,
+    numbers,
     percent,
     plan_trees,
+    rejections,
     size,
     switching_charge,
     table_of,
@@ -43,7 +45,7 @@ class Assumptions:
 
 
 def assumptions(texts: Iterable[str]) -> Assumptions:
-    """What ``--assume`` means.
+    """The figures of ``--assume``.
 
     >>> found = assumptions(["R=100", "R.a=20", "R.a = S.b: 0.01"])
     >>> found.cardinalities, found.distincts, found.selectivities
@@ -74,7 +76,7 @@ def named_number(text: str, option: str) -> tuple[str, float]:
 
 
 def retentions(texts: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-    """What ``--ttl`` means: stream -> its retention, None for none.
+    """The retentions of ``--ttl``, by stream; None for none.
 
     >>> retentions(["orders=7 days", "items=none"])
     {'orders': {'ttl': '7 days'}, 'items': None}
@@ -120,11 +122,7 @@ def dry_run_detail(plan: DryRunOut) -> RenderableType:
     }
     if plan.fallback:
         facts["fallback"] = plan.fallback
-    rejected = [
-        Text(f"rejected {name}: {problem.message}", style="red")
-        for name, problem in plan.rejected.items()
-    ]
-    parts: list[RenderableType] = [facts_table(facts), *rejected]
+    parts: list[RenderableType] = [facts_table(facts), *rejections(plan.rejected)]
     if plan.shares is not None and plan.shares.queries:
         parts.append(shares_table(plan.shares))
     if plan.diff is not None:
@@ -137,7 +135,7 @@ def dry_run_detail(plan: DryRunOut) -> RenderableType:
 
 
 def shares_table(shares: SharesRecord) -> RenderableType:
-    """What each query costs, by every method; dearest first."""
+    """Cost shares of the queries by every method, dearest first."""
     methods = ("standalone", "proportional", "shapley", "marginal", "part")
     table = table_of("query", *methods, right=methods)
     table.title = "cost shares"
@@ -145,11 +143,7 @@ def shares_table(shares: SharesRecord) -> RenderableType:
     for share in shares.queries[:MAX_LINES]:
         table.add_row(
             escape(share.query),
-            number(share.standalone),
-            number(share.proportional),
-            number(share.shapley),
-            number(share.marginal),
-            number(share.part),
+            *numbers(*(getattr(share, method) for method in methods)),
         )
     omitted = shares.omitted + max(len(shares.queries) - MAX_LINES, 0)
     notes = [f"{omitted} more queries"] if omitted else []
@@ -158,7 +152,7 @@ def shares_table(shares: SharesRecord) -> RenderableType:
 
 
 def diff_tables(diff: DiffRecord) -> RenderableType:
-    """What changes against a published epoch: ``+`` is new, ``-`` goes."""
+    """Changes against a published epoch: ``+`` is new, ``-`` goes."""
     head = Text(
         f"against epoch {diff.epoch}: cost {number(diff.cost_before)} before, "
         f"{number(diff.cost_after)} after"
@@ -198,7 +192,7 @@ def diff_tables(diff: DiffRecord) -> RenderableType:
 
 
 def reasons_table(reasons: ReasonsRecord) -> RenderableType:
-    """What is shared and kept, and what that saves."""
+    """Shared steps and kept results, and their savings."""
     if not reasons.shared and not reasons.kept:
         return Text("nothing is shared, and no intermediate result is kept", style="dim")
     table = table_of("worth it", "for", "saves", right=("saves",))

@@ -28,7 +28,7 @@ def live_table(found: Mapping[str, Any]) -> RenderableType:
     return Group(facts_table(_standing(found)), _stores(found, _ASKED))
 
 
-#: What the last epoch asked of a store.
+#: Columns of a store's reads in the last epoch.
 _ASKED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "probes": lambda reads: number(reads["probes"]),
     "hit rate": lambda reads: percent(reads["hit_rate"]),
@@ -122,7 +122,7 @@ def _part(part: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def verdict(found: Mapping[str, Any]) -> RenderableType:
-    """What verifying has found."""
+    """The result of a verification."""
     read = f"{number(found['packs'])} packs, {size(found['bytes'])}"
     if not found["problems"]:
         return Text(f"whole: {read}", style="green")
@@ -131,7 +131,7 @@ def verdict(found: Mapping[str, Any]) -> RenderableType:
 
 
 def compacted(found: Mapping[str, Any]) -> RenderableType:
-    """What compacting has done."""
+    """The result of a compaction."""
     before, after = number(found["segments_before"]), number(found["segments"])
     return Text(f"{before} segments became {after}, {size(found['bytes'])}")
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from anabranch_client.render.tables import facts_table, number, percent, size, table_of
+from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
@@ -29,28 +29,15 @@ def span(micros: int | None) -> str:
 
 def statistics_detail(found: StatisticsOut) -> RenderableType:
     """One epoch's statistics."""
-    figures = (
-        "tuples",
-        "late",
-        "invalid",
-        "ahead",
-        "per second",
-        "per event second",
-        "p50",
-        "p99",
-        "max",
-    )
-    streams = table_of("stream", *figures, right=figures)
+    figures = ("tuples", "late", "invalid", "ahead", "per second", "per event second")
+    delays = ("p50", "p99", "max")
+    streams = table_of("stream", *figures, *delays, right=(*figures, *delays))
     for name, s in found.streams.items():
         streams.add_row(
             escape(name),
-            number(s.tuples),
-            number(s.late),
-            number(s.invalid),
-            number(s.ahead),
-            number(s.tuples_per_second),
-            number(s.tuples_per_event_second),
-            *(span(s.delay_us.get(share)) for share in ("p50", "p99", "max")),
+            *numbers(s.tuples, s.late, s.invalid, s.ahead),
+            *numbers(s.tuples_per_second, s.tuples_per_event_second),
+            *(span(s.delay_us.get(share)) for share in delays),
         )
     sizes = ("tuples", "size", "segments")
     stores = table_of("store", *sizes, "distinct keys", right=sizes)
@@ -62,8 +49,7 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
     edges = table_of("edge", *counts, right=counts)
     for name, edge in found.edges.items():
         each = edge.nanoseconds / edge.probes if edge.probes else None
-        row = (number(edge.probes), number(edge.hits), number(edge.matches), number(each))
-        edges.add_row(escape(name), *row)
+        edges.add_row(escape(name), *numbers(edge.probes, edge.hits, edge.matches, each))
     facts = {"epoch": found.epoch, "batches": found.batches}
     return Group(facts_table(facts), streams, stores, edges)
 

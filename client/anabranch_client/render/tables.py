@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -14,7 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
-from anabranch_contract.rest.queries import QueryOut
+from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
@@ -57,6 +57,11 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:.3g}"
+
+
+def numbers(*values: float | None) -> Iterator[str]:
+    """Costs or counts for people, as cells of a row."""
+    return map(number, values)
 
 
 def percent(value: float | None) -> str:
@@ -105,10 +110,7 @@ def streams_table(streams: Sequence[StreamOut]) -> RenderableType:
             escape(s.name),
             _source_state(s.source_status),
             escape(s.event_time or "–"),
-            number(s.input_tuples),
-            number(s.late_tuples),
-            number(s.invalid_tuples),
-            number(s.ahead_tuples),
+            *numbers(s.input_tuples, s.late_tuples, s.invalid_tuples, s.ahead_tuples),
             number(s.unread.pieces if s.unread is not None else None),
         )
     reasons = [
@@ -187,9 +189,7 @@ def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
         table.add_row(
             escape(q.id),
             _query_status(q),
-            number(q.results),
-            number(q.activated_batch),
-            number(q.expired_batch),
+            *numbers(q.results, q.activated_batch, q.expired_batch),
             q.expires_at or "–",
             sql,
         )
@@ -258,8 +258,7 @@ def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
             number(e.first_batch),
             e.optimizer,
             str(len(e.queries)),
-            number(e.cost),
-            number(e.individual_cost),
+            *numbers(e.cost, e.individual_cost),
             percent(e.gap),
             number(e.solve_ms),
         )
@@ -267,7 +266,7 @@ def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
 
 
 def switching_charge(cost: float) -> dict[str, object]:
-    """What rewiring was charged, if anything."""
+    """The charge for rewiring, if any."""
     return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
 
 
@@ -295,11 +294,13 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
         facts[f"past of {past['label']}"] = _past(past)
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
-    rejected = [
-        Text(f"rejected {name}: {problem.message}", style="red")
-        for name, problem in epoch.rejected.items()
-    ]
-    return Group(facts_table(facts), *rejected, *plan_trees(epoch.explain))
+    return Group(facts_table(facts), *rejections(epoch.rejected), *plan_trees(epoch.explain))
+
+
+def rejections(rejected: Mapping[str, ProblemRecord | ProblemOut]) -> list[Text]:
+    """A line for each query that a plan leaves out."""
+    lines = (f"rejected {name}: {problem.message}" for name, problem in rejected.items())
+    return [Text(line, style="red") for line in lines]
 
 
 def _past(past: Mapping[str, Any]) -> str:
@@ -350,7 +351,7 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:
-    """What queries share by a plan, in sentences; what most of them share comes first.
+    """Sentences about sharing between queries; what most of them share comes first.
 
     Intermediate results that several queries probe, and paths of steps that are executed once
     for several queries. Of two paths of which one begins the other, with the same users, only
@@ -405,9 +406,7 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
         queries.add_row(
             escape(name),
             _status(q["status"]),
-            number(q["results"]),
-            number(q["activated_batch"]),
-            number(q["expired_batch"]),
+            *numbers(q["results"], q["activated_batch"], q["expired_batch"]),
         )
         if q["error"]:
             errors.append(Text(f"{name}: {q['error'].get('detail', '')}", style="red"))
@@ -418,8 +417,6 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
             str(e["epoch"]),
             number(e["first_batch"]),
             e["optimizer"],
-            number(e["cost"]),
-            number(e["individual_cost"]),
-            number(e["probes"]),
+            *numbers(e["cost"], e["individual_cost"], e["probes"]),
         )
     return Group(facts_table(facts), queries, *errors, epochs)

@@ -18,8 +18,9 @@ from rich.text import Text
 from anabranch_client.processes.pipeline import Pipeline
 from anabranch_client.render.tables import number, shared_lines, size
 from anabranch_client.replay.oracle import Active, Comparison, compare
-from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
 from anabranch_client.replay.tpch import QUERIES
+from anabranch_contract.plans.plan import Optimizer
 
 MIN_BATCHES = 15
 _LATE = frozenset({"q3", "q5"})
@@ -42,14 +43,14 @@ def demo_scenario(streams: tuple[RecordedStream, ...], batches: int) -> Scenario
             for query in QUERIES
         ),
         every=batches // 5,
-        optimizer={0: OptimizerName.CLASH},
+        optimizer={0: Optimizer.CLASH},
         parallelism=2,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo found.
+    """The outcome of the demo.
 
     Attributes:
         report: the replay's report.

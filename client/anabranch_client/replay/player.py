@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from anabranch_client.errors import ApiError, ProcessError
 from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.pipeline import Pipeline
-from anabranch_client.replay.scenario import OptimizerName, RetentionEntry, Scenario, ScenarioQuery
+from anabranch_client.replay.scenario import RetentionEntry, Scenario, ScenarioQuery
 from anabranch_client.rest.api import Client
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.epochs import EpochOut
@@ -32,9 +33,9 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The REST calls to be made before one batch; ``retention`` is (stream, what is said of it)."""
+    """The REST calls to be made before one batch; ``retention`` is (stream, its new one)."""
 
-    optimizer: OptimizerName | None = None
+    optimizer: Optimizer | None = None
     retention: tuple[tuple[str, RetentionEntry], ...] = ()
     register: tuple[ScenarioQuery, ...] = ()
     expire: tuple[ScenarioQuery, ...] = ()
@@ -52,7 +53,7 @@ def schedule(scenario: Scenario) -> dict[int, Calls]:
     return {
         batch: Calls(
             optimizer=scenario.optimizer.get(batch) if batch else None,
-            # What a stream begins with, it is registered with.
+            # A stream is registered with its first retention.
             retention=tuple(
                 (s.name, s.retention[batch])
                 for s in scenario.streams
@@ -65,8 +66,8 @@ def schedule(scenario: Scenario) -> dict[int, Calls]:
     }
 
 
-class Watcher:
-    """What a caller may want to see while a scenario is played; does nothing itself."""
+class Observer:
+    """Callbacks of a scenario that is played; these do nothing."""
 
     def started(self, url: str) -> None:
         """The service listens at ``url``; the runtime is about to start."""
@@ -80,7 +81,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class Played:
-    """What came of a scenario.
+    """The outcome of a scenario.
 
     Attributes:
         registered: query -> the service's answer to its registration.
@@ -100,7 +101,7 @@ class Played:
     peak_rss_bytes: int = 0
 
 
-def play(scenario: Scenario, pipeline: Pipeline, watcher: Watcher) -> Played:
+def play(scenario: Scenario, pipeline: Pipeline, observer: Observer) -> Played:
     """Play ``scenario`` to its end; service and runtime are running (idle) when it returns.
 
     Raises:
@@ -110,24 +111,24 @@ def play(scenario: Scenario, pipeline: Pipeline, watcher: Watcher) -> Played:
     played = Played()
     plan = schedule(scenario)
     with pipeline.start_service() as client:
-        watcher.started(pipeline.url)
+        observer.started(pipeline.url)
         _register_streams(scenario, client)
-        _make_calls(0, plan.pop(0), client, played, watcher)
+        _make_calls(0, plan.pop(0), client, played, observer)
         pipeline.channel.open_gate(0)
         pipeline.start_runtime()
         pipeline.wait_for_runtime()
-        follower = _Follower(pipeline, watcher.progressed)
+        follower = _Follower(pipeline, observer.progressed)
         with _measured(pipeline, played) as reached_end:
             for batch in [b for b in plan if b < scenario.batches]:
                 pipeline.channel.open_gate(batch)
                 follower.wait(_ready_for(batch, scenario.every, pipeline))
-                _make_calls(batch, plan.pop(batch), client, played, watcher)
+                _make_calls(batch, plan.pop(batch), client, played, observer)
             pipeline.channel.open_gate(None)
             follower.wait(lambda p: p.committed >= scenario.batches)
             reached_end()
         follower.wait(lambda p: p.exhausted)
         for batch, calls in plan.items():
-            _make_calls(batch, calls, client, played, watcher)
+            _make_calls(batch, calls, client, played, observer)
         _collect(client, pipeline, played)
     return played
 
@@ -202,14 +203,16 @@ def _register_streams(scenario: Scenario, client: Client) -> None:
         )
 
 
-def _make_calls(batch: int, calls: Calls, client: Client, played: Played, watcher: Watcher) -> None:
+def _make_calls(
+    batch: int, calls: Calls, client: Client, played: Played, observer: Observer
+) -> None:
     if calls.optimizer is not None:
         client.update_settings(optimizer=calls.optimizer)
-        watcher.called(batch, f"optimizer {calls.optimizer}")
+        observer.called(batch, f"optimizer {calls.optimizer}")
     for stream, said in calls.retention:
         client.update_stream(stream, retention={"ttl": said.ttl, "latest": said.latest or None})
         latest = f", latest of each {', '.join(said.latest)}" if said.latest else ""
-        watcher.called(batch, f"{stream} ttl {said.ttl or 'none'}{latest}")
+        observer.called(batch, f"{stream} ttl {said.ttl or 'none'}{latest}")
     for query in calls.register:
         try:
             played.registered[query.name] = client.create_query(
@@ -219,17 +222,17 @@ def _make_calls(batch: int, calls: Calls, client: Client, played: Played, watche
             if not 400 <= refusal.status < 500:
                 raise
             played.refused[query.name] = refusal.problem
-            watcher.called(batch, f"{query.name} refused")
+            observer.called(batch, f"{query.name} refused")
         else:
-            watcher.called(batch, f"{query.name} registered")
+            observer.called(batch, f"{query.name} registered")
     for query in calls.expire:
         if query.name in played.registered:
             client.delete_query(query.name)
-            watcher.called(batch, f"{query.name} deleted")
+            observer.called(batch, f"{query.name} deleted")
 
 
 def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
-    """Ask for what the report needs while there is somebody to ask."""
+    """Read all that the report needs while the service runs."""
     progress = pipeline.progress()
     if progress is not None:
         played.progress = progress

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch_client.render.tables import number, size
-from anabranch_client.replay.player import Watcher
+from anabranch_client.replay.player import Observer
 from anabranch_client.replay.scenario import Scenario
 from anabranch_contract.protocol.progress import Progress
 
 
-class LiveView(Watcher):
+class LiveView(Observer):
     """A bar, the figures of the moment, and the results of each query so far.
 
     Where standard error is no terminal it prints one line per event instead.
@@ -39,12 +38,7 @@ class LiveView(Watcher):
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 

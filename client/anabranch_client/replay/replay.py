@@ -11,12 +11,12 @@ from typing import Any
 from anabranch_client.errors import UsageError
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, given_redis_url
-from anabranch_client.replay.player import Watcher, play
+from anabranch_client.replay.player import Observer, play
 from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import Scenario
 from anabranch_client.supervise.home import refuse_held
 
-#: What a replay keeps below its folder and replaces when it is run again.
+#: Folders of a replay, replaced when it is run again.
 _OWN = ("results", "logs", "redis", "state")
 
 
@@ -69,13 +69,13 @@ def remove_working_data(out: Path) -> None:
 
 
 def run_to_report(
-    scenario: Scenario, pipeline: Pipeline, watcher: Watcher, *, leave: bool = True
+    scenario: Scenario, pipeline: Pipeline, observer: Observer, *, leave: bool = True
 ) -> dict[str, Any]:
-    """Play, let the runtime leave (unless told not to), complete the results, report.
+    """Play, let the runtime leave (if ``leave``), complete the results, report.
 
     The report is returned, and written to ``report.json`` in the pipeline's folder.
     """
-    played = play(scenario, pipeline, watcher)
+    played = play(scenario, pipeline, observer)
     if leave:
         pipeline.finish_runtime()
     results = finish_results(played, pipeline.spec.results)

@@ -90,7 +90,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
     }
 
 
-#: What is said of an activation that has not come.
+#: The fields of a query that has not been activated.
 _UNSEEN: dict[str, Any] = {
     "activated_batch": None,
     "complete": None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -28,18 +27,11 @@ from pydantic import (
 
 from anabranch_client.errors import ScenarioError
 from anabranch_client.rest.types import spark_type
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.streams import FLAGS, StreamFlags, StreamOptions
 
 UNBOUNDED = "unbounded"
-
-
-class OptimizerName(StrEnum):
-    """The optimisers that the service offers."""
-
-    CLASH = "clash"
-    SHARED = "shared"
-    INDIVIDUAL = "individual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ class ScenarioQuery:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What to replay.
+    """Streams, queries and settings to replay.
 
     Attributes:
         every: batches per epoch.
@@ -90,7 +82,7 @@ class Scenario:
     streams: tuple[RecordedStream, ...]
     queries: tuple[ScenarioQuery, ...]
     every: int
-    optimizer: Mapping[int, OptimizerName]
+    optimizer: Mapping[int, Optimizer]
     parallelism: int
 
     @property
@@ -115,7 +107,7 @@ def load_scenario(path: Path) -> Scenario:
             for name, q in entries.queries.items()
         ),
         every=entries.epochs.every,
-        optimizer={0: OptimizerName.CLASH} | dict(sorted(entries.optimizer.items())),
+        optimizer={0: Optimizer.CLASH} | dict(sorted(entries.optimizer.items())),
         parallelism=entries.parallelism,
     )
 
@@ -239,7 +231,7 @@ class ScenarioEntries(Closed):
     streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
     queries: dict[str, QueryEntry] = Field(default_factory=dict)
     epochs: EpochsEntry = EpochsEntry()
-    optimizer: dict[BatchNumber, OptimizerName] = Field(default_factory=dict)
+    optimizer: dict[BatchNumber, Optimizer] = Field(default_factory=dict)
     parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 4
 
     @field_validator("optimizer", mode="before")

@@ -2,7 +2,7 @@
 
 ``tpchgen-cli`` makes the tables. Of their columns the demo keeps all keys and the attributes that
 queries are likely to want; comments, addresses and phone numbers are left out. Rows are shuffled
-with a fixed seed, so that partners arrive far apart and in any order.
+with a fixed seed, so that matches arrive far apart and in any order.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ QUERIES = (
     ),
 )
 
-#: Five more, which overlap with those above and with each other; with them the experiment has ten.
+#: Five more for the experiment, which overlap with the first five and with each other.
 OVERLAPPING = (
     DemoQuery(
         "q6",

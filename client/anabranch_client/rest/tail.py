@@ -24,14 +24,14 @@ Kind = Literal["row", "gap", "live", "end"]
 
 @dataclass(frozen=True, slots=True)
 class TailEvent:
-    """Something that a tail tells.
+    """An event of a tail.
 
     Attributes:
         kind: ``row``; ``gap``: rows are missing here (``missed`` of them, None: unknown);
             ``live``: what was at hand has been sent, new results follow; ``end``.
         id: the row's place among the query's results, ``batch:number``.
         row: column -> value, for a row.
-        detail: what other events tell: ``missed``, ``results`` or ``reason``.
+        detail: fields of other events: ``missed``, ``results`` or ``reason``.
     """
 
     kind: Kind
@@ -42,7 +42,7 @@ class TailEvent:
 
 @dataclass(slots=True)
 class Follower:
-    """What one tail has received; outlives its connections.
+    """State of one tail; outlives its connections.
 
     Attributes:
         over: whether nothing more will come.

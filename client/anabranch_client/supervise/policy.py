@@ -1,4 +1,4 @@
-"""What a supervisor does, as a pure function: events in, actions out.
+"""Decisions of a supervisor, as a pure function: events in, actions out.
 
 A member that ends is started again at once, then after growing pauses. A row of failures is over
 when the pipeline makes progress or the member has been well for a while; too long a row ends
@@ -167,7 +167,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Write a line to the log, and for people unless they have been told already."""
+    """Write a line to the log, and, if ``aloud``, to the console."""
 
     text: str
     aloud: bool = True
@@ -190,7 +190,7 @@ Action = Start | Kill | Say | Ready | GiveUp
 
 
 def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
-    """What follows from ``event``."""
+    """The situation after ``event``, and the actions that it calls for."""
     match event:
         case Turn(at):
             return _turn(now, at)

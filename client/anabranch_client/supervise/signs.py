@@ -1,5 +1,5 @@
-"""Signs of life of a pipeline's members, looked for in threads: a member that hangs must not make
-whoever watches it hang too.
+"""Signs of life of a pipeline's members, read in threads: a member that hangs must not make its
+supervisor hang too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATIENCE = 5.0
 
 @dataclass(slots=True)
 class Signs:
-    """What was heard last; each attribute is written by one thread and read by another.
+    """The last signs of life; each attribute is written by one thread and read by another.
 
     Attributes:
         redis_at: when Redis last answered (``time.monotonic``).
@@ -43,7 +43,7 @@ class Signs:
     committed: tuple[str, int] = ("", 0)
     _over: threading.Event = field(default_factory=threading.Event)
 
-    def watch(self, redis_url: str, namespace: str, service_url: Callable[[], str]) -> None:
+    def listen(self, redis_url: str, namespace: str, service_url: Callable[[], str]) -> None:
         """Begin to look; ``service_url`` is empty as long as that is not known."""
         retry = Retry(NoBackoff(), 0)
         server = redis.Redis.from_url(

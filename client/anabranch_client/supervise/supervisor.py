@@ -1,7 +1,7 @@
 """Runs a pipeline for as long as it is wanted: the shell around :mod:`.policy`.
 
 One thread does everything that starts and ends processes: the kernel ties a child to the thread
-that started it. What has to be waited for is looked at in others (:mod:`.signs`).
+that started it. Others wait for answers (:mod:`.signs`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FULL = 1 << 16
 
 @dataclass(slots=True)
 class Supervisor:
-    """A pipeline and what is known of it.
+    """A pipeline and the state of its members.
 
     Attributes:
         spec: how it is started.
@@ -96,7 +96,7 @@ class Supervisor:
             self._server = prepare(spec.home / "redis", log, durable=spec.durable)
         self.redis_url = spec.redis_url or ("" if self._server is None else self._server.url)
         self._situation = Situation(external=self._server is None)
-        self._signs.watch(self.redis_url, spec.namespace, self._listening)
+        self._signs.listen(self.redis_url, spec.namespace, self._listening)
         try:
             while not self.stop.wait(_TURN) and self._failure is None:
                 for event in self._look():
@@ -117,7 +117,7 @@ class Supervisor:
     # --- looking -------------------------------------------------------------------------------
 
     def _look(self) -> list[Event]:
-        """What has happened since the last turn."""
+        """The events since the last turn."""
         now = time.monotonic()
         events: list[Event] = [
             Ended(now, member, self._cause(member, child, code))
@@ -159,11 +159,11 @@ class Supervisor:
         return self.url
 
     def _cause(self, member: Member, child: Child, code: int) -> Cause:
-        """Why a process has ended: what it said, what the kernel says, or what it wrote last."""
-        told = child.told()
-        if told.get("code"):
-            message = textwrap.shorten(told.get("message", ""), _SHORT, placeholder=" ...")
-            return Cause(told["code"], message, told.get("remedy", ""))
+        """Why a process has ended: by its own report, the kernel's, or the last line of its log."""
+        error = child.error()
+        if error.get("code"):
+            message = textwrap.shorten(error.get("message", ""), _SHORT, placeholder=" ...")
+            return Cause(error["code"], message, error.get("remedy", ""))
         if code < 0:
             return Cause("killed", f"it was killed ({ending(code)})", f"its log is {child.log}")
         free = shutil.disk_usage(self.spec.home).free
@@ -179,7 +179,7 @@ class Supervisor:
     def _perform(self, action: Action) -> None:
         match action:
             case Say(text, aloud):
-                self._tell(text, aloud=aloud)
+                self._log(text, aloud=aloud)
             case Kill(member):
                 child = self._children.pop(member, None)
                 if child is not None:
@@ -189,7 +189,7 @@ class Supervisor:
             case Ready():
                 self.ready()
             case GiveUp(member, cause):
-                self._tell(f"{member} ended: {cause}; everything is stopped")
+                self._log(f"{member} ended: {cause}; everything is stopped")
                 remedy = cause.remedy or f"see the logs in {self.spec.logs}"
                 self._failure = ProcessError(f"{member} ended: {cause}", remedy=remedy)
 
@@ -205,7 +205,7 @@ class Supervisor:
         else:
             if child is not None:
                 self._children[member] = child
-            # What was heard before is not of this process.
+            # Earlier signs of life are not of this process.
             self._seen[member] = time.monotonic()
 
     def _refusal(self, error: Exception) -> Cause:
@@ -254,7 +254,7 @@ class Supervisor:
             cause = self._cause(Member.RUNTIME, child, code)
             raise ProcessError(f"the runtime ended: {cause}", remedy=cause.remedy)
 
-    def _tell(self, text: str, *, aloud: bool = True) -> None:
+    def _log(self, text: str, *, aloud: bool = True) -> None:
         """Write a line to the log and the console. Neither must end the pipeline."""
         moment = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:

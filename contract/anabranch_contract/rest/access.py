@@ -15,7 +15,7 @@ TokenName = Annotated[
 
 
 class Role(StrEnum):
-    """What a token may be used for."""
+    """Rights of a token."""
 
     VIEWER = "viewer"
     EDITOR = "editor"

@@ -108,6 +108,15 @@ class Document(BaseModel):
         """
         return cls.model_validate(document, extra="allow", context=_READING)
 
+    @classmethod
+    def of(cls, value: object, **others: Any) -> Self:
+        """The answer with ``others``, and else the attributes of ``value`` by its fields' names;
+        so are answers within it made.
+        """
+        names = cls.model_fields.keys() - others.keys()
+        own = {name: getattr(value, name) for name in names if hasattr(value, name)}
+        return cls.model_validate({**own, **others}, from_attributes=True)
+
     @model_validator(mode="before")
     @classmethod
     def _absent_is_empty(cls, given: Any, info: ValidationInfo) -> Any:

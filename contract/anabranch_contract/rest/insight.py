@@ -8,7 +8,7 @@ from anabranch_contract.rest.documents import Closed, Open
 
 
 class ShareRecord(Closed):
-    """What one query costs in a plan, by each method (``docs/what-if.md``).
+    """Cost shares of one query in a plan, by each method (``docs/what-if.md``).
 
     Attributes:
         standalone: its own optimum, planned alone; None where that is unknown.

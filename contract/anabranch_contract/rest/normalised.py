@@ -41,10 +41,10 @@ class OutputInfo(Closed):
 
 
 class ViewInfo(Closed):
-    """What stands above a query's joins.
+    """Post-join operators of a query.
 
     Attributes:
-        identity: the columns of a change that tell which row of the view it is of; empty: there is
+        identity: the columns of a change that identify the row of the view; empty: there is
             one row.
         joined: the columns of the joined rows, and what they are.
         keys, aggregates: what is grouped by, what is aggregated; empty where joined rows are
@@ -64,12 +64,12 @@ class ViewInfo(Closed):
 
 
 class OuterInfo(Closed):
-    """An outer, semi or anti join above a query's joins.
+    """A post-join outer, semi or anti join of a query.
 
     Attributes:
         kind: ``left``, ``semi`` or ``anti``.
         partner: the alias of the right side.
-        left: what tells left rows apart.
+        left: the columns that identify left rows.
         deadline: until when a partner may come, in terms of event times.
     """
 
@@ -83,12 +83,12 @@ class NormalisedInfo(Closed):
     """How the planner understood a query.
 
     Attributes:
-        view: what stands above the joins; ``output`` are its columns then. Absent in records of
+        view: the post-join operators; ``output`` are its columns then. Absent in records of
             earlier releases.
-        outer: the outer, semi or anti join above them; likewise.
+        outer: the post-join outer, semi or anti join; likewise.
         bounds: the finite entries of the closed difference matrix.
         unbounded: aliases whose tuples have to be kept for ever.
-        notes: what the user may not have expected, in sentences.
+        notes: possible surprises, in sentences.
     """
 
     aliases: list[AliasInfo]

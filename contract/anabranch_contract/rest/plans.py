@@ -35,7 +35,7 @@ class ExplainIn(Closed):
 
 
 class DryRunIn(Closed):
-    """A plan that is asked for, not published.
+    """A plan that is requested, not published.
 
     Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
     relations (or streams, meaning all their relations) to cardinalities and overrides what was
@@ -150,7 +150,7 @@ class MultiJoinOut(Document):
 
 
 class ExplainOut(Document):
-    """What a statement's joins become, and what the query would cost beside those that run.
+    """The plans of a statement, and its cost as a query beside those that run.
 
     ``refused`` says why it can't run continuously; then there is no ``plan``. ``added_cost`` is the
     difference that it makes to what is registered.

@@ -21,12 +21,12 @@ from anabranch_contract.rest.documents import (
 )
 from anabranch_contract.rest.normalised import BoundInfo, NormalisedInfo
 
-#: What a statement is written in.
+#: The dialect of a statement.
 Dialect = Annotated[
     str,
     Field(
         pattern=r"^[a-z0-9_]{1,40}$",
-        description="What the statement is written in, by sqlglot's name; it is put into Spark's.",
+        description="The statement's dialect, by sqlglot's name; it is translated to Spark's.",
         examples=["postgres"],
     ),
 ]
@@ -94,7 +94,7 @@ class QueryIn(Closed):
 
 
 class QueryPatch(Closed):
-    """What may change of a registered query. ``expires_at: null`` lets it live for ever."""
+    """Changes of a registered query. ``expires_at: null`` lets it live for ever."""
 
     ttl: Duration | None = None
     expires_at: AwareDatetime | None = None
@@ -161,16 +161,16 @@ class FailureOut(Document):
 
 
 class ViewRowsOut(Document):
-    """The rows of a view. A view without LIMIT is told as long as it is small."""
+    """The rows of a view. A view without LIMIT is reported as long as it is small."""
 
-    version: int | None = Field(description="Null: nothing has been told of it yet.")
-    total: int | None = Field(description="How many rows there are, told or not.")
+    version: int | None = Field(description="Null: it has not been reported yet.")
+    total: int | None = Field(description="Number of all rows, reported or not.")
     columns: list[str]
     rows: list[dict[str, JsonValue]]
 
 
 class QueryOut(Document):
-    """A query, what it was understood to be, and how far it has come."""
+    """A query, its meaning, and its progress."""
 
     id: str
     status: Open[QueryStatus]

@@ -28,7 +28,7 @@ class IndexOut(Document):
 
 
 class StoreOut(Document):
-    """One store as of the newest batch that the runtime has told of; sizes are bytes on disk.
+    """One store as of the newest batch that the runtime has reported; sizes are bytes on disk.
 
     ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
     running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
@@ -96,7 +96,7 @@ class ReaderOut(Document):
 
 
 class StoreEpochOut(Document):
-    """A store at the end of an epoch, and what was asked of it meanwhile."""
+    """A store at the end of an epoch, and its reads meanwhile."""
 
     epoch: int
     rows: int
@@ -107,7 +107,7 @@ class StoreEpochOut(Document):
 
 class StoreDetailOut(StoreOut):
     """One store with its largest segments (``parts``, as of before ``parts_batch``; null where
-    they have not been told of yet), who reads it, and its last epochs, oldest first.
+    they have not been reported yet), who reads it, and its last epochs, oldest first.
     """
 
     next_batch: int
@@ -120,7 +120,7 @@ class StoreDetailOut(StoreOut):
 
 
 class StateOut(Document):
-    """What the stores hold. ``write_amplification`` is all that batches and merges have ever
+    """The contents of the stores. ``write_amplification`` is all that batches and merges have ever
     written over what batches have, ``space_amplification`` what files take over what lives in them.
     """
 

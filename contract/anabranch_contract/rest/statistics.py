@@ -34,9 +34,9 @@ class StreamStatisticsOut(Document):
 
 
 class ReadsOut(Document):
-    """What has been asked of a store, or of one of its indexes, over some time.
+    """Reads of a store, or of one of its indexes, over some time.
 
-    Of ``probes`` tuples sent ``found`` have found a partner, ``matches`` partners in all. Summed
+    Of ``probes`` tuples sent ``found`` have found a match, ``matches`` in all. Summed
     over the tuples, of the store's segments ``by_batch``, ``by_partition`` and ``by_time`` were
     passed over, of ``filtered`` a filter said that the key is not there, ``looked`` were looked
     into. ``hit_rate`` is ``found`` per probe, ``read_amplification`` ``looked`` per probe,
@@ -59,7 +59,7 @@ class ReadsOut(Document):
 
 class StoreStatisticsOut(Document):
     """One store at the end of an epoch. ``keys``: key -> distinct values, at most; ``reads``: index
-    -> what was asked of it in the epoch.
+    -> its reads in the epoch.
     """
 
     tuples: int
@@ -82,7 +82,7 @@ class EdgeStatisticsOut(Document):
 
 
 class StatisticsOut(Document):
-    """What was measured in one epoch; ``distinct``: relation -> key -> distinct values so far."""
+    """Measurements of one epoch; ``distinct``: relation -> key -> distinct values so far."""
 
     epoch: int
     batches: int

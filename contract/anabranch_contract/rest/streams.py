@@ -37,7 +37,7 @@ class SourceIn(Closed):
 
 
 class RetentionIn(Closed):
-    """Which of a stream's tuples are of use, and for how long."""
+    """Limits on the tuples of a stream that join."""
 
     ttl: Duration | None = Field(
         default=None,
@@ -48,7 +48,7 @@ class RetentionIn(Closed):
     latest: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
         description="Key columns: of the tuples that agree in them only those with the greatest "
-        "event time are of use, as of each batch.",
+        "event time join, as of each batch.",
         examples=[["customer_id"]],
     )
 
@@ -60,7 +60,7 @@ class RetentionIn(Closed):
 
 
 class RetentionOut(Document):
-    """Which of a stream's tuples are of use, and for how long; null: what is not limited."""
+    """Limits on the tuples of a stream that join; null: no limit."""
 
     ttl: str | None
     latest: list[str] | None
@@ -132,7 +132,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class StreamPatch(Closed):
-    """What may change of a registered stream. ``idle_timeout: null``: however long it is silent;
+    """Changes of a registered stream. ``idle_timeout: null``: however long it is silent;
     ``retention: null``: all tuples, as long as queries say themselves; what ``retention`` does not
     name stays as it is, and what it has as null goes.
     """
@@ -188,7 +188,7 @@ class UnreadPieceOut(Document):
     ``source`` is the path of a file or the key of a Redis Stream. Of ``rows`` or ``bytes`` it is
     from ``first`` on, and up to but without ``last`` (null: to the end); of ``entries``, those
     after the id ``first`` and up to ``last``. ``rows`` and ``entries`` (how many were gone) are
-    null where nobody can tell.
+    null where that is unknown.
     """
 
     source: str
@@ -243,8 +243,8 @@ class StreamOut(Document):
     lost_entries: int | None
     source_error: str | None
     unread: UnreadOut | None = Field(
-        description="What of its input could not be read and was left out; null before the runtime "
-        "has said anything of the stream."
+        description="Parts of its input that could not be read and were left out; null before "
+        "the runtime has reported the stream."
     )
     source_status: SourceStatusOut
     input_tuples: int | None

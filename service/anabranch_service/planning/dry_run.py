@@ -96,9 +96,7 @@ def dry_run_out(answer: PlanningAnswer, detail: Detail) -> DryRunOut:
     return DryRunOut(
         **answer.figures(),
         cost_range=CostRangeOut(low=spread.low, high=spread.high),
-        rejected={
-            name: ProblemOut(**problem.model_dump()) for name, problem in answer.rejected.items()
-        },
+        rejected={name: ProblemOut.of(problem) for name, problem in answer.rejected.items()},
         explain=planned.explain if whole else {"totals": planned.explain["totals"]},
         text=explain_text(planned.plan, planned.queries) if whole else _headline(planned),
         formulation=request.formulation,

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
 from anabranch_contract.protocol.activations import Activation
-from anabranch_contract.protocol.intake import SourceStatus, Unread
+from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import EpochOut, EpochSummary, PublishedEpoch, RuntimeOut
+from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RuntimeOut
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
-    FailureOut,
-    ProblemOut,
     QueryOut,
     SinkRecord,
     VisibleFrom,
 )
 from anabranch_contract.rest.streams import (
-    FLAGS,
-    ColumnOut,
     RetentionOut,
     SourceOut,
     SourceStatusOut,
     StreamOut,
-    UnreadOut,
-    UnreadPieceOut,
 )
 from anabranch_planner.sql.durations import format_duration
 from anabranch_service.presenters.statistics import stream_statistics_out
@@ -66,13 +60,10 @@ def stream_out(
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.intake.get(record.name) if progress is not None else None
     status = sources.status(record)
-    return StreamOut(
-        name=record.name,
-        columns=[ColumnOut(name=c.name, type=c.type) for c in record.columns],
-        event_time=record.event_time,
+    return StreamOut.of(
+        record,
         lateness=_bound(record.lateness),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
-        **record.model_dump(include=FLAGS),
         ahead_of_clock=_bound(record.ahead_of_clock),
         ahead_of_stream=_bound(record.ahead_of_stream),
         retention=_retention_out(record),
@@ -83,7 +74,7 @@ def stream_out(
         lost_entries=None if intake is None else intake.lost,
         source_error=status.error or (None if intake is None else intake.error),
         source_status=_status_out(status),
-        unread=None if intake is None else _unread_out(intake.unread),
+        unread=None if intake is None else intake.unread,
         input_tuples=counts.get("input"),
         late_tuples=counts.get("late"),
         invalid_tuples=counts.get("invalid"),
@@ -92,19 +83,11 @@ def stream_out(
     )
 
 
-def _unread_out(unread: Unread) -> UnreadOut:
-    return UnreadOut(pieces=unread.pieces, last=[UnreadPieceOut(**asdict(p)) for p in unread.last])
-
-
 def _source_out(record: StreamRecord) -> SourceOut:
     """A source; plain secrets that an earlier release has taken are masked."""
     source = record.source
-    return SourceOut(
-        format=source.format,
-        path=None if source.path is None else masked_text(source.path),
-        options=masked_options(source.options),
-        rows_per_batch=source.rows_per_batch,
-    )
+    path = None if source.path is None else masked_text(source.path)
+    return SourceOut.of(source, path=path, options=masked_options(source.options))
 
 
 def sink_out(sink: SinkRecord) -> SinkRecord:
@@ -123,57 +106,47 @@ def query_out(
     """A query, its status and what the runtime fixed at its activation."""
     status = status_of(record, activation, progress, now)
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
-    return QueryOut(
-        id=record.id,
+    return QueryOut.of(
+        record,
         status=status.value,
-        sql=record.sql,
-        query=record.query,
-        window=record.window,
         sink=sink_out(record.sink),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         input_problems=sources.failed_among(streams),
-        priority=record.priority,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        normalised=record.normalised,
-        first_epoch=record.first_epoch,
-        last_epoch=record.last_epoch,
-        activated_batch=None if activation is None else activation.activated_batch,
-        expired_batch=None if activation is None else activation.expired_batch,
-        visible_from=None if activation is None else _visible_from(activation),
-        complete_from=None if activation is None else iso_time(activation.complete_from),
-        complete=None if activation is None else activation.complete,
+        **_activation(activation),
         earlier=[]
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
-        problem=None if record.rejected is None else ProblemOut(**record.rejected.model_dump()),
-        failure=None
-        if activation is None or activation.failure is None
-        else FailureOut(**asdict(activation.failure)),
+        problem=record.rejected,
+        failure=None if activation is None else activation.failure,
     )
 
 
-def _visible_from(activation: Activation) -> dict[str, VisibleFrom]:
+def _activation(activation: Activation | None) -> dict[str, Any]:
+    """The fields of a query, or of an earlier activation of it, that its activation fixes."""
+    if activation is None:
+        absent = ("activated_batch", "expired_batch", "visible_from", "complete_from", "complete")
+        return dict.fromkeys(absent)
     return {
-        alias: VisibleFrom(batch=seen.batch, event_time=iso_time(seen.event_time))
-        for alias, seen in sorted(activation.visible_from.items())
+        "activated_batch": activation.activated_batch,
+        "expired_batch": activation.expired_batch,
+        "visible_from": {
+            alias: VisibleFrom(batch=seen.batch, event_time=iso_time(seen.event_time))
+            for alias, seen in sorted(activation.visible_from.items())
+        },
+        "complete_from": iso_time(activation.complete_from),
+        "complete": activation.complete,
     }
 
 
 def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
     """An earlier activation of the query that means ``meaning``."""
-    assert activation.expired_batch is not None
     aliases = [a.alias for a in meaning.aliases]
     return ActivationOut(
-        activated_batch=activation.activated_batch,
-        expired_batch=activation.expired_batch,
+        **_activation(activation),
         bounds=None
         if activation.retention is None
-        else list(bounds_between(aliases, activation.retention)),
-        visible_from=_visible_from(activation),
-        complete_from=iso_time(activation.complete_from),
-        complete=activation.complete,
+        else bounds_between(aliases, activation.retention),
         results=activation.results,
     )
 
@@ -185,18 +158,12 @@ def first_batch(epoch: int, progress: Progress | None) -> int | None:
 
 def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
     """A published epoch in full."""
-    shown = {name: getattr(record, name) for name in PublishedEpoch.model_fields}
-    return EpochOut(**shown, first_batch=first_batch(record.epoch, progress))
+    return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
 
 
 def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummary:
     """A published epoch as a line of a list."""
-    names = EpochSummary.model_fields.keys() - {"first_batch", "queries"}
-    return EpochSummary(
-        first_batch=first_batch(record.epoch, progress),
-        queries=list(record.queries),
-        **{name: getattr(record, name) for name in names},
-    )
+    return EpochSummary.of(record, first_batch=first_batch(record.epoch, progress))
 
 
 def runtime_out(
@@ -205,24 +172,13 @@ def runtime_out(
     """How far the runtime is, in short, and whether it is alive."""
     if progress is None:
         return None
-    return RuntimeOut(
-        state=progress.state,
+    return RuntimeOut.of(
+        progress,
         stale=heartbeat is None,
-        committed=progress.committed,
-        epoch=progress.epoch,
-        batch_seconds=progress.batch_seconds,
-        processing_seconds=progress.processing_seconds,
-        state_bytes=progress.state_bytes,
         input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
         late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
         ahead_tuples=sum(c.get("ahead", 0) for c in progress.streams.values()),
-        exhausted=progress.exhausted,
-        error=progress.error,
-        backfill=progress.backfill,
         waiting_tuples=sum(i.waiting for i in progress.intake.values()),
-        row_limit=progress.row_limit,
-        private_bytes=progress.private_bytes,
-        memory_limit=progress.memory_limit,
         unread_pieces={
             n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
         },

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.codec import fields, to_json
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.rest.state import (
     IndexOut,
-    LevelOut,
     ReaderOut,
-    SegmentOut,
     StateOut,
     StoreDetailOut,
     StoreEpochOut,
     StoreOut,
 )
-from anabranch_service.presenters.statistics import edge_statistics_out, reads_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,18 +32,14 @@ KEPT = 60
 
 
 def reads_of(statistics: StoreStatistics) -> Reads:
-    """What was asked of a store in an epoch, by whichever index."""
+    """The reads of a store in an epoch, by all indexes."""
     return sum(statistics.reads.values(), Reads())
 
 
 def state_out(report: StateReport, statistics: Snapshot | None) -> StateOut:
     """The stores, with what was asked of them in the epoch of ``statistics``."""
-    return StateOut(
-        **{
-            **to_json(report),
-            "stores": [StoreOut(**_store(store, statistics)) for store in report.stores],
-        }
-    )
+    stores = [StoreOut.of(store, **_figures(store, statistics)) for store in report.stores]
+    return StateOut.of(report, stores=stores)
 
 
 def store_detail_out(
@@ -60,11 +52,12 @@ def store_detail_out(
 ) -> StoreDetailOut:
     """One store of ``report``; ``ruleset`` is the wire document of the rules that run."""
     rules = {} if ruleset is None else {rule["out"]: rule for rule in ruleset["rules"]["probe"]}
-    return StoreDetailOut(
-        **_store(store, statistics),
+    return StoreDetailOut.of(
+        store,
+        **_figures(store, statistics),
         next_batch=report.next_batch,
         parts_batch=None if parts is None else parts.next_batch,
-        parts=[SegmentOut(**fields(part)) for part in parts.segments] if parts else [],
+        parts=parts.segments if parts else [],
         parts_omitted=parts.omitted if parts else 0,
         readers=[_reader(edge, rules, statistics) for edge in parts.edges] if parts else [],
         readers_omitted=parts.edges_omitted if parts else 0,
@@ -72,29 +65,16 @@ def store_detail_out(
     )
 
 
-def _store(store: StoreReport, statistics: Snapshot | None) -> dict[str, Any]:
-    """The fields of a :class:`StoreOut`."""
+def _figures(store: StoreReport, statistics: Snapshot | None) -> dict[str, Any]:
+    """The fields of a :class:`StoreOut` that its report lacks, or names otherwise."""
     known = None if statistics is None else statistics.stores.get(store.store)
     reads = reads_of(known) if known is not None and known.reads else None
     return {
-        **to_json(store),
-        "levels": [LevelOut(**to_json(level)) for level in store.levels],
-        "indexes": [
-            IndexOut(
-                key=index.key,
-                entries=index.entries,
-                bytes=index.bytes,
-                filter_bytes=index.filter_bytes,
-                life=reads_out(index.reads),
-            )
-            for index in store.indexes
-        ],
-        "space_amplification": store.space_amplification,
-        "write_amplification": store.write_amplification,
+        "indexes": [IndexOut.of(index, life=index.reads) for index in store.indexes],
         "probes": None if reads is None else reads.probes,
         "matches": None if reads is None else reads.matches,
-        "reads": None if reads is None else reads_out(reads),
-        "life": reads_out(store.reads),
+        "reads": reads,
+        "life": store.reads,
     }
 
 
@@ -104,14 +84,12 @@ def _reader(
     rule = rules.get(edge.edge)
     measured = None if statistics is None else statistics.edges.get(edge.edge)
     keys = [] if rule is None else [(probe, build) for probe, build, _ in rule["key"]]
-    return ReaderOut(
-        edge=edge.edge,
+    return ReaderOut.of(
+        edge,
         start=None if rule is None else rule["start"],
         mir=None if rule is None else rule["mir"],
         key=[f"{'.'.join(probe)} = {'.'.join(build)}" for probe, build in keys],
-        queries=list(edge.queries),
-        fill=edge.fill,
-        statistics=None if measured is None else edge_statistics_out(measured),
+        statistics=measured,
     )
 
 
@@ -143,20 +121,11 @@ class StoreHistory:
         statistics = await self.store.statistics(number)
         if statistics is None:
             return {}
-        made = (
-            {}
-            if not statistics.batches
-            else {
-                name: StoreEpochOut(
-                    epoch=number,
-                    rows=store.rows,
-                    bytes=store.bytes,
-                    segments=store.segments,
-                    reads=reads_out(reads_of(store)),
-                )
-                for name, store in statistics.stores.items()
-            }
-        )
+        stores = statistics.stores if statistics.batches else {}
+        made = {
+            name: StoreEpochOut.of(store, epoch=number, reads=reads_of(store))
+            for name, store in stores.items()
+        }
         self._known[number] = made
         while len(self._known) > KEPT:
             del self._known[min(self._known)]

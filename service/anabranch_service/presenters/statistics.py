@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from anabranch_contract.codec import to_json
-from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
-from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.measurements import Snapshot, StreamStatistics
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.rest.statistics import (
     ColumnSampleOut,
     DelayOut,
     EdgeStatisticsOut,
-    ReadsOut,
     SampleOut,
     StatisticsOut,
     StoreStatisticsOut,
     StreamStatisticsOut,
-    TopValueOut,
 )
 from anabranch_planner.cost.sampling import describe
 
@@ -30,52 +26,20 @@ def statistics_out(found: Snapshot) -> StatisticsOut:
         batches=found.batches,
         streams={name: stream_statistics_out(s) for name, s in sorted(found.measured.items())},
         stores={
-            name: StoreStatisticsOut(
-                tuples=s.rows,
-                bytes=s.bytes,
-                segments=s.segments,
-                keys=s.keys,
-                reads={index: reads_out(found) for index, found in sorted(s.reads.items())},
-            )
+            name: StoreStatisticsOut.of(s, tuples=s.rows, reads=dict(sorted(s.reads.items())))
             for name, s in sorted(found.stores.items())
         },
-        edges={name: edge_statistics_out(edge) for name, edge in sorted(found.edges.items())},
+        edges={n: EdgeStatisticsOut.of(edge) for n, edge in sorted(found.edges.items())},
         distinct={name: keys for name, keys in sorted(found.distincts.items()) if keys},
-    )
-
-
-def reads_out(found: Reads) -> ReadsOut:
-    """Counts with the ratios that follow from them."""
-    return ReadsOut(
-        **to_json(found),
-        hit_rate=found.hit_rate,
-        read_amplification=found.read_amplification,
-        filtered_share=found.filtered_share,
-        passed_share=found.passed_share,
-    )
-
-
-def edge_statistics_out(edge: EdgeStatistics) -> EdgeStatisticsOut:
-    """One edge during one epoch."""
-    return EdgeStatisticsOut(
-        probes=edge.probes,
-        hits=edge.hits,
-        matches=edge.matches,
-        pairs=edge.pairs,
-        nanoseconds=edge.nanoseconds,
     )
 
 
 def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:
     """One stream during one epoch."""
     delay = {name: one.delay(share) for name, share in SHARES.items()}
-    return StreamStatisticsOut(
+    return StreamStatisticsOut.of(
+        one,
         tuples=one.input,
-        late=one.late,
-        invalid=one.invalid,
-        ahead=one.ahead,
-        seconds=one.seconds,
-        event_seconds=one.event_seconds,
         tuples_per_second=one.arrival_rate,
         tuples_per_event_second=one.event_rate,
         delays=[
@@ -87,18 +51,13 @@ def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:
 
 
 def sample_out(stream: str, sample: StreamSample) -> SampleOut:
-    """What a sample tells about the columns of its stream."""
-    return SampleOut(
+    """Statistics of a stream's columns, from its sample."""
+    return SampleOut.of(
+        sample,
         stream=stream,
-        seen=sample.seen,
-        size=sample.size,
         columns={
-            name: ColumnSampleOut(
-                type=summary.type,
-                nulls=summary.nulls,
-                distinct=summary.distinct,
-                top=[TopValueOut(value=value, share=share) for value, share in summary.top],
-                quantiles=list(summary.quantiles),
+            name: ColumnSampleOut.of(
+                summary, top=[{"value": value, "share": share} for value, share in summary.top]
             )
             for name, summary in describe(sample).items()
         },

@@ -121,13 +121,4 @@ def _expiry(ttl: str | None, now: datetime) -> datetime | None:
 
 
 def _out(record: TokenRecord, used: datetime | None, now: datetime) -> TokenOut:
-    return TokenOut(
-        id=record.id,
-        name=record.name,
-        role=record.role,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        revoked_at=record.revoked_at,
-        last_used_at=used,
-        usable=record.usable(now),
-    )
+    return TokenOut.of(record, last_used_at=used, usable=record.usable(now))

@@ -8,14 +8,15 @@ from pathlib import Path
 from rich.console import Console
 
 from anabranch_client.replay.progress import LiveView
-from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.progress import Progress
 
 SCENARIO = Scenario(
     streams=(RecordedStream("s", Path("s.parquet"), 1, 8, ()),),
     queries=(ScenarioQuery("q1", "SELECT 1"), ScenarioQuery("q2", "SELECT 2", register_at=4)),
     every=2,
-    optimizer={0: OptimizerName.CLASH},
+    optimizer={0: Optimizer.CLASH},
     parallelism=1,
 )
 HALF = Progress(

@@ -11,7 +11,8 @@ import pytest
 
 from anabranch_client.replay.player import Calls, Played, schedule
 from anabranch_client.replay.report import finish_results, make_report
-from anabranch_client.replay.scenario import OptimizerName, RecordedStream, Scenario, ScenarioQuery
+from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.epochs import EpochOut
@@ -37,7 +38,7 @@ def scenario(tmp_path: Path) -> Scenario:
             ScenarioQuery("bad", "SELECT 4", register_at=3),
         ),
         every=2,
-        optimizer={0: OptimizerName.CLASH, 3: OptimizerName.SHARED},
+        optimizer={0: Optimizer.CLASH, 3: Optimizer.SHARED},
         parallelism=2,
     )
 
@@ -181,7 +182,7 @@ def test_calls_are_made_in_order_of_batches(scenario: Scenario) -> None:
     always, gone, late, bad = scenario.queries
     assert schedule(scenario) == {
         0: Calls(register=(always, gone)),
-        3: Calls(optimizer=OptimizerName.SHARED, register=(bad,), expire=(gone,)),
+        3: Calls(optimizer=Optimizer.SHARED, register=(bad,), expire=(gone,)),
         4: Calls(register=(late,)),
     }
     assert scenario.batches == 5

@@ -80,7 +80,7 @@ def write_correlated(folder: Path) -> Path:
 
 
 @dataclass(slots=True)
-class Watcher:
+class Observer:
     """Plans as the service does, and keeps what it planned by."""
 
     blind: bool
@@ -112,14 +112,14 @@ class Watcher:
         }
 
 
-def probes(watcher: Watcher) -> int:
+def probes(watcher: Observer) -> int:
     """Tuples probed in the epochs after the first, as far as snapshots tell."""
     last = [s for s in watcher.seen[2:] if isinstance(s, Snapshot)]
     return sum(edge.probes for s in last for edge in s.edges.values())
 
 
-def replay(path: Path, out: Path, url: str, *, blind: bool) -> Watcher:
-    watcher = Watcher(blind)
+def replay(path: Path, out: Path, url: str, *, blind: bool) -> Observer:
+    watcher = Observer(blind)
     run = LocalReplay(path, out, url, planner=watcher)
     activation = run.run()["q"]
     scenario = read_scenario(path)
