@@ -31,6 +31,9 @@ AheadOfStream = Annotated[
 ]
 
 
+Description = Annotated[str | None, typer.Option(help="What it is, for people.")]
+
+
 @streams.command("add")
 def stream_add(
     name: Name,
@@ -59,6 +62,7 @@ def stream_add(
     keep_late: Annotated[
         bool, typer.Option("--keep-late", help="Keep late, invalid and ahead tuples, in files.")
     ] = False,
+    description: Description = None,
     ahead_of_clock: AheadOfClock = None,
     ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
@@ -111,6 +115,7 @@ def stream_add(
             source=source,
             idle_timeout=idle_timeout,
             keep_late=keep_late or None,
+            description=description,
             ahead_of_clock=ahead_of_clock,
             ahead_of_stream=ahead_of_stream,
             ttl=ttl,
@@ -159,6 +164,7 @@ def stream_set(
         bool | None,
         typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
     ] = None,
+    description: Description = None,
     ahead_of_clock: AheadOfClock = None,
     ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
@@ -184,6 +190,7 @@ def stream_set(
     """Change a stream's time-outs, bounds, late tuples and retention."""
     given = {
         "keep_late": keep_late,
+        "description": description,
         "ahead_of_clock": ahead_of_clock,
         "ahead_of_stream": ahead_of_stream,
         "on_loss": on_loss,

@@ -148,6 +148,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         columns.add_row(escape(column.name), column.type)
     facts = {
         "stream": stream.name,
+        **({"description": stream.description} if stream.description else {}),
         "event time": stream.event_time,
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",

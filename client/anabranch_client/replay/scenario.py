@@ -29,7 +29,7 @@ from anabranch_client.errors import ScenarioError
 from anabranch_client.rest.types import spark_type
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.streams import FLAGS, StreamFlags, StreamOptions
+from anabranch_contract.rest.streams import StreamOptions, StreamProperties
 
 UNBOUNDED = "unbounded"
 
@@ -162,7 +162,7 @@ class RetentionEntry(Closed):
         return self
 
 
-class StreamEntry(Closed, StreamFlags):
+class StreamEntry(Closed, StreamProperties):
     """``streams.<name>``."""
 
     path: Annotated[str, AfterValidator(_text)]
@@ -173,7 +173,7 @@ class StreamEntry(Closed, StreamFlags):
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
 
-    @field_validator(*FLAGS, mode="before")
+    @field_validator("keep_late", mode="before")
     @classmethod
     def _flag(cls, value: object) -> object:
         if not isinstance(value, bool):

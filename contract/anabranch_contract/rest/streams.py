@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypedDict
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import OnLoss
@@ -16,8 +16,12 @@ from anabranch_contract.rest.documents import (
     Open,
     StreamName,
     Time,
+    printable,
 )
 from anabranch_contract.rest.statistics import StreamStatisticsOut
+
+#: For people; no program reads it.
+Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
 
 
 class ColumnIn(Closed):
@@ -66,8 +70,10 @@ class RetentionOut(Document):
     latest: list[str] | None
 
 
-class StreamFlags(Document):
-    """The boolean properties of a stream in requests, records and scenarios."""
+class StreamProperties(Document):
+    """The properties of a stream that requests, records, answers and scenarios have alike."""
+
+    description: Description = ""
 
     keep_late: bool = Field(
         default=False,
@@ -75,11 +81,11 @@ class StreamFlags(Document):
     )
 
 
-#: Requests, records and answers have these by the same names and values.
-FLAGS = set(StreamFlags.model_fields)
+#: Their names.
+PROPERTIES = set(StreamProperties.model_fields)
 
 
-class StreamIn(Closed, StreamFlags):
+class StreamIn(Closed, StreamProperties):
     """A stream to register."""
 
     name: StreamName
@@ -127,6 +133,7 @@ class StreamOptions(TypedDict, total=False):
     lateness: str | None
     idle_timeout: str | None
     keep_late: bool | None
+    description: str | None
     ahead_of_clock: str | None
     ahead_of_stream: str | None
 
@@ -139,6 +146,7 @@ class StreamPatch(Closed):
 
     idle_timeout: Duration | None = None
     keep_late: bool | None = None
+    description: Description | None = None
     ahead_of_clock: Duration | None = None
     ahead_of_stream: Duration | None = None
     retention: RetentionIn | None = None
@@ -230,6 +238,7 @@ class StreamOut(Document):
     lateness: str
     idle_timeout: str | None
     keep_late: bool
+    description: str = ""
     ahead_of_clock: str
     ahead_of_stream: str
     retention: RetentionOut | None

@@ -15,7 +15,7 @@ from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import PublishedEpoch
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import ProblemRecord, SinkRecord
-from anabranch_contract.rest.streams import StreamFlags
+from anabranch_contract.rest.streams import StreamProperties
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON
 
 
@@ -35,7 +35,7 @@ class SourceRecord(Closed):
     rows_per_batch: int | None = None
 
 
-class StreamRecord(Closed, StreamFlags):
+class StreamRecord(Closed, StreamProperties):
     """A registered stream; ``lateness`` in microseconds, None: unbounded.
 
     Attributes:

@@ -23,7 +23,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.statistics import SampleOut
 from anabranch_contract.rest.streams import (
-    FLAGS,
+    PROPERTIES,
     RetentionIn,
     RowsIn,
     RowsOut,
@@ -133,7 +133,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
     Nothing that is stored is lost by a ttl, unless a shorter one makes it useless. A stream that no
     longer keeps the latest of the same key starts anew for the queries that read it.
     """
-    changes: dict[str, Any] = body.model_dump(include=FLAGS, exclude_none=True)
+    changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if "idle_timeout" in body.model_fields_set:
         changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
     for field in AHEAD:
@@ -279,7 +279,7 @@ def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
         event_time=body.event_time,
         lateness=_lateness(body),
         idle_timeout=_idle_timeout(body.idle_timeout),
-        **body.model_dump(include=FLAGS),
+        **body.model_dump(include=PROPERTIES),
         **_bounds_ahead(body),
         **_retention(body.retention),
         source=SourceRecord(**body.source.model_dump()),

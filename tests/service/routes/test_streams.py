@@ -56,6 +56,16 @@ def test_silence_and_late_tuples_can_be_dealt_with_otherwise_at_any_time(service
     assert service.call("PATCH", "/v1/streams/none", 404, {})["code"] == "unknown-stream"
 
 
+def test_a_description_is_kept_for_people(service: Service) -> None:
+    first = service.post("/v1/streams", {**PLAIN, "description": "Clicks of the shop, größer"})
+    assert first["description"] == "Clicks of the shop, größer"
+    changed = service.call("PATCH", "/v1/streams/events", 200, {"description": ""})
+    assert changed == {**first, "description": ""} == service.get("/v1/streams/events")
+    for bad in ("x" * 1001, "two\nlines", "\x1b[2J"):
+        problem = service.call("PATCH", "/v1/streams/events", 422, {"description": bad})
+        assert problem["errors"][0]["field"] == "description"
+
+
 def test_what_has_no_meaning_is_not_patched_in(service: Service) -> None:
     plain = service.post("/v1/streams", PLAIN)
     assert (plain["idle_timeout"], plain["keep_late"]) == (None, False)
