@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.anytime import solve_problem
@@ -86,7 +86,7 @@ class Case:
             objective=self.objective,
             parallelism=self.parallelism,
             partitioning=self.partitioning,
-            bounds=loosest_bounds(queries),
+            bounds=LoosestBounds(queries),
         )
 
     def optimum(self) -> tuple[float, bool, float]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, Solver
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.optimise import MAX_FLOWS, require_plannable
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Steps, make_plan
@@ -164,7 +164,7 @@ class Session:
             objective=self._objective,
             parallelism=self._parallelism,
             partitioning=self._partitioning,
-            bounds=loosest_bounds(tuple(self._queries.values())),
+            bounds=LoosestBounds(tuple(self._queries.values())),
         )
         return Builder(model, mir=self._mir)
 

@@ -15,7 +15,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Backfilling, Objective
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.logical.render import to_sql
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert
@@ -127,7 +127,7 @@ def decide_past(plan: Plan, request: EpochRequest) -> Decided:
         request.statistics,
         objective=request.objective,
         parallelism=request.parallelism,
-        bounds=loosest_bounds(request.queries),
+        bounds=LoosestBounds(request.queries),
     )
     backfills = decide(
         plan,

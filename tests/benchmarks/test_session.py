@@ -84,30 +84,6 @@ def test_a_session_refuses_what_it_does_not_have_and_stays_as_it_was() -> None:
 
 
 @given(seed=st.integers(0, 10_000), parallelism=st.sampled_from((1, 4)))
-def test_a_plan_to_begin_from_changes_nothing_about_the_optimum(
-    seed: int, parallelism: int
-) -> None:
-    queries, statistics = natural(seed, relations=8, count=6, size=4)
-    older = optimise(queries[:4], statistics, Options(parallelism=parallelism))
-    cold = optimise(queries, statistics, Options(parallelism=parallelism))
-    warm = optimise(queries, statistics, Options(parallelism=parallelism, start=older))
-    validate_plan(warm, queries)
-    assert same(warm, cold)
-
-
-def test_out_of_time_the_running_plan_is_kept_rather_than_a_worse_one() -> None:
-    queries, statistics = natural(3, relations=10, count=20, size=4)
-    best = optimise(queries, statistics, Options(parallelism=4))
-    hurried = optimise(queries, statistics, Options(parallelism=4, deadline=Deadline(seconds=0.0)))
-    warm = optimise(
-        queries, statistics, Options(parallelism=4, deadline=Deadline(seconds=0.0), start=best)
-    )
-    assert best.cost < hurried.cost
-    assert warm.cost == pytest.approx(best.cost)
-    assert warm.bound <= best.cost
-
-
-@given(seed=st.integers(0, 10_000), parallelism=st.sampled_from((1, 4)))
 def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
     seed: int, parallelism: int
 ) -> None:

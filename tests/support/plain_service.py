@@ -20,7 +20,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
@@ -175,7 +175,7 @@ class PlainService:
         optimizer = Optimizer(self._optimizers[max(switched, default=0)])
         statistics: Statistics = self.snapshot or NoStatistics()
         plan = self._planner(active, statistics, optimizer, self._parallelism, epoch)
-        model = CostModel(statistics, parallelism=self._parallelism, bounds=loosest_bounds(active))
+        model = CostModel(statistics, parallelism=self._parallelism, bounds=LoosestBounds(active))
         rules = compile_ruleset(
             plan,
             active,

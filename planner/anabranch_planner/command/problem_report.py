@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.uncertainty import CostRange, cost_range
 from anabranch_planner.explain.explain import mir_label, store_labels
 
@@ -130,7 +130,7 @@ def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ..
         objective=plan.objective,
         parallelism=problem.parallelism,
         partitioning=problem.partitioning,
-        bounds=loosest_bounds(problem.queries),
+        bounds=LoosestBounds(problem.queries),
     )
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))

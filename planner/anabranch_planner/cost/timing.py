@@ -69,7 +69,7 @@ class LoosestBounds:
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
         self._queries = sorted(queries, key=lambda q: q.id)
-        self._pairs = [_pairs(query) for query in self._queries]
+        self._pairs = [pair_bounds(query) for query in self._queries]
         self._with: dict[Label, set[int]] = defaultdict(set)
         if any(self._pairs):
             for number, query in enumerate(self._queries):
@@ -96,12 +96,8 @@ class LoosestBounds:
         return loosest or {}
 
 
-def loosest_bounds(queries: Sequence[JoinQuery]) -> LoosestBounds:
-    """The bounds to plan ``queries`` by, together or each alone."""
-    return LoosestBounds(queries)
-
-
-def _pairs(query: JoinQuery) -> PairBounds:
+def pair_bounds(query: JoinQuery) -> PairBounds:
+    """The finite bounds of ``query`` by pairs of labels."""
     labels = query.labels
     return {
         (labels[i], labels[j]): bound

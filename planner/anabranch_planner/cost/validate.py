@@ -12,7 +12,7 @@ from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, trails
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def cost_of(
         objective=plan.objective,
         parallelism=parallelism,
         partitioning=partitioning,
-        bounds=loosest_bounds(queries),
+        bounds=LoosestBounds(queries),
     )
     mirs = {m.id: m for m in plan.mirs}
     total = 0.0

@@ -225,11 +225,11 @@ def to_document(root: Node) -> dict[str, Any]:
     return write(root)
 
 
-def to_dot(root: Node, name: str = "plan") -> str:
+def to_dot(root: Node) -> str:
     """A plan as a Graphviz graph, rows flowing upwards; multi-way joins stand out."""
     nodes = ordered(root)
     number = {node: f"n{i}" for i, node in enumerate(nodes)}
-    lines = [f"digraph {name} {{", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
+    lines = ["digraph plan {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
     for node in nodes:
         text = describe(node)
         label = (text if len(text) <= 120 else text[:117] + "...").replace("\\", "\\\\")

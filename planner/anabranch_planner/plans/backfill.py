@@ -48,7 +48,7 @@ known.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -165,16 +165,7 @@ def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) 
 
 def document(found: Backfill) -> dict[str, Any]:
     """The decision as JSON; :func:`from_document` is the inverse."""
-    return {
-        "mir": found.mir,
-        "label": mir_label(sorted(found.order)),
-        "owner": found.owner,
-        "order": list(found.order),
-        "coverage": found.coverage,
-        "cost": found.cost,
-        "chosen": found.chosen,
-        "reason": found.reason,
-    }
+    return {**asdict(found), "label": mir_label(sorted(found.order)), "order": list(found.order)}
 
 
 def from_document(doc: Mapping[str, Any]) -> Backfill:

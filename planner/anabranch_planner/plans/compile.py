@@ -56,6 +56,7 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.types import key_type
+from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,9 +65,6 @@ if TYPE_CHECKING:
     from anabranch_planner.plans.backfill import Backfill
 
 _K = TypeVar("_K")
-
-#: (earlier, later) -> microseconds; a missing pair is unbounded.
-PairBounds = dict[tuple[Label, Label], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,18 +206,14 @@ class _Compiler:
         if not order.maintains:
             query = self.by_id[QueryId(order.goal)]
             relation_of = {m.label: m.relation for m in query.members}
-            return _Goal(order, query.classes, relation_of, _pairs(query), query.residuals)
+            return _Goal(order, query.classes, relation_of, pair_bounds(query), query.residuals)
         mir = self.mirs[MirId(order.goal)]
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         return _Goal(order, mir.classes, relation_of, self._mir_bounds(order.owner, mir), ())
 
     def _mir_bounds(self, owner: str, mir: Mir) -> PairBounds:
-        members = set(mir.members)
-        loosest: PairBounds | None = None
-        for user in sorted(self.users[owner, mir.id]):
-            pairs = {p: d for p, d in _pairs(self.by_id[user]).items() if set(p) <= members}
-            loosest = pairs if loosest is None else _loosest(loosest, pairs)
-        return loosest or {}
+        users = self.users[owner, mir.id]
+        return LoosestBounds([self.by_id[user] for user in users]).of(mir)
 
     def _trees(self) -> list[tuple[str, RelationId, _Node]]:
         """(owner, arriving relation, root) of every probe tree, in a stable order.
@@ -614,16 +608,6 @@ def _copies(plan: Plan) -> dict[tuple[str, MirId], list[StoreCopy]]:
     for copy in sorted(plan.copies, key=lambda c: (c.owner, c.mir, str(c.partition or ""))):
         copies[copy.owner, copy.mir].append(copy)
     return copies
-
-
-def _pairs(query: JoinQuery) -> PairBounds:
-    labels = query.labels
-    return {
-        (labels[i], labels[j]): bound
-        for i, row in enumerate(query.bounds)
-        for j, bound in enumerate(row)
-        if i != j and bound is not None
-    }
 
 
 def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:

@@ -18,14 +18,14 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import gap, make_plan
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.general import solve_as_printed
 from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Problem, build_problem
-from anabranch_planner.search.warm_start import complete, routes_of, running_routes
+from anabranch_planner.search.warm_start import complete, running_routes
 from anabranch_planner.solvers.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -62,10 +62,6 @@ class Options:
         max_flows: beyond it the integer program is not built and local search decides.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
             the other optimisers are there for comparison and know neither.
-        start: a plan from which the joint search begins, such as the running epoch's: it may be
-            for other queries and statistics. It decides which of several equally cheap plans is
-            found and how soon, not how good the plan is. Where switching is charged, the default
-            is the running plan.
     """
 
     optimizer: Optimizer = Optimizer.CLASH
@@ -81,7 +77,6 @@ class Options:
     max_flows: int = MAX_FLOWS
     limits: Limits | None = None
     switching: Switching | None = None
-    start: Plan | None = None
 
     @property
     def settings(self) -> Settings:
@@ -117,7 +112,7 @@ def build(queries: Sequence[JoinQuery], request: PlanRequest) -> Problem:
             objective=options.objective,
             parallelism=options.parallelism,
             partitioning=options.partitioning,
-            bounds=loosest_bounds(queries),
+            bounds=LoosestBounds(queries),
         )
         return build_problem(queries, model, mir=options.mir)
 
@@ -148,7 +143,7 @@ def solve(problem: Problem, request: PlanRequest) -> tuple[Outcome, ...]:
     if options.formulation is Formulation.PAPER:
         outcome = solve_as_printed(problem, request.queries, options.settings, joint)
     else:
-        outcome = solve_problem(problem, options.settings, joint, _warm(problem, options.start))
+        outcome = solve_problem(problem, options.settings, joint, _warm(problem))
     return (outcome,)
 
 
@@ -183,13 +178,9 @@ def _demanding(options: Options) -> bool:
     return options.limits is not None or options.switching is not None
 
 
-def _warm(problem: Problem, start: Plan | None) -> Routing | None:
-    """A plan to begin from: ``start``, else the running one if changing it is charged."""
-    if start is not None:
-        return complete(problem, routes_of(problem, start))
-    if problem.extra_steps:
-        return complete(problem, running_routes(problem))
-    return None
+def _warm(problem: Problem) -> Routing | None:
+    """The running plan, if changing it is charged."""
+    return complete(problem, running_routes(problem)) if problem.extra_steps else None
 
 
 def _apart(whole: Problem, options: Options) -> tuple[Outcome, ...]:

@@ -21,7 +21,7 @@ nothing else needs).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
@@ -154,27 +154,8 @@ def reasons_document(found: Reasons, *, at_most: int | None = None) -> dict[str,
     """The reasons as JSON, with at most so many of each kind; totals are of all."""
     shared, kept = found.shared[:at_most], found.kept[:at_most]
     return {
-        "shared": [
-            {
-                "kind": r.kind,
-                "label": r.label,
-                "users": list(r.users),
-                "cost": r.cost,
-                "saved": r.saved,
-            }
-            for r in shared
-        ],
-        "kept": [
-            {
-                "mir": r.mir,
-                "label": r.label,
-                "users": list(r.users),
-                "detours": r.detours,
-                "upkeep": r.upkeep,
-                "saved": r.saved,
-            }
-            for r in kept
-        ],
+        "shared": [asdict(r) for r in shared],
+        "kept": [asdict(r) for r in kept],
         "totals": {
             "shared": len(found.shared),
             "saved_by_sharing": fsum(r.saved for r in found.shared),

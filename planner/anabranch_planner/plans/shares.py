@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.mirs import MirId, base_mir
 from anabranch_planner.cost.steps import Trails, trails
@@ -229,15 +229,3 @@ def shares(
         )
         for query in found.queries
     )
-
-
-def share_document(share: Share) -> dict[str, Any]:
-    """A share as JSON."""
-    return {
-        "query": share.query,
-        "standalone": share.standalone,
-        "marginal": share.marginal,
-        "shapley": share.shapley,
-        "proportional": share.proportional,
-        "part": share.part,
-    }

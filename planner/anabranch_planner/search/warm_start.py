@@ -1,4 +1,4 @@
-"""Warm starts: the orders of an existing plan as paths, and paths for what it lacks."""
+"""Warm starts: the running plan as paths, and paths for what it lacks."""
 
 from __future__ import annotations
 
@@ -7,33 +7,7 @@ from typing import TYPE_CHECKING
 from anabranch_planner.search.routes import Routes, Routing, finish, shortest, tree_routes
 
 if TYPE_CHECKING:
-    from anabranch_contract.plans.plan import Plan
     from anabranch_planner.search.problem import EdgeId, Problem
-
-
-def routes_of(problem: Problem, plan: Plan) -> Routes:
-    """The orders of ``plan`` as paths, as far as ``problem`` has their goals and steps.
-
-    The plan may be older than the problem: for other queries, under other statistics.
-    """
-    graph = problem.graph
-    orders = {(o.maintains, o.goal, o.start): o for o in plan.orders}
-    routes: Routes = {}
-    for index, goal in enumerate(problem.goals):
-        order = orders.get((goal.maintains, goal.name, goal.start))
-        if order is None:
-            continue
-        steps = {(graph.tail[e], graph.members(e)): e for e in goal.edges}
-        at, path = goal.root, []
-        for step in order.steps:
-            edge = steps.get((at, step.members))
-            if edge is None or graph.mir(graph.target[edge]).id != step.target:
-                break
-            path.append(edge)
-            at = graph.head[edge]
-        if at == goal.sink:
-            routes[index] = tuple(path)
-    return routes
 
 
 def running_routes(problem: Problem) -> Routes:

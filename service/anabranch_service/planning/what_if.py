@@ -7,7 +7,7 @@ Everything here is computed from a plan that has been made, costs no further sol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
@@ -22,14 +22,13 @@ from anabranch_planner.cost.footprint import (
 )
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.plans.backfill import Backfill, from_document
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import (
     costs_by_owner,
     game,
-    share_document,
     shares,
 )
 from anabranch_service.planning.epoch import Planned, Task
@@ -104,7 +103,7 @@ def explain_choice(
         alone, note = _alone(planned)
         ranked = sorted(shares(plan, queries, alone, played), key=lambda s: (-s.shapley, s.query))
         share = SharesRecord(
-            queries=tuple(ShareRecord(**share_document(s)) for s in ranked[: limits.shares]),
+            queries=tuple(ShareRecord(**asdict(s)) for s in ranked[: limits.shares]),
             omitted=max(len(ranked) - (limits.shares or len(ranked)), 0),
             note=note,
         )
@@ -181,7 +180,7 @@ def _model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostMo
         task.statistics,
         objective=task.options.objective,
         parallelism=parallelism,
-        bounds=loosest_bounds(queries),
+        bounds=LoosestBounds(queries),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import loosest_bounds, shares
+from anabranch_planner.cost.timing import LoosestBounds, shares
 from anabranch_planner.normal.time_bounds import close, from_windows
 from tests.support.queries import FixedStatistics, chain
 from tests.support.rate_model import Flow, counted, joined
@@ -46,7 +46,7 @@ def model(*queries: JoinQuery, **known: float) -> CostModel:
     statistics = FixedStatistics(
         default=known.get("rate", 100.0), selectivity_default=known.get("f", 0.01), history=UNIT
     )
-    return CostModel(statistics, bounds=loosest_bounds(queries))
+    return CostModel(statistics, bounds=LoosestBounds(queries))
 
 
 def parts(widths: Sequence[int | None]) -> tuple[float, ...]:
@@ -120,7 +120,7 @@ def test_pmjoins_example_2() -> None:
         selectivities={"S2.a=S3.a": 0.001, "S0.b=S2.b": 0.004},
         history=UNIT,
     )
-    known = CostModel(statistics, bounds=loosest_bounds([query]))
+    known = CostModel(statistics, bounds=LoosestBounds([query]))
     pair = sub_join(query, frozenset({Label("S2"), Label("S3")}))
     assert known.cardinality(pair) / seconds == pytest.approx(15, rel=1e-6)
     whole = sub_join(query, frozenset(query.labels))
@@ -200,7 +200,7 @@ def test_a_window_as_long_as_history_is_full_history() -> None:
 def test_bounds_over_an_unknown_span_count_as_none_and_are_named() -> None:
     query = windowed(chain("R.a=S.a"), dict.fromkeys("RS", 5))
     statistics = FixedStatistics(default=100.0, selectivity_default=0.01)
-    known = CostModel(statistics, bounds=loosest_bounds([query]))
+    known = CostModel(statistics, bounds=LoosestBounds([query]))
     assert known.cardinality(over(query, "RS")) == pytest.approx(100)
     assert known.assumed == (
         "windows on R reach over all of its history",

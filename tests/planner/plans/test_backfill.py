@@ -20,7 +20,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import loosest_bounds
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.backfill import Backfill, decide, document, from_document
 from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.queries import FixedStatistics, chain
@@ -63,7 +63,7 @@ def model_of(
 ) -> CostModel:
     """Every pair of tuples joins; a unit has ``sizes`` tuples."""
     known = FixedStatistics(cardinalities=dict(sizes), selectivity_default=1.0, history=float(UNIT))
-    return CostModel(known, objective=objective, bounds=loosest_bounds([query]))
+    return CostModel(known, objective=objective, bounds=LoosestBounds([query]))
 
 
 def only(found: tuple[Backfill, ...]) -> Backfill:
