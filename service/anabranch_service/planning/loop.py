@@ -229,7 +229,7 @@ class EpochLoop:
             "diff": None,
             "diff_reason": reason,
         }
-        return old.model_copy(update=changes), text
+        return EpochRecord.model_validate(dict(old) | changes), text
 
     async def _settle(self, epoch: EpochRecord) -> None:
         """Write into the query records what follows from a published epoch. Idempotent."""
