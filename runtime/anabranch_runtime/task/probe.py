@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.coverage import Access, Tile
     from anabranch_runtime.storage.segment import IndexKey
     from anabranch_runtime.task.groups import Group, LiveSegments
-    from anabranch_runtime.task.reads import Asking
+    from anabranch_runtime.task.reads import LookupCounts
 
     Ints = NDArray[np.int64]
     I32 = NDArray[np.int32]
@@ -248,7 +248,7 @@ class _Keys:
 class Lookup:
     """One probe of one partial result."""
 
-    __slots__ = ("_arrived", "_asked", "_keys", "_ranges", "_target", "partial", "prober")
+    __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "_target", "partial", "prober")
 
     def __init__(
         self, prober: Prober, partial: Partial, target: Target, bounds: Sequence[TimeBound]
@@ -256,7 +256,7 @@ class Lookup:
         self.prober, self.partial, self._target = prober, partial, target
         self._keys = _Keys.of(prober.layout, partial, target.key)
         self._arrived: dict[Label, Ints] = {}
-        self._asked: dict[str, tuple[IndexKey, Asking]] = {}
+        self._lookups: dict[str, tuple[IndexKey, LookupCounts]] = {}
         self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
@@ -271,26 +271,26 @@ class Lookup:
             part = next((i for i, p in enumerate(parts) if p == store.partition), None)
         segments = self.prober.segments
         groups = segments.groups(tile.store, tile.interval, split=part is not None)
-        asking, probes = self._index(store)[1], self._keys.probes
+        lookup, probes = self._index(store)[1], self._keys.probes
         inside = sum(len(group.readers) for group in groups)
-        asking.by_batch += len(probes) * (segments.count(tile.store) - inside)
+        lookup.by_batch += len(probes) * (segments.count(tile.store) - inside)
         if part is None:
             yield from ((group, probes) for group in groups)
         elif groups:
             routes = self._keys.routed(part, store.partitions)
-            asking.by_partition += len(probes) * inside
+            lookup.by_partition += len(probes) * inside
             for group in groups:
                 own = routes[group.partition]
-                asking.by_partition -= len(own) * len(group.readers)
+                lookup.by_partition -= len(own) * len(group.readers)
                 yield group, own
 
-    def _index(self, store: StoreLayout) -> tuple[IndexKey, Asking]:
+    def _index(self, store: StoreLayout) -> tuple[IndexKey, LookupCounts]:
         """The index of ``store`` that answers, and what is counted of it."""
-        found = self._asked.get(store.id)
+        found = self._lookups.get(store.id)
         if found is None:
             key = store.index_key(self._target.key)
-            asking = self.prober.reads.asking(store.id, key.name, self.partial.length)
-            found = self._asked[store.id] = (key, asking)
+            lookup = self.prober.reads.begin(store.id, key.name, self.partial.length)
+            found = self._lookups[store.id] = (key, lookup)
         return found
 
     def match(
@@ -303,11 +303,11 @@ class Lookup:
         """
         layout, target = self.prober.layout, self._target
         store = layout.stores[tile.store]
-        key, asking = self._index(store)
+        key, lookup = self._index(store)
         before = len(group.readers)
         group = self._in_time(group)
-        asked = len(group.readers)
-        asking.by_time += len(probes) * (before - asked)
+        within = len(group.readers)
+        lookup.by_time += len(probes) * (before - within)
         weaker = layout.missing_filter(target.name, tile.store)
         whole, stored = group.whole
         if meter is not None and not weaker:
@@ -322,12 +322,12 @@ class Lookup:
         timing = self._timing(store, group) if self._keys.exact else []
         # Where some of what is found may turn out to be no match, it is not noted at once.
         sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
-        marks = asking.marks if sure else np.zeros_like(asking.marks)
+        marks = lookup.marks if sure else np.zeros_like(lookup.marks)
         found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
         if len(found.positions) > most:
             raise TooManyPairs
-        asking.filtered += found.held
-        asking.looked += len(probes) * asked - found.held
+        lookup.filtered += found.held
+        lookup.looked += len(probes) * within - found.held
         positions, counted = found.positions, found.counted
         tables, hit = group.having(found.found, len(positions))
         which: NDArray[np.integer[Any]] | None = None
@@ -342,8 +342,8 @@ class Lookup:
             sources = np.zeros(len(kept), np.int64) if joined.which is None else joined.which
             counted = np.bincount(hit[sources], minlength=len(group.readers))
         if not sure:
-            asking.kept(marks, positions, mask)
-        asking.matches += int(counted.sum())
+            lookup.kept(marks, positions, mask)
+        lookup.matches += int(counted.sum())
         if meter is not None:
             meter.matches += int(counted.sum())
             if not weaker:

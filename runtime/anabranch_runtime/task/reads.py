@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Asking:
+class LookupCounts:
     """The lookups of one partial result in one store by one index.
 
     Attributes:
@@ -74,11 +74,11 @@ class ReadMeters:
     """
 
     found: dict[str, dict[str, Reads]] = field(default_factory=lambda: defaultdict(dict))
-    _open: list[tuple[str, str, Asking]] = field(default_factory=list)
+    _open: list[tuple[str, str, LookupCounts]] = field(default_factory=list)
 
-    def asking(self, store: str, index: str, tuples: int) -> Asking:
+    def begin(self, store: str, index: str, tuples: int) -> LookupCounts:
         """The counts of a probe of ``store`` that begins."""
-        made = Asking(tuples, np.zeros(tuples, np.uint8))
+        made = LookupCounts(tuples, np.zeros(tuples, np.uint8))
         self._open.append((store, index, made))
         return made
 

@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.storage.sync import sync_filesystem
-from anabranch_runtime.views import groups, partners
+from anabranch_runtime.views import groups, outer_joins
 from anabranch_runtime.views.finishing import finished, finished_schema
 from anabranch_runtime.views.ranking import top_groups, top_rows
 from anabranch_runtime.views.table import (
@@ -109,7 +109,7 @@ class Maker:
         source = place.home / "input"
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
-            rows = partners.decided(self.session, query, source)
+            rows = outer_joins.decided(self.session, query, source)
             return Work(rows, "append", partial(self._decided, place, outer))
         assert view is not None
         tables = Tables(place.home / "table", view)
@@ -123,7 +123,7 @@ class Maker:
 
     def _decided(self, place: Place, outer: OuterJoin, frame: DataFrame, version: int) -> None:
         """Rows of an outer join, for the sink or for the view over it."""
-        rows = partners.results(outer, frame.toArrow())
+        rows = outer_joins.results(outer, frame.toArrow())
         if place.above is None:
             self._write(place, version, rows)
         elif rows.num_rows:
