@@ -29,3 +29,11 @@ def read_duration(text: str, field: str) -> int:
             remedy="give a duration between 0 and 100,000 years, or leave it out for no bound",
         )
     return micros
+
+
+def read_positive(text: str, field: str, code: str, message: str, remedy: str) -> int:
+    """:func:`read_duration` of more than nothing; the other arguments are the complaint."""
+    micros = read_duration(text, field)
+    if micros == 0:
+        raise InvalidInput(code, message, field=field, remedy=remedy)
+    return micros

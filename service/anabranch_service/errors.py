@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, TypeVar
 
 from anabranch_contract.errors import StructuredError
+
+T = TypeVar("T")
 
 
 class ServiceError(StructuredError):
@@ -32,16 +34,6 @@ class NotFound(ServiceError):
     status = 404
 
 
-def unknown(kind: Literal["stream", "query"], name: str) -> NotFound:
-    """The error for a stream or query that is not registered."""
-    return NotFound(
-        f"unknown-{kind}",
-        f"there is no {kind} {name!r}",
-        field="name" if kind == "stream" else "id",
-        remedy=f"GET /v1/{'streams' if kind == 'stream' else 'queries'} lists them",
-    )
-
-
 class Conflict(ServiceError):
     """The request contradicts what is registered."""
 
@@ -49,7 +41,7 @@ class Conflict(ServiceError):
 
 
 class Busy(ServiceError):
-    """More is asked for than this process serves at a time."""
+    """More requests than this process serves at a time."""
 
     status = 503
 
@@ -62,3 +54,24 @@ class CorruptRecord(ServiceError):
 
 class SettingsError(ServiceError):
     """The process was started with settings it can't use."""
+
+
+#: Kind of resource -> the field that names one, and the route that lists them.
+_KINDS = {"stream": ("name", "streams"), "query": ("id", "queries"), "token": ("ident", "tokens")}
+
+
+def known(found: T | None, kind: str, name: str) -> T:
+    """``found``, which is None where no ``kind`` of this ``name`` is registered.
+
+    Raises:
+        NotFound: ``unknown-<kind>``.
+    """
+    if found is None:
+        field, route = _KINDS[kind]
+        raise NotFound(
+            f"unknown-{kind}",
+            f"there is no {kind} {name!r}",
+            field=field,
+            remedy=f"GET /v1/{route} lists them",
+        )
+    return found

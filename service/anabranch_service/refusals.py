@@ -15,16 +15,16 @@ MEDIA_TYPE = "application/problem+json"
 
 
 def problem(
+    path: str,
     status: int,
     code: str,
     detail: str,
-    *,
-    instance: str,
-    errors: Sequence[Mapping[str, str | int]] = (),
     remedy: str = "",
+    *,
+    errors: Sequence[Mapping[str, str | int]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A problem details response.
+    """A problem details response to a request for ``path``.
 
     The text is ASCII: what a client sent may hold characters that UTF-8 can't spell.
     """
@@ -33,7 +33,7 @@ def problem(
         "title": code.replace("-", " ").capitalize(),
         "status": status,
         "detail": detail,
-        "instance": instance,
+        "instance": quote(path, safe="/:"),
         "code": code,
     }
     if errors:
@@ -45,7 +45,7 @@ def problem(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused without looking at what it means.
+    """The reason to refuse a request without looking at what it means.
 
     Attributes:
         closes: whether the connection ends with the answer: the rest of the request is not read.
@@ -59,21 +59,12 @@ class Refusal:
     closes: bool = False
     retry: int = 0
 
-    def headers(self) -> dict[str, str]:
-        """Further headers of the answer."""
-        found = {"Connection": "close"} if self.closes else {}
-        return {**found, **({"Retry-After": str(self.retry)} if self.retry else {})}
-
     def answer(self, path: str) -> Response:
         """The answer to a request for ``path``."""
-        return problem(
-            self.status,
-            self.code,
-            self.detail,
-            instance=quote(path, safe="/:", errors="replace"),
-            remedy=self.remedy,
-            headers=self.headers(),
-        )
+        headers = {"Connection": "close"} if self.closes else {}
+        if self.retry:
+            headers["Retry-After"] = str(self.retry)
+        return problem(path, self.status, self.code, self.detail, self.remedy, headers=headers)
 
 
 class BodyRefused(HTTPException):

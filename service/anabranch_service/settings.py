@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.plans.plan import Objective, Optimizer
@@ -15,6 +15,8 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_service.errors import SettingsError
 
 ENV_PREFIX = "ANABRANCH_"
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Auth(StrEnum):
@@ -27,80 +29,62 @@ class Auth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting of the process.
+    """Every setting of the process, with the help of its option. Optimizer, objective and
+    parallelism hold until ``PUT /v1/settings`` changes them.
 
     Attributes:
-        port: 0 picks a free one.
-        port_file: where the port is written (atomically) once the service listens.
-        optimizer, objective, parallelism: until ``PUT /v1/settings`` says otherwise.
-        epoch_batches: batches per epoch; the service only hands it on to whoever asks.
-        poll_seconds: how often the epoch loop looks for a new boundary.
-        solve_seconds: time limit of one solve.
-        kept_epochs: how many published epochs are kept, rulesets and statistics with them.
-        auth: whether requests need a token; ``off`` is refused beyond loopback.
-        admin_token_file: where the first administrator's token is read from, and written to where
-            there is none. Used only where tokens are required.
-        allow_hostname: further names that the service answers to, separated by commas; ``*``: any.
-        tls_cert, tls_key: files (PEM) to serve HTTPS with; empty: HTTP.
-        body_limit: bytes that the body of a request may have.
-        connections: open at one time.
-        request_seconds: that the header, and then the body, of a request may take to arrive.
-        max_aliases: aliases of one query, those of its subqueries included: planning takes longer
-            than in proportion to them.
-        max_columns: of one stream, and of one query's results.
-        max_streams, max_queries: that may be registered; of queries those that are to run.
-        registration_seconds: that a registration may take until it is understood.
-        access: what registrations may ask for; see :meth:`AccessPolicy.read` for its variables.
+        access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
 
     >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
     """
 
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    namespace: str = "anabranch"
-    host: str = "127.0.0.1"
-    port: int = 8080
-    port_file: str = ""
-    mode: Mode = Mode.LIVE
-    optimizer: Optimizer = Optimizer.CLASH
-    objective: Objective = Objective.DEFAULT
-    parallelism: int = 4
-    epoch_batches: int = 10
-    poll_seconds: float = 0.02
-    solve_seconds: float = 10.0
-    kept_epochs: int = 4096
-    log_level: str = "info"
-    auth: Auth = Auth.AUTO
-    admin_token_file: str = "anabranch-admin.token"
-    allow_hostname: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    body_limit: int = 16 * 1024 * 1024
-    connections: int = 512
-    request_seconds: float = 30.0
-    max_aliases: int = 16
-    max_columns: int = 1000
-    max_streams: int = 1000
-    max_queries: int = 10_000
-    registration_seconds: float = 20.0
+    redis_url: Annotated[str, "redis:// or unix:// address of the state"] = (
+        "redis://127.0.0.1:6379/0"
+    )
+    namespace: Annotated[str, "prefix of all keys; one pipeline per namespace"] = "anabranch"
+    host: Annotated[str, "address to listen on"] = "127.0.0.1"
+    port: Annotated[int, "port to listen on; 0 picks a free one"] = 8080
+    port_file: Annotated[str, "file to write the port to once listening"] = ""
+    mode: Annotated[Mode, "live, or step for replay"] = Mode.LIVE
+    optimizer: Annotated[Optimizer, "how queries are planned"] = Optimizer.CLASH
+    objective: Annotated[Objective, "what a plan's cost counts"] = Objective.DEFAULT
+    parallelism: Annotated[int, "partitions per store"] = 4
+    epoch_batches: Annotated[int, "batches per epoch"] = 10
+    poll_seconds: Annotated[float, "how often to look for a boundary"] = 0.02
+    solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
+    kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
+    log_level: Annotated[LogLevel, "least level to log"] = "info"
+    auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
+    admin_token_file: Annotated[str, "the first administrator's token; made if missing"] = (
+        "anabranch-admin.token"
+    )
+    allow_hostname: Annotated[str, "further names to answer to, separated by commas; *: any"] = ""
+    tls_cert: Annotated[str, "certificate chain (PEM) to serve HTTPS with"] = ""
+    tls_key: Annotated[str, "its private key (PEM)"] = ""
+    body_limit: Annotated[int, "bytes that a request's body may have"] = 16 * 1024 * 1024
+    connections: Annotated[int, "connections open at one time"] = 512
+    request_seconds: Annotated[float, "time for a request's header, and for its body"] = 30.0
+    # Planning takes longer than in proportion to them; those of subqueries count.
+    max_aliases: Annotated[int, "aliases of one query"] = 16
+    max_columns: Annotated[int, "columns of one stream, or of results"] = 1000
+    max_streams: Annotated[int, "streams that may be registered"] = 1000
+    max_queries: Annotated[int, "queries that may run"] = 10_000
+    registration_seconds: Annotated[float, "time for understanding one registration"] = 20.0
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:
         _require(bool(self.namespace), "namespace", "must not be empty")
         _require(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
         _require(1 <= self.parallelism <= 1024, "parallelism", "must be between 1 and 1024")
-        _require(self.epoch_batches >= 1, "epoch_batches", "must be at least 1")
-        _require(self.poll_seconds > 0, "poll_seconds", "must be positive")
-        _require(self.solve_seconds > 0, "solve_seconds", "must be positive")
-        for name in ("max_aliases", "max_columns", "max_streams", "max_queries"):
+        for name in ("epoch_batches", "max_aliases", "max_columns", "max_streams", "max_queries"):
             _require(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("poll_seconds", "solve_seconds", "request_seconds", "registration_seconds"):
+            _require(getattr(self, name) > 0, name, "must be positive")
         # The runtime goes by the newest few, and after a roll back by some before them.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
-        _require(
-            self.log_level in ("debug", "info", "warning", "error"),
-            "log_level",
-            "must be debug, info, warning or error",
-        )
+        levels = get_args(LogLevel)
+        _require(self.log_level in levels, "log_level", "must be debug, info, warning or error")
         _require(
             self.auth is not Auth.OFF or is_loopback(self.host),
             "auth",
@@ -111,8 +95,6 @@ class Settings:
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "goes with tls_cert")
         _require(self.body_limit >= 1024, "body_limit", "must be at least 1024")
         _require(self.connections >= 16, "connections", "must be at least 16")
-        for name in ("request_seconds", "registration_seconds"):
-            _require(getattr(self, name) > 0, name, "must be positive")
 
     @property
     def requires_tokens(self) -> bool:
@@ -145,11 +127,6 @@ class Settings:
                 values[spec.name] = _convert(spec.name, given[spec.name])
         values["access"] = AccessPolicy.read(environ, given, os.path.realpath)
         return replace(Settings(), **values)
-
-    @staticmethod
-    def from_process(given: Mapping[str, Any]) -> Settings:
-        """:meth:`read` with the environment of this process."""
-        return Settings.read(os.environ, given)
 
 
 def is_loopback(host: str) -> bool:

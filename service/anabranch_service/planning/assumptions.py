@@ -1,4 +1,4 @@
-"""Statistics that a dry run is asked to assume: checked, and put before what was measured.
+"""Statistics that a dry run assumes: checked, and preferred to measured ones.
 
 Names are those of relations, or of streams (then for every relation of the stream). Columns are
 those that the queries' joins compare, so a typing error can't pass for an assumption.
@@ -20,37 +20,44 @@ MAX_NAMES = 20
 
 @dataclass(frozen=True, slots=True)
 class AssumedStatistics:
-    """``base``, of which some figures are stated.
+    """The statistics of ``base``, of which some are stated instead.
 
     Attributes:
+        cardinalities: by relation, or by stream.
+        stream_of: relation -> its stream.
         distincts: (relation, sorted attributes) -> distinct values.
         selectivities: by predicate, sides sorted.
     """
 
     base: Statistics
+    cardinalities: Mapping[str, float]
+    stream_of: Mapping[RelationId, str] = field(default_factory=dict)
     distincts: Mapping[tuple[RelationId, tuple[str, ...]], float] = field(default_factory=dict)
     selectivities: Mapping[Equality, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """What ``base`` says."""
+        """The relation's stated cardinality, else its stream's, else that of ``base``."""
+        for name in (relation, self.stream_of.get(relation)):
+            if name is not None and name in self.cardinalities:
+                return self.cardinalities[name]
         return self.base.cardinality(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """What is stated, else what ``base`` says."""
+        """The stated count, else that of ``base``."""
         stated = self.distincts.get((relation, tuple(sorted(attributes))))
         return self.base.distinct(relation, attributes) if stated is None else stated
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """What is stated, else what ``base`` says."""
+        """The stated selectivity, else that of ``base``."""
         stated = self.selectivities.get(predicate)
         return self.base.selectivity(predicate) if stated is None else stated
 
     def span(self, relation: RelationId) -> float | None:
-        """What ``base`` says."""
+        """The span of ``base``."""
         return self.base.span(relation)
 
     def samples(self) -> Sequence[JoinSample]:
-        """What ``base`` says, unless selectivities are stated: those must not be corrected."""
+        """Those of ``base``, unless selectivities are stated: samples would correct them."""
         return () if self.selectivities else self.base.samples()
 
 
@@ -90,7 +97,7 @@ class Names:
             raise _unknown(f"no query reads a relation {name!r}", where, known)
 
     def columns(self, text: str, where: str) -> dict[RelationId, tuple[str, ...]]:
-        """What ``relation.column`` or ``relation.column,column`` stands for: sorted columns."""
+        """Relation -> sorted columns of ``relation.column`` or ``relation.column,column``."""
         found = {}
         for relation, known in self._columns.items():
             for name in (relation, self.stream_of[relation]):
@@ -109,7 +116,7 @@ class Names:
         return found
 
     def equalities(self, text: str, where: str) -> list[Equality]:
-        """What ``relation.column = relation.column`` stands for, one per pair of labels."""
+        """The predicates ``relation.column = relation.column``, one per pair of labels."""
         wanted = {frozenset(side.strip() for side in text.split("=", 1))}
         found = [
             Equality(*pair) for pair in sorted(self._equalities) if wanted & self._spellings(*pair)
@@ -143,24 +150,23 @@ class Names:
 def assume(
     base: Statistics,
     names: Names,
+    cardinality: Mapping[str, float],
     distinct: Mapping[str, float],
     selectivity: Mapping[str, float],
-    stated: Mapping[str, float],
 ) -> Statistics:
     """``base`` under the assumptions of a request.
 
-    Args:
-        stated: cardinalities that the request states too (``base`` knows them already).
-
     Raises:
         InvalidInput: a name that no query reads or joins on, or figures that contradict each
-            other; the field is the entry that is to blame.
+            other; the field names the wrong entry.
     """
+    for name in cardinality:
+        names.require(name, f"statistics.{name}")
     distincts: dict[tuple[RelationId, tuple[str, ...]], float] = {}
     for text, count in distinct.items():
         where = f"distinct.{text}"
         for relation, columns in names.columns(text, where).items():
-            size = stated.get(relation, stated.get(names.stream_of[relation]))
+            size = cardinality.get(relation, cardinality.get(names.stream_of[relation]))
             if size is not None and count > size:
                 raise InvalidInput(
                     "contradictory-statistics",
@@ -173,9 +179,9 @@ def assume(
     for text, value in selectivity.items():
         for equality in names.equalities(text, f"selectivity.{text}"):
             selectivities[equality] = value
-    if not distincts and not selectivities:
+    if not cardinality and not distincts and not selectivities:
         return base
-    return AssumedStatistics(base, distincts, selectivities)
+    return AssumedStatistics(base, cardinality, names.stream_of, distincts, selectivities)
 
 
 def _unknown(message: str, where: str, known: Iterable[str]) -> InvalidInput:

@@ -10,16 +10,14 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.plans import CostRangeOut, Detail, DryRunIn, DryRunOut
-from anabranch_contract.rest.queries import ProblemOut
 from anabranch_contract.rest.streams import RetentionIn
-from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.planning.assumptions import Names, assume
-from anabranch_service.planning.epoch import Planned, StatedStatistics
+from anabranch_service.planning.epoch import Planned
 from anabranch_service.planning.options import changed
 from anabranch_service.planning.request import (
     PlanningAnswer,
@@ -62,49 +60,46 @@ async def plan_dry_run(
     streams = _assumed(found.streams, body.retention)
     # What is registered was read once; only what is new has a limit.
     request = await work.read(plan_request, found, store.forms, limit)
+    task = request.task
     if body.retention:
-        request = replace(request, streams=streams)
+        task = replace(task, streams=streams)
         queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
         request = replace(request, queries=queries, rejected=rejected)
     async with work.limited() as deadline:
         taken = {q.id for q in wanted}
-        new = await work.read(_added, body, taken, request.streams, settings, deadline)
+        new = await work.read(_added, body, taken, task.streams, settings, deadline)
     queries = (*request.queries, *new)
     names = Names(queries)
     for name in body.widths:
         names.require(name, f"widths.{name}")
-    stated = _stated(request.statistics, body, names)
-    request = replace(
-        request,
-        queries=queries,
-        statistics=assume(stated, names, body.distinct, body.selectivity, body.statistics),
+    task = replace(
+        task,
+        statistics=assume(task.statistics, names, body.statistics, body.distinct, body.selectivity),
         seconds=limit if body.deadline is None else min(body.deadline, limit),
         formulation=body.formulation,
         widths=body.widths,
-        limits=SUMMARY if body.detail == "summary" else FULL,
     )
+    limits = SUMMARY if body.detail == "summary" else FULL
+    request = replace(request, queries=queries, task=task, limits=limits)
     return await work.plan(lambda: dry_run_out(answer_request(request), body.detail))
 
 
 def dry_run_out(answer: PlanningAnswer, detail: Detail) -> DryRunOut:
     """The answer to a dry run."""
-    request, planned, whole = answer.request, answer.planned, detail == "full"
-    options = request.options
+    task, planned, whole = answer.task, answer.planned, detail == "full"
+    options = task.options
     spread = cost_range(
-        planned.plan, planned.queries, answer.task.statistics, parallelism=options.parallelism
+        planned.plan, planned.queries, task.statistics, parallelism=options.parallelism
     )
-    return DryRunOut(
+    return DryRunOut.of(
+        options,
         **answer.figures(),
         cost_range=CostRangeOut(low=spread.low, high=spread.high),
-        rejected={name: ProblemOut.of(problem) for name, problem in answer.rejected.items()},
+        rejected=answer.rejected,
         explain=planned.explain if whole else {"totals": planned.explain["totals"]},
         text=explain_text(planned.plan, planned.queries) if whole else _headline(planned),
-        formulation=request.formulation,
-        switching=options.switching,
-        memory=options.memory,
-        copies=options.copies,
-        solver=options.solver,
-        deadline=request.seconds,
+        formulation=task.formulation,
+        deadline=task.seconds,
         detail=detail,
     )
 
@@ -177,11 +172,3 @@ def _assumed(
                 cause.code, cause.message, field=f"retention.{name}.{part}", remedy=cause.remedy
             ) from None
     return usable_streams(found.values())
-
-
-def _stated(base: Statistics, body: DryRunIn, names: Names) -> Statistics:
-    if not body.statistics:
-        return base
-    for name in body.statistics:
-        names.require(name, f"statistics.{name}")
-    return StatedStatistics(base, body.statistics, names.stream_of)

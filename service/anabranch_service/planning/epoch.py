@@ -23,8 +23,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.protocol.measurements import JoinSample
-from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId, Stream
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.sampling import SampledStatistics
@@ -43,13 +42,12 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What came of planning one epoch.
+    """The outcome of planning one epoch.
 
     Attributes:
         queries: those that the plan is for.
-        individual_cost, shared_cost: what the other optimisers would have cost on the same
-            input; None where they failed.
-        individual: the plan behind ``individual_cost``.
+        individual: the plan of the ``individual`` optimiser on the same input; None: it failed.
+        shared_cost: the cost of the ``shared`` optimiser's plan; likewise.
         fallback: empty, or why this is not what the chosen optimiser would have given.
         assumed: relations whose cardinality the statistics don't know.
         estimated: relations whose cardinality is their share of a sample -> that share.
@@ -69,40 +67,8 @@ class Planned:
 
     @property
     def individual_cost(self) -> float | None:
-        """What planning each query alone would have cost."""
+        """The cost of planning each query alone."""
         return None if self.individual is None else finite(self.individual.cost)
-
-
-@dataclass(frozen=True, slots=True)
-class StatedStatistics:
-    """Statistics of which some cardinalities are stated by hand, per relation or per stream."""
-
-    base: Statistics
-    stated: Mapping[str, float]
-    stream_of: Mapping[RelationId, str] = field(default_factory=dict)
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """The relation's stated cardinality, else its stream's, else what ``base`` says."""
-        for name in (relation, self.stream_of.get(relation)):
-            if name is not None and name in self.stated:
-                return self.stated[name]
-        return self.base.cardinality(relation)
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """What ``base`` says."""
-        return self.base.distinct(relation, attributes)
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """What ``base`` says."""
-        return self.base.selectivity(predicate)
-
-    def span(self, relation: RelationId) -> float | None:
-        """What ``base`` says."""
-        return self.base.span(relation)
-
-    def samples(self) -> Sequence[JoinSample]:
-        """What ``base`` says."""
-        return self.base.samples()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +77,24 @@ class Task:
 
     Attributes:
         streams: every usable stream.
+        seconds: time limit of one solve; 0: only what is found without solving.
         epoch: the epoch to plan for.
         sinks: query id -> where its results go.
-        seconds: time limit of one solve; 0: what is found without solving anything.
         formulation: how the joint plan is solved.
-        running: what the running epoch has, which the plan is charged for changing.
         widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
-        backfills: what the running epoch has decided on the past of its intermediate results.
+        running: the running epoch's steps and stores, which the plan is charged for changing.
+        backfills: the running epoch's decisions on the past of its intermediate results.
     """
 
     streams: Mapping[str, Stream]
     statistics: Statistics
     options: PlanningRecord
-    epoch: int
-    sinks: Mapping[str, SinkSpec]
     seconds: float
+    epoch: int = 0
+    sinks: Mapping[str, SinkSpec] = field(default_factory=dict)
     formulation: Formulation = Formulation.TIGHT
-    running: Footprint | None = None
     widths: Mapping[str, float] = field(default_factory=dict)
+    running: Footprint | None = None
     backfills: tuple[Backfill, ...] = ()
 
 

@@ -200,12 +200,10 @@ class EpochLoop:
 
     def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
         """Plan what is registered, and check the plan; runs in a thread."""
-        request = replace(
-            plan_request(found, self.store.forms, self.settings.solve_seconds),
-            epoch=epoch,
-            sinks={record.id: record.sink.to_sink() for record in found.wanted},
-        )
-        answer = self.answer(request)
+        request = plan_request(found, self.store.forms, self.settings.solve_seconds)
+        sinks = {record.id: record.sink.to_sink() for record in found.wanted}
+        task = replace(request.task, epoch=epoch, sinks=sinks)
+        answer = self.answer(replace(request, task=task))
         validate_plan(answer.planned.plan, answer.planned.queries)
         return answer
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import structlog
 
-from anabranch_contract.connectors.sinks import SinkSpec
-from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
@@ -46,7 +44,7 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What is registered, measured and published, as of one moment.
+    """Everything registered, measured and published, as of one moment.
 
     Attributes:
         wanted: the queries of the next epoch.
@@ -63,7 +61,7 @@ class Registered:
 
     @property
     def statistics(self) -> Statistics:
-        """What was measured."""
+        """The newest measurements."""
         return NoStatistics() if self.snapshot is None else self.snapshot
 
 
@@ -74,7 +72,7 @@ async def read_registered(
     snapshot: Snapshot | None,
     before: int | None = None,
 ) -> Registered:
-    """Read what a plan follows from.
+    """Read the input of a plan.
 
     Args:
         snapshot: the newest statistics.
@@ -118,46 +116,33 @@ def read_queries(
 
 @dataclass(frozen=True, slots=True)
 class PlanningRequest:
-    """Everything that a plan, and what is said about it, follow from.
+    """Everything that a plan, and its explanation, follow from.
 
     Attributes:
         queries: those to plan.
-        streams: every usable stream.
-        statistics: measured or assumed.
-        statistics_epoch: the epoch in which they were measured; None: nothing was.
-        samples: stream -> its newest sample; the shares of relations are estimated from them.
-        seconds: time limit of one solve; 0: what is found without solving anything.
-        running: the published epoch that the plan is compared with and charged for changing.
         rejected: queries that can't be parsed, and why.
-        epoch: the epoch to plan for.
-        sinks: query id -> where its results go.
-        formulation: how the joint plan is solved.
-        widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
-        limits: how much is said about the plan.
+        task: without the figures of ``samples`` and ``running``.
+        statistics_epoch: the epoch in which statistics were measured; None: nothing was.
+        samples: stream -> its newest sample; the shares of relations are estimated from them.
+        running: the published epoch that the plan is compared with and charged for changing.
+        limits: how long the explanation may be.
     """
 
     queries: tuple[JoinQuery, ...]
-    streams: Mapping[str, Stream]
-    statistics: Statistics
+    rejected: Mapping[str, ProblemRecord]
+    task: Task
     statistics_epoch: int | None
     samples: Mapping[str, StreamSample]
-    options: PlanningRecord
-    seconds: float
     running: Running | None
-    rejected: Mapping[str, ProblemRecord] = field(default_factory=dict)
-    epoch: int = 0
-    sinks: Mapping[str, SinkSpec] = field(default_factory=dict)
-    formulation: Formulation = Formulation.TIGHT
-    widths: Mapping[str, float] = field(default_factory=dict)
     limits: Limits = SUMMARY
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningAnswer:
-    """A plan, and what is said about it.
+    """A plan and its explanation.
 
     Attributes:
-        task: what was planned, with the statistics that samples gave.
+        task: with the figures of samples and of the running epoch.
         rejected: queries that can't be parsed or planned, and why.
     """
 
@@ -173,7 +158,7 @@ class PlanningAnswer:
         return {
             "optimizer": plan.optimizer,
             "objective": plan.objective,
-            "parallelism": self.request.options.parallelism,
+            "parallelism": self.task.options.parallelism,
             "queries": tuple(q.id for q in planned.queries),
             "cost": plan.cost,
             "bound": finite(plan.bound),
@@ -208,33 +193,22 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
         running = Running(found.running, read_queries(known, streams, forms)[0])
     return PlanningRequest(
         queries=queries,
-        streams=streams,
-        statistics=found.statistics,
+        rejected=rejected,
+        task=Task(streams, found.statistics, found.options, seconds),
         statistics_epoch=None if found.snapshot is None else found.snapshot.epoch,
         samples=found.samples,
-        options=found.options,
-        seconds=seconds,
         running=running,
-        rejected=rejected,
     )
 
 
 def answer_request(request: PlanningRequest) -> PlanningAnswer:
-    """Plan and explain ``request``; touches nothing shared, so it can run in a thread."""
-    task = Task(
-        streams=request.streams,
-        statistics=estimate(request.statistics, request.queries, request.samples),
-        options=request.options,
-        epoch=request.epoch,
-        sinks=request.sinks,
-        seconds=request.seconds,
-        formulation=request.formulation,
+    """Plan and explain ``request``; changes nothing shared, so it can run in a thread."""
+    task = replace(
+        request.task,
+        statistics=estimate(request.task.statistics, request.queries, request.samples),
         running=rewired_from(request.running),
-        widths=request.widths,
         backfills=decided_in(request.running),
     )
     planned = plan_queries(request.queries, task)
-    insight = explain_choice(
-        planned, task, request.running, limits=request.limits, widths=request.widths
-    )
+    insight = explain_choice(planned, task, request.running, request.limits)
     return PlanningAnswer(request, task, planned, insight, {**request.rejected, **planned.rejected})

@@ -1,4 +1,4 @@
-"""What is said about a plan besides the plan: who costs what, what changes, and why.
+"""The explanation of a plan: who costs what, what changes, and why.
 
 Everything here is computed from a plan that has been made, costs no further solve, and is bounded
 (:data:`FULL`, :data:`SUMMARY`). A failure costs the answer its explanation, never the plan.
@@ -6,7 +6,7 @@ Everything here is computed from a plan that has been made, costs no further sol
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import structlog
@@ -44,7 +44,7 @@ MAX_KEPT_REASONS = 50
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much an answer holds: queries with shares, entries of each list of a diff, reasons."""
+    """Bounds of an answer: queries with shares, entries of each list of a diff, reasons."""
 
     shares: int | None
     changes: int | None
@@ -70,7 +70,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """What is said about a plan."""
+    """The explanation of a plan; None where a part failed."""
 
     footprint: dict[str, object] | None
     shares: SharesRecord | None
@@ -83,15 +83,12 @@ def explain_choice(
     planned: Planned,
     task: Task,
     running: Running | None,
-    *,
     limits: Limits = SUMMARY,
-    widths: Mapping[str, float] | None = None,
 ) -> Insight:
     """Shares, differences and reasons of a plan. Never raises; what fails is left out.
 
     Args:
         running: the epoch to compare with; None: there is none yet.
-        widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
     """
     plan, queries = planned.plan, planned.queries
     marks = share = why = found = None
@@ -117,7 +114,7 @@ def explain_choice(
             )
         )
         if running is not None:
-            found, reason = _compare(planned, task, running, limits, widths or {})
+            found, reason = _compare(planned, task, running, limits)
     except Exception as cause:  # noqa: BLE001 - an explanation is not worth a plan
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
         reason = f"the comparison failed: {cause!r}"
@@ -125,7 +122,7 @@ def explain_choice(
 
 
 def rewired_from(running: Running | None) -> Footprint | None:
-    """What a new plan would have to rewire; None where that is not known."""
+    """Steps and stores that a new plan can keep or rewire; None where they are not known."""
     if running is None or running.record.footprint is None:
         return None
     try:
@@ -136,8 +133,8 @@ def rewired_from(running: Running | None) -> Footprint | None:
 
 
 def decided_in(running: Running | None) -> tuple[Backfill, ...]:
-    """What a published epoch has decided on the past of its intermediate results; nothing where an
-    older version published it.
+    """A published epoch's decisions on the past of its intermediate results; none where an older
+    version published it.
     """
     if running is None:
         return ()
@@ -149,7 +146,6 @@ def _compare(
     task: Task,
     running: Running,
     limits: Limits,
-    stated: Mapping[str, float],
 ) -> tuple[DiffRecord | None, str]:
     record = running.record
     if record.footprint is None:
@@ -169,7 +165,7 @@ def _compare(
         _model(task, queries, task.options.parallelism),
         before_queries=running.queries,
         before_model=_model(task, running.queries, record.parallelism),
-        widths=relation_widths((*queries, *running.queries), task.streams, stated),
+        widths=relation_widths((*queries, *running.queries), task.streams, task.widths),
     )
     document = {**diff_document(found, at_most=limits.changes), "epoch": record.epoch}
     return DiffRecord.model_validate(document), ""
@@ -185,7 +181,7 @@ def _model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostMo
 
 
 def _alone(planned: Planned) -> tuple[dict[QueryId, float] | None, str]:
-    """What each query costs alone, from the plan that was made for comparison anyway."""
+    """The cost of each query alone, from the plan that was made for comparison anyway."""
     plan = planned.individual
     if plan is None:
         return None, "planning each query alone failed, so standalone and proportional are unknown"

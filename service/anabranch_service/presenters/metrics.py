@@ -16,26 +16,25 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "anabranch_http_requests",
-            "Requests served.",
-            ("method", "route", "status"),
-            registry=self.registry,
-        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"anabranch_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"anabranch_{name}", text, labels, registry=self.registry)
+
+        # HTTP
+        self.requests = counter("http_requests", "Requests served.", "method", "route", "status")
         self.latency = Histogram(
             "anabranch_http_request_seconds",
             "Time to serve a request.",
             ("method", "route"),
             registry=self.registry,
         )
-        self.published = Counter(
-            "anabranch_epochs_published",
-            "Epochs that this process published.",
-            registry=self.registry,
-        )
-        self.epoch = Gauge(
-            "anabranch_epoch_newest", "The newest published epoch.", registry=self.registry
-        )
+
+        # Planning
+        self.published = counter("epochs_published", "Epochs that this process published.")
+        self.epoch = gauge("epoch_newest", "The newest published epoch.")
         self.solve = Histogram(
             "anabranch_solve_seconds",
             "Time to plan an epoch.",
@@ -43,125 +42,87 @@ class Metrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
             registry=self.registry,
         )
-        self.cost = Gauge(
-            "anabranch_plan_cost",
+        self.cost = gauge(
+            "plan_cost",
             "Cost of the newest published plan, and of the alternatives it is compared with.",
-            ("plan",),
-            registry=self.registry,
+            "plan",
         )
-        self.queries = Gauge(
-            "anabranch_planned_queries",
-            "Queries of the newest published epoch.",
-            registry=self.registry,
+        self.queries = gauge("planned_queries", "Queries of the newest published epoch.")
+        self.rejected = counter("queries_rejected", "Queries that could not be planned.")
+        self.loop_errors = counter(
+            "epoch_loop_errors", "Times the epoch loop failed and tried again."
         )
-        self.rejected = Counter(
-            "anabranch_queries_rejected",
-            "Queries that could not be planned.",
-            registry=self.registry,
-        )
-        self.rates = Gauge(
-            "anabranch_stream_tuples_per_second",
+
+        # The last epoch that ended: streams, stores, probes
+        self.rates = gauge(
+            "stream_tuples_per_second",
             "Tuples per second of wall time in the last epoch that ended.",
-            ("stream",),
-            registry=self.registry,
+            "stream",
         )
-        self.event_rates = Gauge(
-            "anabranch_stream_tuples_per_event_second",
+        self.event_rates = gauge(
+            "stream_tuples_per_event_second",
             "Tuples per second of event time in the last epoch that ended.",
-            ("stream",),
-            registry=self.registry,
+            "stream",
         )
-        self.delays = Gauge(
-            "anabranch_stream_delay_seconds",
+        self.delays = gauge(
+            "stream_delay_seconds",
             "How far tuples were behind their stream in the last epoch, at most.",
-            ("stream", "quantile"),
-            registry=self.registry,
+            *("stream", "quantile"),
         )
-        self.store_tuples = Gauge(
-            "anabranch_store_tuples",
-            "Tuples in a store when the last epoch ended.",
-            ("store",),
-            registry=self.registry,
+        self.store_tuples = gauge(
+            "store_tuples", "Tuples in a store when the last epoch ended.", "store"
         )
-        self.store_bytes = Gauge(
-            "anabranch_store_bytes",
-            "Size of a store when the last epoch ended.",
-            ("store",),
-            registry=self.registry,
+        self.store_bytes = gauge(
+            "store_bytes", "Size of a store when the last epoch ended.", "store"
         )
-        self.hit_rates = Gauge(
-            "anabranch_store_hit_rate",
+        self.hit_rates = gauge(
+            "store_hit_rate",
             "Share of the tuples sent to a store that found a partner, in the last epoch.",
-            ("store",),
-            registry=self.registry,
+            "store",
         )
-        self.read_amplification = Gauge(
-            "anabranch_store_read_amplification",
+        self.read_amplification = gauge(
+            "store_read_amplification",
             "Segments of a store looked into per tuple sent to it, in the last epoch.",
-            ("store",),
-            registry=self.registry,
+            "store",
         )
-        self.segments = Counter(
-            "anabranch_probe_segments",
+        self.segments = counter(
+            "probe_segments",
             "Segments that probing tuples met, by how: passed over for their batches, partition or "
             "time, excluded by a filter, looked into.",
-            ("how",),
-            registry=self.registry,
+            "how",
         )
-        self.probes = Counter(
-            "anabranch_probes",
-            "Tuples that probed, in the epochs whose end this process has seen.",
-            registry=self.registry,
+        self.probes = counter(
+            "probes", "Tuples that probed, in the epochs whose end this process has seen."
         )
-        self.matches = Counter(
-            "anabranch_matches", "Matches that those probes found.", registry=self.registry
-        )
-        self.probe_seconds = Counter(
-            "anabranch_probe_seconds", "CPU time of those probes.", registry=self.registry
-        )
-        self.waiting = Gauge(
-            "anabranch_stream_waiting_tuples",
+        self.matches = counter("matches", "Matches that those probes found.")
+        self.probe_seconds = counter("probe_seconds", "CPU time of those probes.")
+
+        # The runtime at present
+        self.waiting = gauge(
+            "stream_waiting_tuples",
             "Tuples that have arrived and were not read yet (an estimate).",
-            ("stream",),
-            registry=self.registry,
+            "stream",
         )
-        self.waiting_seconds = Gauge(
-            "anabranch_stream_waiting_seconds",
-            "How long the oldest of them has been waiting.",
-            ("stream",),
-            registry=self.registry,
+        self.waiting_seconds = gauge(
+            "stream_waiting_seconds", "How long the oldest of them has been waiting.", "stream"
         )
-        self.unreadable = Gauge(
-            "anabranch_stream_unreadable",
-            "1 where a stream's source can't be read at present.",
-            ("stream",),
-            registry=self.registry,
+        self.unreadable = gauge(
+            "stream_unreadable", "1 where a stream's source can't be read at present.", "stream"
         )
-        self.aside = Gauge(
-            "anabranch_stream_aside_tuples",
+        self.aside = gauge(
+            "stream_aside_tuples",
             "Tuples that were set aside so far: late, ahead or invalid.",
-            ("stream", "reason"),
-            registry=self.registry,
+            *("stream", "reason"),
         )
-        self.row_limit = Gauge(
-            "anabranch_batch_row_limit",
-            "Rows that the next batch may bring; 0: any number.",
-            registry=self.registry,
+        self.row_limit = gauge(
+            "batch_row_limit", "Rows that the next batch may bring; 0: any number."
         )
-        self.private = Gauge(
-            "anabranch_batch_private_bytes",
+        self.private = gauge(
+            "batch_private_bytes",
             "Private memory that the last batch's tasks took together, at most.",
-            registry=self.registry,
         )
-        self.memory_limit = Gauge(
-            "anabranch_batch_memory_limit_bytes",
-            "What that should stay below on each host; 0: any number.",
-            registry=self.registry,
-        )
-        self.loop_errors = Counter(
-            "anabranch_epoch_loop_errors",
-            "Times the epoch loop failed and tried again.",
-            registry=self.registry,
+        self.memory_limit = gauge(
+            "batch_memory_limit_bytes", "What that should stay below on each host; 0: any number."
         )
 
     def observe(self, found: Snapshot) -> None:

@@ -103,24 +103,23 @@ def read_statement(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A normal form, the record that it follows from, and the streams that it reads."""
+    """A normal form, the statement (JSON) and the streams that it follows from, its weight."""
 
-    record: QueryRecord
+    given: str
     streams: tuple[Stream, ...]
     query: JoinQuery
     bytes: int
 
-    def holds(self, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
-        return _given(record) == _given(self.record) and all(
-            streams.get(stream.name) == stream for stream in self.streams
-        )
+    def holds(self, given: str, streams: Mapping[str, Stream]) -> bool:
+        return given == self.given and all(streams.get(s.name) == s for s in self.streams)
 
 
 class NormalForms:
     """The normal forms of registered queries, by id: a record is parsed once in this process.
 
     An entry holds as long as the record's statement and every stream that it reads are the same.
-    The entries that were read longest ago are given up beyond ``most`` bytes. Thread-safe.
+    The entries that were read longest ago are given up beyond ``most`` bytes of their
+    records. Thread-safe.
     """
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
@@ -139,7 +138,7 @@ class NormalForms:
             entry = self._kept.get(record.id)
             if entry is not None:
                 self._kept.move_to_end(record.id)
-        if entry is not None and entry.holds(record, streams):
+        if entry is not None and entry.holds(_given(record), streams):
             return entry.query
         relaxed = codec.from_json(marked(record.relaxed), dict[str, list[Expr]])
         statement = read_statement(record.sql, record.query, record.window)
@@ -151,7 +150,7 @@ class NormalForms:
         """Keep the normal form of ``record`` over ``streams``."""
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
-        entry = _Kept(record, used, query, len(record.model_dump_json()))
+        entry = _Kept(_given(record), used, query, len(record.model_dump_json()))
         with self._lock:
             self._forget(record.id)
             self._kept[record.id] = entry
@@ -164,8 +163,8 @@ class NormalForms:
         self._bytes -= 0 if kept is None else kept.bytes
 
 
-def _given(record: QueryRecord) -> tuple[object, ...]:
-    return record.sql, record.query, record.window, record.relaxed
+def _given(record: QueryRecord) -> str:
+    return record.model_dump_json(include={"sql", "query", "window", "relaxed"})
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:

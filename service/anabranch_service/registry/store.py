@@ -41,7 +41,6 @@ Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[Q
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 
-
 _LOG = structlog.get_logger(__name__)
 
 #: KEYS queries, streams, idempotency; ARGV id, record, answer or "", seconds, stream names...
@@ -82,7 +81,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of a registration.
+    """The outcome of a registration.
 
     Attributes:
         outcome: ``added``, ``duplicate`` (the id is taken), ``gone`` (the stream ``detail`` was
@@ -114,6 +113,8 @@ class Store:
         self.redis = redis
         self.keys = Keys(namespace)
         self.forms = NormalForms()
+        #: Hash -> field -> its text and value, as last read by :meth:`_all`.
+        self._known: dict[str, dict[str, tuple[str, Any]]] = {}
         self._add_query = redis.register_script(_ADD_QUERY)
         self._swap = redis.register_script(_SWAP)
         self._advance = redis.register_script(_ADVANCE)
@@ -149,9 +150,7 @@ class Store:
 
     async def streams(self) -> dict[str, StreamRecord]:
         """All streams by name, sorted; unreadable records are logged and left out."""
-        raw = await _answer(self.redis.hgetall(self.keys.streams), dict[str, str])
-        read = {n: _lenient(StreamRecord, n, text) for n, text in sorted(raw.items())}
-        return {name: record for name, record in read.items() if record is not None}
+        return dict(sorted((await self._all(StreamRecord, self.keys.streams)).items()))
 
     async def has_streams(self) -> bool:
         """Whether a stream is registered."""
@@ -234,9 +233,8 @@ class Store:
 
     async def queries(self) -> list[QueryRecord]:
         """All queries in order of registration; unreadable records are logged and left out."""
-        raw = await _answer(self.redis.hgetall(self.keys.queries), dict[str, str])
-        read = (_lenient(QueryRecord, name, text) for name, text in raw.items())
-        return sorted((r for r in read if r is not None), key=lambda r: r.sequence)
+        found = await self._all(QueryRecord, self.keys.queries)
+        return sorted(found.values(), key=lambda r: r.sequence)
 
     async def query(self, name: str) -> QueryRecord | None:
         """One query, or None."""
@@ -311,7 +309,7 @@ class Store:
         return await self.epoch(numbers[-1]) if numbers else None
 
     async def epochs(self, numbers: list[int]) -> list[EpochRecord]:
-        """Several epochs' records in the order asked for; unreadable ones are left out."""
+        """Several epochs' records in the order of ``numbers``; unreadable ones are left out."""
         if not numbers:
             return []
         keys = [self.keys.epoch(n) for n in numbers]
@@ -375,35 +373,30 @@ class Store:
             return None
 
     async def statistics(self, epoch: int) -> Snapshot | None:
-        """What was measured in an epoch, or None if it has not ended (or nothing can be read)."""
-        text = await _text(self.redis.get(self.keys.statistics(epoch)))
-        return None if text is None else _lenient(Snapshot, f"statistics {epoch}", text)
+        """The measurements of an epoch, or None if it has not ended (or they can't be read)."""
+        return await _one(
+            Snapshot, f"statistics {epoch}", self.redis.get(self.keys.statistics(epoch))
+        )
 
     async def samples(self) -> dict[str, StreamSample]:
-        """Stream -> the newest sample; unreadable ones are logged and left out."""
-        raw = await _answer(self.redis.hgetall(self.keys.samples), dict[str, str])
-        read = {name: _lenient(StreamSample, f"sample {name}", text) for name, text in raw.items()}
-        return {name: sample for name, sample in read.items() if sample is not None}
+        """Stream -> its newest sample."""
+        return await self._all(StreamSample, self.keys.samples, "sample ")
 
     async def sample(self, stream: str) -> StreamSample | None:
         """The newest sample of one stream."""
-        text = await self._hget(self.keys.samples, stream)
-        return None if text is None else _lenient(StreamSample, f"sample {stream}", text)
+        return await self._field(StreamSample, self.keys.samples, stream, "sample ")
 
     async def progress(self) -> Progress | None:
         """How far the runtime is, or None if it never started (or can't be read)."""
-        text = await _text(self.redis.get(self.keys.runtime))
-        return None if text is None else _lenient(Progress, "runtime", text)
+        return await _one(Progress, "runtime", self.redis.get(self.keys.runtime))
 
     async def sources(self) -> Sources:
-        """What the runtime says of the sources of streams.
+        """The state of the streams' sources, as the runtime reports it.
 
         One that was opened and can't be read on counts as failed: a stream that is held before a
         bad file, or whose server does not answer.
         """
-        raw = await _answer(self.redis.hgetall(self.keys.sources), dict)
-        read = {n: _lenient(SourceStatus, f"source {n}", text) for n, text in raw.items()}
-        reported = {name: status for name, status in read.items() if status is not None}
+        reported = await self._all(SourceStatus, self.keys.sources, "source ")
         progress = await self.progress()
         for name, intake in ({} if progress is None else progress.intake).items():
             known = reported.get(name)
@@ -413,41 +406,28 @@ class Store:
         return Sources(reported, heartbeat is not None and heartbeat.state != "starting")
 
     async def heartbeat(self) -> Heartbeat | None:
-        """The runtime's heartbeat; None if it has not been heard of lately."""
-        text = await _text(self.redis.get(self.keys.heartbeat))
-        return None if text is None else _lenient(Heartbeat, "heartbeat", text)
+        """The runtime's heartbeat; None if there was none lately."""
+        return await _one(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
 
     async def state(self) -> StateReport | None:
-        """What the stores hold, or None if the runtime has not said (or it can't be read)."""
-        text = await _text(self.redis.get(self.keys.state))
-        return None if text is None else _lenient(StateReport, "state", text)
+        """The contents of the stores, or None before the runtime's first report."""
+        return await _one(StateReport, "state", self.redis.get(self.keys.state))
 
     async def state_parts(self, store: str) -> StoreParts | None:
         """One store's segments and readers, or None likewise."""
-        text = await self._hget(self.keys.state_parts, store)
-        if text is None:
-            return None
-        try:
-            return StoreParts.loads(text)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as cause:
-            _LOG.error("unreadable record", record=f"parts of {store}", reason=repr(cause))
-            return None
+        return await self._field(StoreParts, self.keys.state_parts, store, "parts of ")
 
     async def activations(self) -> dict[str, Activation]:
-        """What the runtime says of each query that it activated."""
-        raw = await _answer(self.redis.hgetall(self.keys.activations), dict[str, str])
-        read = {name: _lenient(Activation, name, text) for name, text in raw.items()}
-        return {name: activation for name, activation in read.items() if activation is not None}
+        """Query -> its activation by the runtime."""
+        return await self._all(Activation, self.keys.activations)
 
     async def activation(self, name: str) -> Activation | None:
-        """What the runtime says of one query."""
-        text = await self._hget(self.keys.activations, name)
-        return None if text is None else _lenient(Activation, name, text)
+        """The activation of one query."""
+        return await self._field(Activation, self.keys.activations, name)
 
     async def view_rows(self, name: str) -> ViewRows | None:
-        """What the runtime says of a view's rows."""
-        text = await self._hget(self.keys.views, name)
-        return None if text is None else _lenient(ViewRows, name, text)
+        """The rows of one view, as last reported."""
+        return await self._field(ViewRows, self.keys.views, name)
 
     async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
         """Append entries to a Redis Stream, all at once.
@@ -485,6 +465,23 @@ class Store:
             if await self._swap(keys=[key], args=[name, old, changed.model_dump_json()]):
                 return changed
 
+    async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
+        """The fields of a hash; unreadable ones are logged (after ``prefix``) and left out."""
+        raw = await _answer(self.redis.hgetall(key), dict[str, str])
+        before, found = self._known.get(key, {}), {}
+        for name, text in raw.items():
+            # A text that was read before is not read again: values are immutable.
+            known, value = before.get(name, ("", None))
+            value = value if known == text else _lenient(kind, prefix + name, text)
+            if value is not None:
+                found[name] = text, value
+        self._known[key] = found
+        return {name: value for name, (_, value) in found.items()}
+
+    async def _field(self, kind: type[_T], key: str, name: str, prefix: str = "") -> _T | None:
+        """One field of a hash, likewise."""
+        return await _one(kind, prefix + name, self.redis.hget(key, name))
+
     async def _hget(self, key: str, field: str) -> str | None:
         return await _text(self.redis.hget(key, field))
 
@@ -520,6 +517,12 @@ async def _answer(response: Awaitable[Any] | Any, kind: type[_T]) -> _T:
 async def _text(response: Awaitable[Any] | Any) -> str | None:
     """Await an answer that is text or nothing."""
     return cast("str | None", await response)
+
+
+async def _one(kind: type[_T], name: str, response: Awaitable[Any] | Any) -> _T | None:
+    """Await a value; None where there is none, or it can't be read, which is logged."""
+    text = await _text(response)
+    return None if text is None else _lenient(kind, name, text)
 
 
 def _checked(kind: type[_T], name: str, text: str) -> _T:

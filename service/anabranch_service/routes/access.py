@@ -22,7 +22,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.access.tokens import TokenRecord, make_token
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
-from anabranch_service.errors import Conflict, InvalidInput, NotFound
+from anabranch_service.errors import Conflict, InvalidInput, known
 
 router = guarded_router("/v1", tag="access")
 
@@ -35,12 +35,7 @@ async def whoami(ctx: Ctx, request: Request, response: Response) -> WhoOut:
     """Who the caller is, and what role they have."""
     response.headers["Cache-Control"] = "no-store"
     identity = request.state.identity
-    return WhoOut(
-        token=identity.token or None,
-        name=identity.name,
-        role=identity.role,
-        required=ctx.gate.required,
-    )
+    return WhoOut.of(identity, token=identity.token or None, required=ctx.gate.required)
 
 
 @router.post("/tokens", status_code=201)
@@ -51,7 +46,7 @@ async def create_token(body: TokenIn, ctx: Ctx, response: Response) -> TokenMade
     made = make_token(body.name, body.role, now, _expiry(body.ttl, now))
     await ctx.tokens.add(made.record, now)
     response.headers["Cache-Control"] = "no-store"
-    return TokenMade(token=made.text, **_out(made.record, None, now).model_dump())
+    return TokenMade.of(_out(made.record, None, now), token=made.text)
 
 
 @router.get("/tokens")
@@ -78,14 +73,7 @@ async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
                 field="ident",
                 remedy="create another token with the role admin first",
             )
-    record = await ctx.tokens.revoke(ident, now)
-    if record is None:
-        raise NotFound(
-            "unknown-token",
-            f"there is no token {ident!r}",
-            field="ident",
-            remedy="GET /v1/tokens lists them",
-        )
+    record = known(await ctx.tokens.revoke(ident, now), "token", ident)
     return _out(record, (await ctx.tokens.last_uses()).get(ident), now)
 
 

@@ -101,7 +101,7 @@ def _understand(
         before=_plan_out(before),
         after=_plan_out(after),
         multijoins=[] if after is None else _joins(after),
-        refused=None if refused is None else ProblemOut(**problem_of(refused).model_dump()),
+        refused=None if refused is None else ProblemOut.of(problem_of(refused)),
         normalised=None if meaning is None else describe(meaning, streams),
         orders=[],
         stores=[],

@@ -26,8 +26,8 @@ from anabranch_contract.rest.queries import QueryIn, QueryList, QueryOut, QueryP
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
-from anabranch_service.durations import read_duration
-from anabranch_service.errors import Conflict, InvalidInput, unknown
+from anabranch_service.durations import read_positive
+from anabranch_service.errors import Conflict, InvalidInput, known
 from anabranch_service.planning.request import read_registered
 from anabranch_service.planning.sharing import share_filters
 from anabranch_service.presenters.records import query_out, sink_out
@@ -148,10 +148,7 @@ async def list_queries(
 @needs(Need.READ)
 async def get_query(name: str, ctx: Ctx) -> QueryOut:
     """One query: what it means, its status, how many results it has given."""
-    record = await ctx.store.query(name)
-    if record is None:
-        raise unknown("query", name)
-    return await _view(ctx, record)
+    return await _view(ctx, known(await ctx.store.query(name), "query", name))
 
 
 @router.patch("/{name}")
@@ -198,10 +195,7 @@ async def delete_query(name: str, ctx: Ctx) -> QueryOut:
 async def _update(
     ctx: Context, name: str, change: Callable[[QueryRecord], QueryRecord]
 ) -> QueryRecord:
-    record = await ctx.store.update_query(name, change)
-    if record is None:
-        raise unknown("query", name)
-    return record
+    return known(await ctx.store.update_query(name, change), "query", name)
 
 
 def _read(
@@ -253,11 +247,9 @@ def _expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> date
             remedy="give one of them",
         )
     if ttl is not None:
-        micros = read_duration(ttl, "ttl")
-        if micros == 0:
-            raise InvalidInput(
-                "bad-expiry", "a ttl of nothing", field="ttl", remedy="give a positive duration"
-            )
+        micros = read_positive(
+            ttl, "ttl", "bad-expiry", "a ttl of nothing", "give a positive duration"
+        )
         try:
             return now + timedelta(microseconds=micros)
         except OverflowError:

@@ -14,7 +14,7 @@ from anabranch_contract.rest.queries import ViewRowsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.errors import Conflict, unknown
+from anabranch_service.errors import Conflict, known
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.streaming.tail import Position, Reader, Start
 
@@ -48,33 +48,31 @@ async def follow_results(
 ) -> StreamingResponse:
     """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
 
-    Committed results only. A reader is told of rows that it has missed, it is never waited for.
+    Committed results only. A `gap` counts rows that the reader has missed; nobody waits for it.
     """
-    record = await ctx.store.query(name)
-    if record is None:
-        raise unknown("query", name)
+    record = known(await ctx.store.query(name), "query", name)
+    refused = None
     if record.sink.to_sink().kind is SinkKind.COUNT:
-        raise Conflict(
+        refused = (
             "sink-without-rows",
             f"query {name!r} counts its results and keeps none",
-            field="id",
-            remedy="register it again, with a sink that takes rows",
+            "register it again, with a sink that takes rows",
         )
-
-    if record.normalised.view is not None:
-        raise Conflict(
+    elif record.normalised.view is not None:
+        refused = (
             "view-without-tail",
             f"query {name!r} is a view: its rows change",
-            field="id",
-            remedy=f"GET /v1/queries/{name}/rows, or read the changes from its sink",
+            f"GET /v1/queries/{name}/rows, or read the changes from its sink",
         )
-    if record.normalised.outer is not None:
-        raise Conflict(
+    elif record.normalised.outer is not None:
+        refused = (
             "outer-join-without-tail",
             f"the results of query {name!r}, an outer join, can't be followed here",
-            field="id",
-            remedy="read them from its sink",
+            "read them from its sink",
         )
+    if refused is not None:
+        code, message, remedy = refused
+        raise Conflict(code, message, field="id", remedy=remedy)
 
     async def status() -> Status:
         current = await ctx.store.query(name)
@@ -98,9 +96,7 @@ async def view_rows(
     limit: Annotated[int, Query(ge=1, le=1000, description="Rows at most.")] = 100,
 ) -> ViewRowsOut:
     """The rows of a query's view as they are, in its order."""
-    record = await ctx.store.query(name)
-    if record is None:
-        raise unknown("query", name)
+    record = known(await ctx.store.query(name), "query", name)
     if record.normalised.view is None:
         raise Conflict(
             "no-view",
@@ -109,12 +105,9 @@ async def view_rows(
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found = await ctx.store.view_rows(name)
-    columns = [c.name for c in record.normalised.output]
-    if found is None:
-        return ViewRowsOut(version=None, total=None, columns=columns, rows=[])
     return ViewRowsOut(
-        version=found.version,
-        total=found.total,
-        columns=columns,
-        rows=[json.loads(text) for text in found.rows[:limit]],
+        version=None if found is None else found.version,
+        total=None if found is None else found.total,
+        columns=[c.name for c in record.normalised.output],
+        rows=[] if found is None else [json.loads(text) for text in found.rows[:limit]],
     )

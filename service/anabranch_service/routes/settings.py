@@ -15,7 +15,7 @@ router = guarded_router("/v1/settings", tag="settings")
 @router.get("")
 @needs(Need.READ)
 async def get_settings(ctx: Ctx) -> SettingsOut:
-    """What the next epoch is planned by."""
+    """The settings of the next epoch's plan."""
     return _out(ctx, await ctx.store.planning() or default_planning(ctx.settings))
 
 
@@ -33,16 +33,5 @@ async def put_settings(body: SettingsIn, ctx: Ctx) -> SettingsOut:
 
 
 def _out(ctx: Context, record: PlanningRecord) -> SettingsOut:
-    return SettingsOut(
-        optimizer=record.optimizer,
-        objective=record.objective,
-        parallelism=record.parallelism,
-        switching=record.switching,
-        memory=record.memory,
-        copies=record.copies,
-        solver=record.solver,
-        backfill=record.backfill,
-        backfill_horizon=record.backfill_horizon,
-        mode=ctx.settings.mode.value,
-        epoch_batches=ctx.settings.epoch_batches,
-    )
+    mode, batches = ctx.settings.mode.value, ctx.settings.epoch_batches
+    return SettingsOut.of(record, mode=mode, epoch_batches=batches)

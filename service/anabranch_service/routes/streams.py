@@ -35,8 +35,8 @@ from anabranch_contract.rest.streams import (
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
-from anabranch_service.durations import read_duration
-from anabranch_service.errors import Conflict, InvalidInput, NotFound, unknown
+from anabranch_service.durations import read_duration, read_positive
+from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.describe import describe
@@ -51,7 +51,7 @@ from anabranch_service.streaming.rows import entries, read_rows, target
 router = guarded_router("/v1/streams", tag="streams")
 
 DEFAULT_LATENESS = "10 minutes"
-#: How far event times may be ahead, where a stream with a bounded lateness does not say.
+#: By how much an event time may exceed others, where a stream with a bounded lateness gives none.
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
 #: Bad rows, or queries, that an answer names, at most.
 REPORTED = 20
@@ -91,15 +91,15 @@ async def add_stream(
     if record.name not in existing:
         check_room("streams", len(existing), ctx.settings.max_streams)
     if not await ctx.store.add_stream(record):
-        known = await ctx.store.stream(record.name)
-        if known is None or not record.same_definition(known):
+        former = await ctx.store.stream(record.name)
+        if former is None or not record.same_definition(former):
             raise Conflict(
                 "duplicate-stream",
                 f"stream {record.name!r} is registered with another definition",
                 field="name",
                 remedy="choose another name, or delete the stream first",
             )
-        record, response.status_code = known, 200
+        record, response.status_code = former, 200
     response.headers["Location"] = f"/v1/streams/{record.name}"
     await _tried(ctx, record, wait)
     return await _shown(ctx, record)
@@ -119,19 +119,17 @@ async def list_streams(ctx: Ctx) -> StreamList:
 @needs(Need.READ)
 async def get_stream(name: str, ctx: Ctx) -> StreamOut:
     """One stream."""
-    record = await ctx.store.stream(name)
-    if record is None:
-        raise unknown("stream", name)
+    record = known(await ctx.store.stream(name), "stream", name)
     return await _shown(ctx, record)
 
 
 @router.patch("/{name}")
 @needs(Need.EDIT)
 async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
-    """Change how a stream's silence and its late tuples are dealt with, or how long its tuples are
-    of use, from the next planned epoch on, and what happens where its input was lost, at once.
-    Nothing that is stored is lost by a ttl, unless a shorter one makes it useless. A stream that no
-    longer keeps the latest of the same key starts anew for the queries that read it.
+    """Change how a stream's silence and its late tuples are handled and how long its tuples are
+    kept, from the next planned epoch on, and what happens where its input was lost, at once. A ttl
+    deletes no stored tuples, unless a shorter one makes them useless. A stream that no longer keeps
+    the latest of the same key starts anew for the queries that read it.
     """
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if "idle_timeout" in body.model_fields_set:
@@ -173,18 +171,14 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
         record = await ctx.store.update_stream(name, change)
-    if record is None:
-        raise unknown("stream", name)
-    return await _shown(ctx, record)
+    return await _shown(ctx, known(record, "stream", name))
 
 
 @router.post("/{name}/rows", status_code=202)
 @needs(Need.PUSH)
 async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> RowsOut:
     """Send rows to a stream of format ``redis-stream``: all of them, or none if one is bad."""
-    record = await ctx.store.stream(name)
-    if record is None:
-        raise unknown("stream", name)
+    record = known(await ctx.store.stream(name), "stream", name)
     key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
     check_push(key, ctx.settings)
     try:
@@ -199,9 +193,8 @@ async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> Rows
 @router.get("/{name}/sample")
 @needs(Need.READ)
 async def get_sample(name: str, ctx: Ctx) -> SampleOut:
-    """What a uniform sample of a stream's tuples tells about its columns."""
-    if await ctx.store.stream(name) is None:
-        raise unknown("stream", name)
+    """Statistics of a stream's columns, from a uniform sample of its tuples."""
+    known(await ctx.store.stream(name), "stream", name)
     sample = await ctx.store.sample(name)
     if sample is None:
         raise NotFound(
@@ -219,8 +212,7 @@ async def delete_stream(name: str, ctx: Ctx) -> None:
     """Forget a stream; 409 while a live query uses it. One that was withdrawn does not, where no
     runtime is there to end it.
     """
-    if await ctx.store.stream(name) is None:
-        raise unknown("stream", name)
+    known(await ctx.store.stream(name), "stream", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
     runs = await ctx.store.heartbeat() is not None
@@ -256,7 +248,7 @@ async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
 
 
 def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
-    """The record that a request body asks for.
+    """The record of a new stream.
 
     Raises:
         InvalidInput: a type, an event time, a lateness or a time-out that can't be used.
@@ -306,8 +298,8 @@ def _lateness(body: StreamIn) -> int | None:
 
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
-    """What a new stream is given where it does not say: a bound if it has a watermark, which a
-    tuple that is far ahead would move past all others.
+    """The bounds of a new stream. One with a watermark has some by default: a tuple of the far
+    future would move the watermark past all others.
     """
     bounded = body.event_time is not None and _lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
@@ -321,33 +313,29 @@ def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
 def _ahead(text: str, field: str) -> int | None:
     if text.strip().lower() == "unbounded":
         return None
-    micros = read_duration(text, field)
-    if micros == 0:
-        raise InvalidInput(
-            "bad-bound",
-            "no event time could ever be greater than the last",
-            field=field,
-            remedy="give a positive duration, or unbounded",
-        )
-    return micros
+    return read_positive(
+        text,
+        field,
+        "bad-bound",
+        "no event time could ever be greater than the last",
+        "give a positive duration, or unbounded",
+    )
 
 
 def _idle_timeout(text: str | None) -> int | None:
     if text is None:
         return None
-    micros = read_duration(text, "idle_timeout")
-    if micros == 0:
-        raise InvalidInput(
-            "bad-idle-timeout",
-            "a time-out of nothing: every stream would always be idle",
-            field="idle_timeout",
-            remedy="give a positive duration, or leave it out",
-        )
-    return micros
+    return read_positive(
+        text,
+        "idle_timeout",
+        "bad-idle-timeout",
+        "a time-out of nothing: every stream would always be idle",
+        "give a positive duration, or leave it out",
+    )
 
 
 def _retention(retention: RetentionIn | None) -> dict[str, Any]:
-    """What a request says of ``ttl`` and ``latest``: of both where it says that there is none."""
+    """The changes of ``ttl`` and ``latest``: of both where there is to be no retention."""
     if retention is None:
         return {"ttl": None, "latest": ()}
     found: dict[str, Any] = {}
@@ -362,7 +350,7 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 def _replanned(
     name: str, queries: list[QueryRecord], streams: Mapping[str, Stream], forms: NormalForms
 ) -> list[QueryRecord]:
-    """What queries over stream ``name`` mean now that its retention is another.
+    """Queries over stream ``name``, described anew after a change of its retention.
 
     Raises:
         Conflict: some could not be planned any more.
@@ -389,7 +377,7 @@ def _replanned(
 
 
 def _check_policy(record: StreamRecord, option: str) -> None:
-    """Refuse to say what happens to unreadable input of a source that has no such option."""
+    """Refuse an option that a source of this format does not have."""
     format = REDIS_STREAM if option == "on_loss" else FILES
     if record.source.format != format:
         raise InvalidInput(
@@ -401,28 +389,25 @@ def _check_policy(record: StreamRecord, option: str) -> None:
 
 
 def _check_lateness(record: StreamRecord) -> None:
-    """Refuse what has no meaning where no tuple can be late."""
-    if record.idle_timeout is not None and (record.event_time is None or record.lateness is None):
-        raise InvalidInput(
-            "idle-timeout-without-watermark",
-            f"stream {record.name!r} has no watermark that a time-out could move",
-            field="idle_timeout",
-            remedy="declare event_time with a bounded lateness, or leave idle_timeout out",
-        )
+    """Refuse properties that have no meaning where no tuple can be late."""
+    timeless = record.event_time is None
+    wrong: tuple[str, str, str] | None = None
+    if record.idle_timeout is not None and (timeless or record.lateness is None):
+        lacks = "watermark that a time-out could move"
+        wrong = "idle-timeout-without-watermark", lacks, "idle_timeout"
     for field in AHEAD:
-        if getattr(record, field) is not None and record.event_time is None:
-            raise InvalidInput(
-                "ahead-without-event-time",
-                f"stream {record.name!r} has no event time to be ahead by",
-                field=field,
-                remedy=f"declare event_time, or leave {field} out",
-            )
-    if record.keep_late and record.event_time is None:
+        if getattr(record, field) is not None and timeless:
+            wrong = wrong or ("ahead-without-event-time", "event time to be ahead by", field)
+    if record.keep_late and timeless:
+        wrong = wrong or ("keep-late-without-event-time", "event time to be late by", "keep_late")
+    if wrong is not None:
+        code, lacks, field = wrong
+        bounded = " with a bounded lateness" if field == "idle_timeout" else ""
         raise InvalidInput(
-            "keep-late-without-event-time",
-            f"stream {record.name!r} has no event time to be late by",
-            field="keep_late",
-            remedy="declare event_time, or leave keep_late out",
+            code,
+            f"stream {record.name!r} has no {lacks}",
+            field=field,
+            remedy=f"declare event_time{bounded}, or leave {field} out",
         )
 
 

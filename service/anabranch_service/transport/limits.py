@@ -1,9 +1,10 @@
-"""How much a request may bring, and how long it may take about it."""
+"""Bounds of the size of requests, and of the time that they take to arrive."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,18 +15,19 @@ from anabranch_service.refusals import BodyRefused, Refusal
 HEADER_BYTES = 32 * 1024
 #: Bodies that all requests hold at one time, as a multiple of what one may have.
 BODIES = 16
-#: What is read and dropped of a body after the answer, as a multiple of what one may have. A
+#: Bytes of a body that are read and dropped after the answer, as a multiple of what one may have. A
 #: connection that is closed before is reset, and the client may lose the answer.
 DROPPED = 4
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_closing = partial(Refusal, closes=True)
 
 
 class LimitRequests:
     """Bounds header, body and time of requests.
 
-    Bodies are counted while they come in, whatever ``Content-Length`` says, and nothing of one is
-    asked for before a route does: who is refused by a route has none of it kept.
+    Bodies are counted while they come in, whatever ``Content-Length`` says. They are read when a
+    route reads them: nothing is kept of the body of a request that a route refuses.
     """
 
     def __init__(self, app: ASGIApp, *, body_bytes: int, seconds: float) -> None:
@@ -98,21 +100,19 @@ class LimitRequests:
         return None
 
     def _too_large(self) -> Refusal:
-        return Refusal(
+        return _closing(
             413,
             "body-too-large",
             f"the body has more than {self.body_bytes} bytes",
             "send less at a time; ANABRANCH_BODY_LIMIT is the limit",
-            closes=True,
         )
 
     def _too_slow(self) -> Refusal:
-        return Refusal(
+        return _closing(
             408,
             "body-too-slow",
             f"the body was not complete after {self.seconds:g} s",
             "send less at a time; ANABRANCH_REQUEST_SECONDS is the limit",
-            closes=True,
         )
 
 
@@ -134,32 +134,22 @@ async def _drop(receive: Receive, most: int, deadline: float) -> None:
                 got += len(message["body"])
 
 
-_LONG_HEADER = Refusal(
-    431,
-    "header-too-large",
-    f"the header has more than {HEADER_BYTES} bytes",
-    "send fewer fields",
-    closes=True,
+_LONG_HEADER = _closing(
+    431, "header-too-large", f"the header has more than {HEADER_BYTES} bytes", "send fewer fields"
 )
-_UNEXPECTED = Refusal(
-    400,
-    "unexpected-body",
-    "a request with this method has no body",
-    "leave the body out",
-    closes=True,
+_UNEXPECTED = _closing(
+    400, "unexpected-body", "a request with this method has no body", "leave the body out"
 )
-_NO_JSON = Refusal(
+_NO_JSON = _closing(
     415,
     "not-json",
     "the body is not of type application/json",
     "send JSON, with the header 'Content-Type: application/json'",
-    closes=True,
 )
-_TOO_MANY = Refusal(
+_TOO_MANY = _closing(
     503,
     "too-many-bodies",
     "the bodies that are being read take as much memory as they may",
     "try again shortly",
-    closes=True,
     retry=1,
 )

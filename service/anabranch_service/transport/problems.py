@@ -17,12 +17,12 @@ from starlette.exceptions import HTTPException
 from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_contract.rest.system import Problem
 from anabranch_service.errors import ServiceError
-from anabranch_service.refusals import MEDIA_TYPE, BodyRefused, problem
+from anabranch_service.refusals import MEDIA_TYPE, BodyRefused, Refusal, problem
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: What the OpenAPI document says about errors; for every route.
+#: Errors in the OpenAPI document, for every route.
 RESPONSES: dict[int | str, dict[str, Any]] = {
     code: {
         "description": "Problem details (RFC 9457)",
@@ -37,6 +37,21 @@ _REMEDIES = {
 }
 
 
+_NO_REDIS = Refusal(
+    503,
+    "registry-unavailable",
+    "Redis does not answer; what is running goes on",
+    "try again shortly",
+    retry=1,
+)
+_FAILED = Refusal(
+    500,
+    "internal-error",
+    "the service failed to serve the request; nothing that runs is affected",
+    "see the service's log",
+)
+
+
 def install(app: FastAPI) -> None:
     """Answer every error of ``app`` with problem details."""
     app.add_exception_handler(ServiceError, _structured_error)
@@ -49,10 +64,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _instance(request: Request) -> str:
-    return quote(request.url.path, safe="/:")
-
-
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
     named: dict[str, str | int] = {
@@ -63,29 +74,24 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
     if cause.position is not None:
         named["line"], named["column"] = cause.position
     return problem(
+        request.url.path,
         cause.status if isinstance(cause, ServiceError) else 422,
         cause.code,
         cause.detail,
-        instance=_instance(request),
+        cause.remedy,
         errors=[named] if cause.field else [],
-        remedy=cause.remedy,
         headers=cause.headers if isinstance(cause, ServiceError) else None,
     )
 
 
 async def _invalid_request(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, RequestValidationError)
-    found = cause.errors()
-    if any(e["type"] == "json_invalid" for e in found):
-        reason = next(e for e in found if e["type"] == "json_invalid")
-        return problem(
-            400,
-            "malformed-json",
-            f"the body is no JSON: {reason.get('ctx', {}).get('error', reason['msg'])}",
-            instance=_instance(request),
-            errors=[{"field": "body", "code": "malformed-json", "message": reason["msg"]}],
-            remedy="send a JSON document",
-        )
+    path, found = request.url.path, cause.errors()
+    reason = next((e for e in found if e["type"] == "json_invalid"), None)
+    if reason is not None:
+        detail = f"the body is no JSON: {reason.get('ctx', {}).get('error', reason['msg'])}"
+        errors = [{"field": "body", "code": "malformed-json", "message": reason["msg"]}]
+        return problem(path, 400, "malformed-json", detail, "send a JSON document", errors=errors)
     errors = [
         {
             "field": _field(e["loc"]),
@@ -94,16 +100,10 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
         }
         for e in found
     ]
-    first = errors[0]
-    return problem(
-        422,
-        "invalid-request",
-        f"{first['field']}: {first['message']}"
-        + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""),
-        instance=_instance(request),
-        errors=errors,
-        remedy="correct the fields named; /openapi.json describes what is expected",
-    )
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    detail = f"{errors[0]['field']}: {errors[0]['message']}{more}"
+    remedy = "correct the fields named; /openapi.json describes what is expected"
+    return problem(path, 422, "invalid-request", detail, remedy, errors=errors)
 
 
 def _field(location: Sequence[str | int]) -> str:
@@ -116,13 +116,13 @@ def _field(location: Sequence[str | int]) -> str:
 
 async def _http_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, HTTPException)
-    status = HTTPStatus(cause.status_code)
+    status, path = HTTPStatus(cause.status_code), request.url.path
     return problem(
+        path,
         status,
         status.phrase.lower().replace(" ", "-"),
-        f"{request.method} {_instance(request)}: {cause.detail}",
-        instance=_instance(request),
-        remedy=_REMEDIES.get(status, ""),
+        f"{request.method} {quote(path, safe='/:')}: {cause.detail}",
+        _REMEDIES.get(status, ""),
         headers=cause.headers,
     )
 
@@ -133,49 +133,35 @@ async def _body_refused(request: Request, cause: Exception) -> Response:
 
 
 async def _redis_refusal(request: Request, cause: Exception) -> Response:
-    """Redis answers, but not what was asked for: a retry alone does not help."""
+    """Redis answers, but refuses the command: a retry alone does not help."""
     _LOG.error("redis refused", path=request.url.path, error=repr(cause))
     wrong = []
     with suppress(RedisError):
         wrong = await cast("Store", request.app.state.context.store).misfits()
-    if not wrong and not str(cause).startswith("WRONGTYPE"):
-        return problem(
+    if wrong or str(cause).startswith("WRONGTYPE"):
+        keys = "; ".join(f"key {m.key!r} is a {m.found}, not a {m.wanted}" for m in wrong)
+        refusal = Refusal(
+            500,
+            "corrupt-registry",
+            f"something else wrote to the registry: {keys or cause}",
+            "rename or delete the key in Redis, and find out what wrote it; waiting does not help",
+        )
+    else:
+        refusal = Refusal(
             503,
             "registry-refuses",
             f"Redis refuses the command: {cause}",
-            instance=_instance(request),
-            remedy="correct what Redis complains of; what is running goes on",
-            headers={"Retry-After": "10"},
+            "correct what Redis complains of; what is running goes on",
+            retry=10,
         )
-    what = "; ".join(f"key {m.key!r} is a {m.found}, not a {m.wanted}" for m in wrong)
-    return problem(
-        500,
-        "corrupt-registry",
-        f"something else wrote to the registry: {what or cause}",
-        instance=_instance(request),
-        remedy="rename or delete the key in Redis, and find out what wrote it; "
-        "waiting does not help",
-    )
+    return refusal.answer(request.url.path)
 
 
 async def _redis_error(request: Request, cause: Exception) -> Response:
     _LOG.error("redis failed", path=request.url.path, error=repr(cause))
-    return problem(
-        503,
-        "registry-unavailable",
-        "Redis does not answer; what is running goes on",
-        instance=_instance(request),
-        remedy="try again shortly",
-        headers={"Retry-After": "1"},
-    )
+    return _NO_REDIS.answer(request.url.path)
 
 
 async def _unexpected(request: Request, cause: Exception) -> Response:
     _LOG.error("request failed", path=request.url.path, exc_info=cause)
-    return problem(
-        500,
-        "internal-error",
-        "the service failed to serve the request; nothing that runs is affected",
-        instance=_instance(request),
-        remedy="see the service's log",
-    )
+    return _FAILED.answer(request.url.path)

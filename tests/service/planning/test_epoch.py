@@ -16,7 +16,8 @@ from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise
 from anabranch_service.planning import epoch as planning
-from anabranch_service.planning.epoch import StatedStatistics, Task, plan_queries
+from anabranch_service.planning.assumptions import AssumedStatistics
+from anabranch_service.planning.epoch import Task, plan_queries
 from anabranch_service.planning.what_if import Running, decided_in
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord, PlanningRecord, StreamRecord
@@ -118,9 +119,9 @@ def test_a_solver_that_crashes_on_their_combination(monkeypatch: pytest.MonkeyPa
 def test_stated_cardinalities_go_before_measured_ones() -> None:
     pair = queries()[0]
     relation = pair.relations[0]
-    stated = StatedStatistics(NoStatistics(), {relation.stream: 7.0}, {relation.id: "orders"})
+    stated = AssumedStatistics(NoStatistics(), {relation.stream: 7.0}, {relation.id: "orders"})
     assert stated.cardinality(relation.id) == (7.0 if relation.stream == "orders" else None)
-    assert StatedStatistics(stated, {relation.id: 9.0}).cardinality(relation.id) == 9.0
+    assert AssumedStatistics(stated, {relation.id: 9.0}).cardinality(relation.id) == 9.0
     assert stated.distinct(relation.id, ("customer_id",)) is None
     assert stated.selectivity(pair.predicates[0]) is None
 
@@ -170,7 +171,7 @@ def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() ->
     assert before.explain["backfill"] == [], "nothing has arrived, so nothing has a past"
 
     def seen(**options: object) -> Task:
-        known = StatedStatistics(_Counted(), {})
+        known = AssumedStatistics(_Counted(), {})
         return replace(limited(**options), statistics=known)
 
     kept = {c.mir for c in before.plan.copies if "*" in c.mir}

@@ -260,16 +260,16 @@ def test_composite_keys_and_filtered_relations_can_be_named() -> None:
     stated = assume(
         NoStatistics(),
         names,
+        {},
         {"orders.ts,order_id": 7, f"{orders}.ts": 3},
         {f"items.order_id = {orders}.order_id": 0.25},
-        {},
     )
     assert stated.distinct(orders, ("order_id", "ts")) == 7
     assert stated.distinct(orders, ("ts",)) == 3
     assert stated.distinct(orders, ("order_id",)) is None
     assert [stated.selectivity(p) for p in query.predicates] == [0.25, None]
     with pytest.raises(InvalidInput) as caught:
-        assume(NoStatistics(), names, {"orders.ts,ts": 7}, {}, {})
+        assume(NoStatistics(), names, {}, {"orders.ts,ts": 7}, {})
     assert "items.order_id" in caught.value.remedy
 
 
