@@ -46,7 +46,7 @@ from anabranch_service.transport.hosts import CheckHost
 from anabranch_service.transport.limits import LimitRequests
 from anabranch_service.transport.observe import Observe
 
-#: How long the epoch loop may take to finish what it is at when the service is told to stop.
+#: Seconds that the epoch loop may take to finish its turn when the service stops.
 STOP_SECONDS = 5.0
 
 

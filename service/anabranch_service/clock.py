@@ -1,4 +1,4 @@
-"""The one place where the service asks what time it is."""
+"""The service's clock: time is read here only, and handed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What routes work with; one per application, reached through a FastAPI dependency."""
+"""The parts of a running service, which routes get by a FastAPI dependency."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KEPT = 10_000
 #: Characters of a target that are kept.
 LONGEST_TARGET = 512
 
-#: What changes something, if it is no mere reading.
+#: Needs of requests that change something, unless their method is safe.
 _CHANGING = frozenset({Need.EDIT, Need.ADMIN})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Refused for lack of rights: no or a bad token, too small a role, a foreign page or host.
@@ -43,7 +43,7 @@ def kind_of(method: str, need: Need | None, status: int) -> Kind | None:
     """
     if status in _REFUSED:
         return Kind.REFUSAL
-    # What failed with an internal error may have changed something before.
+    # A request that ended with an internal error may have changed something before.
     if method in _SAFE or 400 <= status < 500:
         return None
     if need is Need.PUSH:

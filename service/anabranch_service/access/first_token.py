@@ -1,7 +1,7 @@
 """The administrator's first token: where tokens are required, somebody must have one.
 
 It is in a file that only the service's user can read. Whoever may read it may administer the
-service, so the file's path is told and its content is not.
+service, so the log names the file's path, never its content.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gate: who asks, and whether a route is open to them."""
+"""The gate: authenticates callers, and admits them to routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 256
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. ``token`` is the token's id, empty for somebody without one."""
+    """A caller. ``token`` is the token's id, empty without one."""
 
     token: str
     name: str
@@ -66,7 +66,7 @@ class Gate:
         self.required = required
 
     async def admit(self, request: Request, need: Need) -> Identity:
-        """Return who asks, if the route is open to them.
+        """The caller of a request, if the route is open to them.
 
         Raises:
             Unauthorized: there is no token, or it is unknown, expired or revoked.
@@ -90,7 +90,7 @@ class Gate:
         return identity
 
     async def is_valid(self, identity: Identity) -> bool:
-        """Whether somebody who was admitted would still be: long answers ask again."""
+        """Whether a caller who was admitted would still be: long answers check again."""
         if not identity.token:
             return not self.required
         record = await self._tokens.find(identity.token)

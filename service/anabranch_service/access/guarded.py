@@ -58,7 +58,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class GuardedRoute(APIRoute):
-    """A route whose need is asked before the body is read: who is refused costs no memory.
+    """A route whose need is checked before the body is read: refusals cost no memory.
 
     Attributes:
         need: as declared beside the endpoint.

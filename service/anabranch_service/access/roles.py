@@ -1,4 +1,4 @@
-"""Roles, and what a route needs. The need of a route stands beside the route (:func:`needs`)."""
+"""Roles, and the needs of routes, which stand beside the routes (:func:`needs`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ATTRIBUTE = "_anabranch_need"
 
 
 class Need(StrEnum):
-    """What a route asks of a caller.
+    """Requirements of a route.
 
     Attributes:
         NOTHING: anybody may call it: liveness, and the dashboard's own files.
@@ -39,7 +39,7 @@ _EVERY = frozenset(Role)
 _READERS = frozenset({Role.VIEWER, Role.EDITOR, Role.ADMIN})
 _EDITORS = frozenset({Role.EDITOR, Role.ADMIN})
 
-#: The roles that a need admits; ``NOTHING`` is not asked.
+#: The roles that a need admits; ``NOTHING`` is not checked.
 ADMITTED: Mapping[Need, frozenset[Role]] = {
     Need.NOTHING: _EVERY,
     Need.TOKEN: _EVERY,
@@ -52,7 +52,7 @@ ADMITTED: Mapping[Need, frozenset[Role]] = {
 
 
 def needs(need: Need) -> Callable[[_F], _F]:
-    """Declare what the route of an endpoint asks of a caller."""
+    """Declare what the route of an endpoint requires of a caller."""
 
     def declare(endpoint: _F) -> _F:
         setattr(endpoint, _ATTRIBUTE, need)

@@ -35,7 +35,7 @@ _TEXT = re.compile(r"anb_([0-9a-f]{12})_([0-9a-f]{64})")
 
 
 class TokenRecord(Closed):
-    """What is kept of a token.
+    """The stored part of a token.
 
     Attributes:
         digest: SHA-256 of the whole text, in hexadecimal digits.
@@ -58,7 +58,7 @@ class TokenRecord(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new token: its text, which nobody can tell again, and its record."""
+    """A new token: its text, which can't be recovered later, and its record."""
 
     text: str
     record: TokenRecord
@@ -100,7 +100,7 @@ def id_of(text: str) -> str | None:
 
 
 def digest_of(text: str) -> str:
-    """What is kept of a token's text."""
+    """The stored digest of a token's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -206,7 +206,7 @@ def _read(ident: str, text: str) -> TokenRecord:
     try:
         return TokenRecord.model_validate_json(text)
     except ValidationError:
-        # What is wrong with it is not repeated: the record holds a digest.
+        # The cause is not repeated: the record holds a digest.
         raise CorruptRecord(
             "corrupt-record",
             f"the record of token {ident!r} in Redis can't be read",

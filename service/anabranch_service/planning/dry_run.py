@@ -58,7 +58,7 @@ async def plan_dry_run(
     wanted = [q for q in found.wanted if q.id not in body.drop]
     found = replace(found, wanted=wanted, options=options)
     streams = _assumed(found.streams, body.retention)
-    # What is registered was read once; only what is new has a limit.
+    # Registered queries have passed the limits; only new ones have a deadline.
     request = await work.read(plan_request, found, store.forms, limit)
     task = request.task
     if body.retention:

@@ -1,4 +1,4 @@
-"""By what the next epoch is planned: the defaults, and what a request changes of them."""
+"""Settings of the next plan: the defaults, and the changes of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_service.settings import Settings
 
 
 def default_planning(settings: Settings) -> PlanningRecord:
-    """What is planned by until somebody puts other settings."""
+    """The settings until others are put over REST."""
     return PlanningRecord(
         optimizer=settings.optimizer,
         objective=settings.objective,

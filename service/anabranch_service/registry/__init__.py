@@ -1,1 +1,1 @@
-"""What is registered: records, where Redis keeps them, and what a registration may hold."""
+"""The registry: records, their store in Redis, and the bounds of registrations."""

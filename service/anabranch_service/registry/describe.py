@@ -1,4 +1,4 @@
-"""What a registered query means: parsed by the planner, told back in the user's alias names."""
+"""Normal forms described for users, with the alias names of their statements."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewIn
         keys[WINDOW_END] = f"window({below[window.column]}, {said}).end"
     terms = keys | names if view.grouped else below
 
-    def told(expr: Expr) -> str:
+    def text(expr: Expr) -> str:
         return str(substitute(expr, lambda c: Column("", terms.get(c.name, c.name), c.type)))
 
     return ViewInfo(
@@ -99,8 +99,8 @@ def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewIn
         joined=tuple(f"{name} = {text}" for name, text in below.items()),
         keys=tuple(keys.values()),
         aggregates=tuple(names.values()),
-        having=None if view.having is None else told(view.having),
-        order=tuple(told(s.expr) + (" DESC" if s.descending else "") for s in view.order),
+        having=None if view.having is None else text(view.having),
+        order=tuple(text(s.expr) + (" DESC" if s.descending else "") for s in view.order),
         limit=view.limit,
         offset=view.offset,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
@@ -188,7 +188,7 @@ def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
 
 
 def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """What the ttls of streams limit, where nothing of the query's own limits it more."""
+    """Bounds by the ttls of streams, where the query has no narrower ones."""
     for i, member in enumerate(query.members):
         stream = streams[query.relation_of(member.label).stream]
         if stream.ttl is not None and stream.ttl in query.bounds[i][:i] + query.bounds[i][i + 1 :]:

@@ -1,4 +1,4 @@
-"""What a request may ask for: sources, sinks and keys against what the operator allows."""
+"""Sources, sinks and keys of a request, checked against the operator's policy."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch_service.settings import Settings
 
 
 def policy_of(settings: Settings) -> AccessPolicy:
-    """What registrations may ask for, the pipeline's own Redis included."""
+    """The policy of registrations; it includes the pipeline's own Redis."""
     return settings.access.with_server(settings.redis_url)
 
 
 def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True) -> StreamRecord:
     """Refuse columns that contradict each other, a source that can't be read into them, and one
-    that asks for what is not allowed; plain secrets of an earlier release's record may stay.
+    that is not allowed; plain secrets of an earlier release's record may stay.
 
     Returns:
         The record with what the runtime has to know of how Spark reads the source.
@@ -65,7 +65,7 @@ def check_push(key: str, settings: Settings) -> None:
 
 
 def check_sink_request(sink: SinkSpec, settings: Settings) -> None:
-    """Refuse a sink that asks for what is not allowed.
+    """Refuse a sink that is not allowed.
 
     Raises:
         AccessError: naming the field and the remedy.

@@ -1,4 +1,4 @@
-"""What the service keeps in Redis. Every record is validated whenever it is read back."""
+"""Records that the service keeps in Redis. A text is validated before it is used."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class StreamRecord(Closed, StreamProperties):
         idle_timeout: microseconds of silence after which the watermark moves with the others';
             None: never.
         ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
-        latest: key columns: only the latest of the tuples that agree in them are of use; none: all
-            are. Absent from records of earlier releases.
+        latest: key columns: only the latest of the tuples that agree in them take part; none: all
+            do. Absent from records of earlier releases.
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
             (live) and the stream's event times; None: any number. Absent from records of earlier
             releases, whose streams go on without.
-        registration: tells a stream from one of the same name and definition that was deleted
-            before; empty in records of earlier releases.
+        registration: distinguishes a stream from an earlier one of the same name and definition,
+            which was deleted; empty in records of earlier releases.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself, and in records of earlier releases until they are renewed.
     """
@@ -93,8 +93,8 @@ class QueryRecord(Closed):
         sequence: order of registration; unique.
         sql, query: exactly one is given: the statement, or the structured document.
         window: a duration for all aliases, or alias -> duration.
-        priority: of use where input has to be rationed; greater is more important.
-        removed_at: when its removal was asked for.
+        priority: where input has to be rationed; greater is more important.
+        removed_at: when it was withdrawn.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
         relaxed: alias -> the filter (expressions) of the store that it shares with queries that
@@ -128,7 +128,7 @@ class QueryRecord(Closed):
 
 
 class PlanningRecord(Closed):
-    """What can be switched at run time; takes effect at the next planned epoch.
+    """Settings of planning that may change at run time, from the next epoch on.
 
     Attributes:
         switching: what a step or store copy that the running epoch does not have is charged,

@@ -1,6 +1,6 @@
-"""How much registrations may ask for: aliases, columns, streams, queries.
+"""Sizes of registrations: aliases, columns, streams, queries.
 
-Sizes are looked at before anything is planned, for planning takes longer than in proportion.
+They are checked before anything is planned: planning takes longer than in proportion to them.
 """
 
 from __future__ import annotations

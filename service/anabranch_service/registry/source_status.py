@@ -1,4 +1,4 @@
-"""How the sources of streams stand, by what the runtime has said and whether it lives."""
+"""States of the sources of streams, by the reports of the runtime and whether it lives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED, _REASON = 3, 400
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the runtime has said of each stream's source.
+    """The state of each stream's source, as the runtime reported it.
 
     Attributes:
         reported: by stream. ``alive``: whether the runtime lives, and so that still holds.
@@ -49,7 +49,7 @@ class Sources:
 
 
 def summary(failed: Mapping[str, str]) -> str:
-    """What a check says of streams that can't be read; ``ok`` where there are none.
+    """The answer of a readiness check; ``ok`` where every stream can be read.
 
     >>> summary({}), summary({"a": "no such folder"})
     ('ok', '1 stream is not read: a (no such folder)')

@@ -1,4 +1,4 @@
-"""``/v1/epochs``: what was published, what runs."""
+"""``/v1/epochs``: published epochs, and the one that runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None)
 )
 @needs(Need.READ)
 async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """What workers execute during an epoch, as they fetch it."""
+    """The ruleset that workers execute during an epoch, as they fetch it."""
     text = await ctx.store.ruleset(number)
     if text is None:
         raise _unknown(number)
@@ -100,7 +100,7 @@ async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = Non
 @router.get("/{number}/statistics")
 @needs(Need.READ)
 async def get_statistics(number: Number, ctx: Ctx) -> StatisticsOut:
-    """What was measured during an epoch: streams, stores, edges, distinct keys."""
+    """Measurements of an epoch: streams, stores, edges, distinct keys."""
     found = await ctx.store.statistics(number)
     if found is None:
         raise NotFound(

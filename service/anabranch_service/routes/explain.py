@@ -42,7 +42,7 @@ from anabranch_service.settings import Settings
 
 router = guarded_router("/v1", tag="queries")
 
-#: What the query is called while it is planned.
+#: The id of the query while it is planned.
 _NAME = "explained"
 
 
@@ -135,12 +135,12 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 
 
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
-    """What of a plan is the query's: its orders, the stores that these ask, who else uses them."""
+    """A query's part of a plan: its orders, the stores that they probe, who shares these."""
     document: Any = planned.explain
     parts = {name, name + LEFT_SUFFIX}
     orders = [order for q in document["queries"] if q["id"] in parts for order in q["orders"]]
-    asked = {step["store"] for order in orders for step in order["steps"]}
-    stores = [s for s in document["stores"] if s["label"] in asked]
+    probed = {step["store"] for order in orders for step in order["steps"]}
+    stores = [s for s in document["stores"] if s["label"] in probed]
     users = {user for store in stores for user in store["used_by"]}
     return {
         "orders": orders,

@@ -292,8 +292,8 @@ def _kept(text: str, digest: str) -> Response:
 
 def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
     """Refuse a sink that can't take what the query gives: results, or changes of its view."""
-    above = query.view is not None or query.outer is not None
-    if above and sink.to_sink().kind is SinkKind.COUNT:
+    post_join = query.view is not None or query.outer is not None
+    if post_join and sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
             "bad-sink",
             "the sink count keeps no rows, and what stands above joins is made of them",

@@ -24,7 +24,7 @@ router = guarded_router("/v1/state", tag="state")
 @router.get("", response_model=StateOut)
 @needs(Need.READ)
 async def get_state(ctx: Ctx) -> Response:
-    """Every store, as of the newest batch that the runtime has told of (about once a second)."""
+    """Every store, as of the newest batch that the runtime has reported (about once a second)."""
     report = await _report(ctx)
     found = state_out(report, await _last_ended(ctx, report))
     # There may be thousands of stores: what has been checked is not checked again.

@@ -96,7 +96,7 @@ async def metrics(ctx: Ctx) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 @needs(Need.NOTHING)
 async def openapi(request: Request) -> JSONResponse:
-    """What the service offers."""
+    """The OpenAPI document."""
     return JSONResponse(request.app.openapi())
 
 

@@ -75,7 +75,7 @@ def _python_type(kind: DataType) -> Any:
 
 @lru_cache(maxsize=256)
 def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[BaseModel]:
-    """What reads the rows of a stream. A column may be missing, or null, but for the event time."""
+    """The body of a stream's rows. Columns but for the event time may be missing, or null."""
     fields: dict[str, Any] = {}
     for number, (name, text) in enumerate(columns):
         kind = _python_type(parse_type(text))

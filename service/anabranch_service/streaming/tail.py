@@ -1,9 +1,9 @@
-"""Server-sent events of a query's results: who listens, and what they get.
+"""Server-sent events of a query's results.
 
 The runtime feeds a small stream per query while somebody listens (``exchange.Keys.tail``). Each
-row has an ordinal, its number among all results of the query. A reader is told how many rows it has
-missed whenever the ordinals jump: rows are left out where a batch brings more than a tail carries,
-where a reader is slower than the stream forgets, and where the runtime was away.
+row has an ordinal, its number among all results of the query. A reader gets the count of rows
+that it missed whenever the ordinals jump: rows are left out where a batch brings more than a tail
+carries, where a reader is slower than the stream forgets, and where the runtime was away.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Reader:
 
     Attributes:
         token: the id of their token; empty without one.
-        is_admitted: whether they still may; asked every few seconds.
+        is_admitted: whether they still may; checked every few seconds.
     """
 
     token: str
@@ -224,7 +224,7 @@ class _Reader:
         #: The ordinal that comes next; None until it is known where "now" is.
         self._expected: int | None = 0 if start is Start.START else None
         if after is not None:
-            # What comes after the last entry of the batch before, so that the row's own is read.
+            # After the last entry of the batch before, so that the row's own entry is read.
             self._cursor = tail_entry(after.batch - 1, _LAST)
             self._expected = after.ordinal + 1
 

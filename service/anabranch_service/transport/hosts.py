@@ -40,7 +40,7 @@ _FOREIGN = Refusal(
 
 
 class CheckHost:
-    """Refuses requests for other hosts, and changes that foreign pages ask for."""
+    """Refuses requests for other hosts, and changes by foreign pages."""
 
     def __init__(self, app: ASGIApp, *, names: Collection[str]) -> None:
         self.app = app

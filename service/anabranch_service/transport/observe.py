@@ -42,7 +42,7 @@ class Observe:
                     **message,
                     "headers": [*message.get("headers", ()), (REQUEST_ID, ident.encode())],
                 }
-                # Before the client knows: what it is told has happened is in the audit log.
+                # Before the client has the answer: whatever an answer confirms is in the audit log.
                 await self._audit(scope, status, ident)
             await send(message)
 

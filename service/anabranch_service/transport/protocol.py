@@ -1,6 +1,6 @@
 """HTTP/1.1 for clients that may be slow on purpose.
 
-uvicorn waits for ever for the rest of a header, and for a body that nobody asks for. One client
+uvicorn waits for ever for the rest of a header, and for a body that no route reads. One client
 with one connection per file descriptor would keep everybody else out. Here a request must arrive
 within a time, an answer must be taken within a time, and connections are bounded.
 """
