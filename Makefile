@@ -5,11 +5,16 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Extra arguments for the target's command: make demo ARGS=--keep, make test ARGS="-k planner"
 ARGS   ?=
+# Tests run in this many processes (0: in pytest's own), a file in one, longest folders first
+# (tests/conftest.py)
+JOBS   ?= 0
+FAST   := tests/contract tests/planner tests/service tests/runtime
+SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-full check format golden demo bench bench-planner bench-runtime bench-state clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +39,15 @@ class-archive: $(STAMP)
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
 test: setup ## run the tests, but for the slow ones
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS) </dev/null
+	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS) </dev/null
+
+test-fast: JOBS = 2
+test-fast: setup ## run the tests of single modules that start nothing (a minute)
+	@$(BIN)/python -m pytest $(SPREAD) -m fast $(FAST) $(ARGS) </dev/null
 
 # Hours; CONTRIBUTING.md has the parts. ARGS="tests/runtime", ARGS="-k many_runs" run some of it.
 test-full: setup ## run every test, with many more random examples (hours)
-	@$(BIN)/python -m pytest --hypothesis-profile deep -o console_output_style=count \
+	@$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile deep -o console_output_style=count \
 		--durations=30 $(ARGS) </dev/null
 
 check: setup ## lint, formatting, types and import contracts

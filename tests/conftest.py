@@ -38,6 +38,38 @@ settings.load_profile("dev")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
+#: Folders of tests of several modules, whole processes among them; all others mirror the product.
+WIDE = {"differential", "statements", "replays", "api", "pages", "e2e", "benchmarks", "support"}
+#: Folders whose modules start processes.
+PROCESSES = {"client", "command", "solvers", "spark"}
+#: Fixtures that start something.
+STARTING = {"spark", "redis", "chromium"}
+#: Where tests wait or take long: with several workers these folders begin first.
+LONG = ("e2e", "replays", "client", "benchmarks", "service", "runtime")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark fast tests; with several workers keep a file and all of Spark's session on one."""
+    for item in items:
+        used = set(getattr(item, "fixturenames", ()))
+        folders = set(item.path.relative_to(config.rootpath).parts)
+        starts = used & STARTING or folders & (WIDE | PROCESSES)
+        if not starts and not item.get_closest_marker("slow"):
+            item.add_marker("fast")
+        group = "spark" if "spark" in used else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    if config.getoption("dist", "no") != "no":
+        items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return 0
+    parts = item.path.parts
+    return next((i for i, name in enumerate(LONG, 1) if name in parts), len(LONG) + 1)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session, shared by the tests marked ``spark``: two cores, UTC, no UI."""

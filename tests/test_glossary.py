@@ -34,5 +34,6 @@ def test_answers_are_files() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     table = text[text.index("### Where is it?") : text.index("## Style")]
     paths = re.findall(r"`([a-z_]+/[\w/]+\.py)`", table)
+    assert "### A sink" in table
     assert len(paths) >= 20
     assert [path for path in paths if not (ROOT / path).is_file()] == []

@@ -348,7 +348,12 @@ def test_a_broken_request_fails_alone(solver: Solver, asks: Asks) -> None:
 
 
 @children
-def test_nothing_is_left_behind(solver: Solver) -> None:
+def test_nothing_is_left_behind(
+    solver: Solver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests, in other processes, solve at the same time.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
     before = leftovers()
     assert solve(solver, Request(cover(1))).status is Status.OPTIMAL
     assert solve(solver, Request(cover(5, 300, 600), time_limit=0.05)).status is not Status.FAILED

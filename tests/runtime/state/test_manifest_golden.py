@@ -2,7 +2,7 @@
 
 ``golden/state-<n>`` was written by :func:`write` when version ``n`` of the manifest was new: a
 pipeline after three batches, the fourth begun and interrupted. ``python -m
-tests.runtime.state.test_golden_states FOLDER`` writes another, for a new version.
+tests.runtime.state.test_manifest_golden FOLDER`` writes another, for a new version.
 """
 
 from __future__ import annotations
