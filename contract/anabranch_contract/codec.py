@@ -61,7 +61,8 @@ def loads(text: str | bytes, kind: type[_T]) -> _T:
 
 def to_json(value: object) -> Any:
     """Return ``value`` as JSON's objects, lists and scalars; ``json.dumps(x, default=to_json)``."""
-    return msgspec.to_builtins(value, enc_hook=_encoded)
+    # Not msgspec.to_builtins, which leaves tuples: a document that has been stored has lists.
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_encoded))
 
 
 def from_json(document: Any, kind: type[_T]) -> _T:
