@@ -52,8 +52,8 @@ from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
-from benchmarks import figures
-from tests.support.redis import redis_url
+from benchmarks.report import figures
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

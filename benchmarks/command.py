@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch_client.errors import ClientError
-from benchmarks.figures import Spread, document, line, show, tell
+from benchmarks.report.figures import Spread, document, line, show, tell
 from benchmarks.session import WrongResultError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from benchmarks.grids import Grid
+    from benchmarks.report.grids import Grid
 
     Options = Callable[[argparse.ArgumentParser], None]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from anabranch_client.replay.tpch import QUERIES, TABLES
-from benchmarks.figures import ROOT
+from benchmarks.report.figures import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

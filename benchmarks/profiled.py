@@ -21,7 +21,7 @@ from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
 from benchmarks.engine import Engine
 from benchmarks.session import WrongResultError
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.up import Target, Up, upped
+from tests.support.worlds.up import Target, Up, upped
 
 #: Seconds of quiet between two kills, and that a round may take.
 _REST, _PATIENCE = 4.0, 180.0

@@ -57,8 +57,8 @@ from anabranch_runtime.epochs.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.worker import run_task
-from benchmarks.figures import Spread, document, line, tell
-from tests.support.redis import redis_url
+from benchmarks.report.figures import Spread, document, line, tell
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

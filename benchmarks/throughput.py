@@ -22,8 +22,8 @@ from rich.table import Table
 
 from anabranch_client.replay import tpch
 from benchmarks import duckdb_batch
-from benchmarks.figures import Spread, document, line, show, tell
 from benchmarks.profiled import profile_worker
+from benchmarks.report.figures import Spread, document, line, show, tell
 from benchmarks.session import WrongResultError
 from benchmarks.system_run import PHASES, Configuration, SystemRun, run_system
 

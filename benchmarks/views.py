@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.spark.session import spark_session
-from benchmarks import figures
-from tests.support.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
+from benchmarks.report import figures
+from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import anabranch_planner
 from anabranch_contract.plans.plan import Objective
-from benchmarks.figures import document, line, show, tell
 from benchmarks.planner import (
     part_figure9,
     part_incremental,
@@ -24,6 +23,7 @@ from benchmarks.planner import (
 from benchmarks.planner.runs import Environment, WrongPlanError
 from benchmarks.planner.tables import tables
 from benchmarks.planner.worker import WorkerError
+from benchmarks.report.figures import document, line, show, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,6 @@ from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Sol
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.plans.optimise import JOINT_SHARE
 from anabranch_planner.search.printed.formulation import formulate_paper
-from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
     Case,
     Environment,
@@ -28,6 +27,7 @@ from benchmarks.planner.runs import (
     summary,
 )
 from benchmarks.planner.worker import measure
+from benchmarks.report.figures import Spread, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.solvers.deadline import Deadline
-from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
     Case,
     Drawn,
@@ -29,6 +28,7 @@ from benchmarks.planner.runs import (
 from benchmarks.planner.session import Session
 from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, verdict
 from benchmarks.planner.worker import measure, peak_bytes, say
+from benchmarks.report.figures import Spread, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.plan import Formulation, Objective, Solver
 from anabranch_planner.plans.optimise import JOINT_SHARE
-from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import Case, Run, Shape, require_equal, summary
 from benchmarks.planner.targets import TARGETS, Kind, Target, verdict
 from benchmarks.planner.worker import measure
+from benchmarks.report.figures import Spread, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.plans.optimise import JOINT_SHARE
-from benchmarks.figures import tell
 from benchmarks.planner.part_rivals import planning, rotated
 from benchmarks.planner.runs import Case, Shape, require_equal
 from benchmarks.planner.worker import measure
+from benchmarks.report.figures import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

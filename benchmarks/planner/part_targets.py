@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.plan import Objective, Optimizer
-from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import Case, Run, Shape, require_no_worse, summary
 from benchmarks.planner.targets import (
     MEBI,
@@ -19,6 +18,7 @@ from benchmarks.planner.targets import (
     verdict,
 )
 from benchmarks.planner.worker import Measured, measure
+from benchmarks.report.figures import Spread, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,6 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
-from benchmarks.figures import Spread, tell
 from benchmarks.planner.runs import (
     Case,
     Drawn,
@@ -27,6 +26,7 @@ from benchmarks.planner.runs import (
     summary,
     timed,
 )
+from benchmarks.report.figures import Spread, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,8 +21,8 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
-from benchmarks.figures import Spread
 from benchmarks.planner.random_queries import join_queries, statistics_of
+from benchmarks.report.figures import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

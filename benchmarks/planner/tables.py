@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.grids import Grid, columns, middle, percent, spread
 from benchmarks.planner.runs import PHASES
 from benchmarks.planner.targets import MEBI, Kind
+from benchmarks.report.grids import Grid, columns, middle, percent, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import Spread
 from benchmarks.planner.runs import Shape
+from benchmarks.report.figures import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

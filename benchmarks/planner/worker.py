@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import ROOT, line
 from benchmarks.planner.runs import Case, Run, run, warm_up
+from benchmarks.report.figures import ROOT, line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

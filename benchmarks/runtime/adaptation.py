@@ -33,11 +33,11 @@ from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.types import spark_type
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
-from benchmarks.charts import Line, lines
 from benchmarks.command import Benchmark, made, quantile, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.charts import Line, lines
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.runtime.pacing import Latency, Pacer
 from benchmarks.session import Session, session

@@ -25,9 +25,9 @@ from anabranch_client.processes.children import session as processes_of
 from anabranch_client.processes.children import signal_all, spawn
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import Benchmark, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime import workload
 from benchmarks.runtime.command import master, run
 from benchmarks.session import PATIENCE, Session, session

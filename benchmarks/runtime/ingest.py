@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import PipelineSpec, running
 from benchmarks.command import Benchmark, made, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import PATIENCE, WrongResultError
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_client.replay import tpch
 from benchmarks.command import Benchmark, made, quantile, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
 from benchmarks.kinds import KindMeter
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.runtime.pacing import Pacer
 from benchmarks.session import session

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.inspection import describe
 from benchmarks.command import Benchmark, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
 from benchmarks.kinds import KindMeter
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime import workload
 from benchmarks.runtime.command import master, run
 from benchmarks.session import session

@@ -24,9 +24,9 @@ import redis
 from anabranch_client.replay import tpch
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import Benchmark, made, quantile, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import Session, session
 

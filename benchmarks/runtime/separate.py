@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_client.replay import tpch
 from benchmarks.command import Benchmark, made, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import run
 from benchmarks.runtime.sharing import WORKLOADS, run_once
 from benchmarks.session import WrongResultError

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from anabranch_client.replay import tpch
 from anabranch_contract.plans.plan import Optimizer
 from benchmarks.command import Benchmark, made, quantile, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import WrongResultError
 from benchmarks.system_run import Configuration, SystemRun, run_system

@@ -32,12 +32,12 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.blocks import Block
 from benchmarks.command import Benchmark, made, spread
 from benchmarks.engine import Engine
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
-from benchmarks.grids import spread as shown
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import Session, WrongResultError, session
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     import argparse

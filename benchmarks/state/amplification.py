@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from benchmarks.command import Benchmark, quantile, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
 from benchmarks.state.command import mebi, run
 from benchmarks.state.operations import SPEC
 from benchmarks.umjoin.backends.lsm import LsmBackend

@@ -16,14 +16,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.command import Benchmark
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import PROGRAMS, Run, base
 from benchmarks.state.worker import run as run_worker
-from tests.support.cgroups import UNAVAILABLE, memory_group
+from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
     import argparse

@@ -30,7 +30,7 @@ from anabranch_runtime.index.filters import bits_of, build_filter, word_of
 from anabranch_runtime.index.hash_index import HashIndex, build_index
 from anabranch_runtime.index.keys import KeyVector, mix
 from anabranch_runtime.index.matching import Probes, described, in_order, match
-from benchmarks import figures
+from benchmarks.report import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -25,9 +25,9 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.worker import run_task
-from tests.support.driven import driver, publish
-from tests.support.redis import redis_url
-from tests.support.s3 import s3_server, uri
+from tests.support.surroundings.redis import redis_url
+from tests.support.surroundings.s3 import s3_server, uri
+from tests.support.worlds.driven import driver, publish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

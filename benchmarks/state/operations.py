@@ -32,12 +32,12 @@ import pyarrow as pa
 
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.command import Benchmark, spread
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
 from benchmarks.state.command import run
 from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
 from benchmarks.umjoin.backends.opening import open_backend, warm
-from tests.support.cgroups import UNAVAILABLE, memory_group
+from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
     import argparse

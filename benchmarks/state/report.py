@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.charts import Line, lines
-from benchmarks.figures import ROOT, tell
-from benchmarks.sections import section
+from benchmarks.report.charts import Line, lines
+from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.sections import section
 from benchmarks.state import amplification, budgets, caps, operations, sensitivity
 from benchmarks.state.targets import targets
 

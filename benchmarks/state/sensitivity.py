@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.command import Benchmark
-from benchmarks.figures import tell
-from benchmarks.grids import Grid
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
 from benchmarks.state import tpcds
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.targets import Target, table
+from benchmarks.report.targets import Target, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from benchmarks.grids import Grid
+    from benchmarks.report.grids import Grid
 
 #: Up to this share of what its state takes the multi-way join has to be as fast as any tree.
 _SCARCE = 0.8

@@ -17,9 +17,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.figures import tell
+from benchmarks.report.figures import tell
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
-from tests.support.tpc import library
+from tests.support.surroundings.tpc import library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ from benchmarks.state import tpcds
 from benchmarks.umjoin.backends.opening import open_backend, warm
 from benchmarks.umjoin.operators.binary_tree import BinaryTree
 from benchmarks.umjoin.operators.multi_join import MultiJoin
-from tests.support.cgroups import UNAVAILABLE, memory_group
+from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
     from benchmarks.umjoin.operators.binary_tree import Tree

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
-from benchmarks import report
-from benchmarks.charts import Line, lines
-from benchmarks.figures import document, line
 from benchmarks.planner import (
     command,
     part_figure9,
@@ -38,6 +35,9 @@ from benchmarks.planner.runs import (
 )
 from benchmarks.planner.targets import MEBI, TARGETS, Kind, Target, verdict
 from benchmarks.planner.worker import WorkerError, measure, peak_bytes
+from benchmarks.report import __main__ as report
+from benchmarks.report.charts import Line, lines
+from benchmarks.report.figures import document, line
 
 if TYPE_CHECKING:
     from pathlib import Path

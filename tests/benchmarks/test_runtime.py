@@ -30,7 +30,6 @@ from benchmarks.runtime import (
     ingest,
     latency,
     queries,
-    report,
     rewire,
     separate,
     sharing,
@@ -40,8 +39,9 @@ from benchmarks.runtime import (
 from benchmarks.runtime.command import run
 from benchmarks.runtime.newest import newest, runs_of
 from benchmarks.runtime.pacing import Latency, Pacer
+from benchmarks.runtime.report import __main__ as report
 from benchmarks.session import BatchLog
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from anabranch_client.replay import tpch
-from benchmarks import report, statistics_cost, throughput
+from benchmarks import statistics_cost, throughput
+from benchmarks.report import __main__ as report
 from benchmarks.session import BatchLog, read_log
 from benchmarks.system_run import PHASES, phases
 

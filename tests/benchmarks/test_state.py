@@ -18,7 +18,7 @@ from benchmarks.state import (
     sensitivity,
     tpcds,
 )
-from tests.support.cgroups import UNAVAILABLE, memory_group
+from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
 
 if TYPE_CHECKING:
     from pathlib import Path

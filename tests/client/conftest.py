@@ -11,9 +11,9 @@ import structlog
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import Settings
-from tests.support.policy import OPEN
-from tests.support.redis import redis_url
-from tests.support.service import Service, serving
+from tests.support.surroundings.policy import OPEN
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.service import Service, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -42,8 +42,8 @@ import redis
 from anabranch_client.errors import ClientError
 from anabranch_client.processes.children import free_port
 from anabranch_client.rest.api import Client
-from tests.support.redis import redis_url
-from tests.support.up import Target, Up
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.up import Target, Up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.support.oracle import Oracle, OracleQuery, from_spark
-from tests.support.replay_check import check, replay
-from tests.support.scenario_file import activation_in, read_report, read_scenario
+from tests.support.oracles.oracle import Oracle, OracleQuery, from_spark
+from tests.support.scenarios.file import activation_in, read_report, read_scenario
+from tests.support.worlds.replay_check import check, replay
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,11 +16,11 @@ from anabranch_client.processes.pipeline import running
 from anabranch_client.replay.player import Observer
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
-from tests.support.disks import small_disk
-from tests.support.processes import kill, spec_of, wait_until
-from tests.support.redis import StoppableRedis
-from tests.support.replay_check import check
-from tests.support.scenarios import generate
+from tests.support.scenarios.draw import generate
+from tests.support.surroundings.disks import small_disk
+from tests.support.surroundings.redis import StoppableRedis
+from tests.support.worlds.processes import kill, spec_of, wait_until
+from tests.support.worlds.replay_check import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from anabranch_client.processes.pipeline import Pipeline
     from anabranch_contract.protocol.progress import Progress
-    from tests.support.replay_check import Verdict
+    from tests.support.worlds.replay_check import Verdict
 
     Strike = Callable[[Pipeline], None]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.faults import Point
-from tests.e2e.fault_grid import Cell, Component, cells_of, play_cells
+from tests.support.scenarios.fault_grid import Cell, Component, cells_of, play_cells
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.processes import LivePipeline, kill, live_pipeline
+from tests.support.worlds.processes import LivePipeline, kill, live_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,9 +15,9 @@ import pytest
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
-from tests.support.replay_check import replay
-from tests.support.scenario_file import read_report
-from tests.support.view_runs import comparable, current_rows
+from tests.support.scenarios.file import read_report
+from tests.support.worlds.replay_check import replay
+from tests.support.worlds.view_runs import comparable, current_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

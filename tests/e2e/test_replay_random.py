@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.replay_check import replay_and_check
-from tests.support.scenario_file import read_report
-from tests.support.scenario_ttls import generate_with_ttls
-from tests.support.scenarios import generate
-from tests.support.seeds import FEW, MANY, TTL_REPLAYS
+from tests.support.scenarios.draw import generate
+from tests.support.scenarios.file import read_report
+from tests.support.scenarios.seeds import FEW, MANY, TTL_REPLAYS
+from tests.support.scenarios.ttls import generate_with_ttls
+from tests.support.worlds.replay_check import replay_and_check
 
 if TYPE_CHECKING:
     from pathlib import Path

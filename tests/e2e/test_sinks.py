@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from redis import Redis
 
-from tests.support.deliveries import entries
-from tests.support.processes import kill, live_pipeline
+from tests.support.surroundings.deliveries import entries
+from tests.support.worlds.processes import kill, live_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,8 @@ import redis
 
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import Point
-from tests.support.arrow_ipc import ipc_stream
-from tests.support.processes import LivePipeline, kill, live_pipeline, wait_until
+from tests.support.surroundings.arrow_ipc import ipc_stream
+from tests.support.worlds.processes import LivePipeline, kill, live_pipeline, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.replay_check import ROOT
-from tests.support.seeds import SPARK, parts
+from tests.support.scenarios.seeds import SPARK, parts
+from tests.support.worlds.replay_check import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def test_runs_over_lost_machines_are_exact(tmp_path: Path) -> None:
 
 
 def assert_exact(seeds: Sequence[int], tmp_path: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "tests.support.run_scenarios", "--engine", "spark", "--json"]
+    command = [sys.executable, "-m", "tests.support.scenarios.run", "--engine", "spark", "--json"]
     done = subprocess.run(
         [*command, "--seeds", f"{seeds[0]}-{seeds[-1]}", "--keep", str(tmp_path), *options],
         cwd=ROOT,

@@ -16,12 +16,12 @@ from anabranch_client.processes.children import session
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import OF_INGEST
 from tests.e2e.test_sources import COLUMNS, Streams, some, table
-from tests.support.processes import kill, live_pipeline
+from tests.support.worlds.processes import kill, live_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.processes import LivePipeline
+    from tests.support.worlds.processes import LivePipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

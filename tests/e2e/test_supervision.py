@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.disks import small_disk
-from tests.support.processes import wait_until
-from tests.support.redis import StoppableRedis
-from tests.support.up import JOIN, Target, Up, upped
+from tests.support.surroundings.disks import small_disk
+from tests.support.surroundings.redis import StoppableRedis
+from tests.support.worlds.processes import wait_until
+from tests.support.worlds.up import JOIN, Target, Up, upped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tpch_streams
-from tests.support.tpc import Workload, workload
+from tests.support.surroundings import tpch_streams
+from tests.support.surroundings.tpc import Workload, workload
 
 #: Of the paper's eleven; and others that have one join, or none.
 ELEVEN = (3, 5, 7, 8, 9, 10, 11)

@@ -11,8 +11,8 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.faults import OF_VIEWS, Point
-from tests.e2e.fault_grid import Cell, Component, play_cells
-from tests.support.view_runs import comparable, current_rows
+from tests.support.scenarios.fault_grid import Cell, Component, play_cells
+from tests.support.worlds.view_runs import comparable, current_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

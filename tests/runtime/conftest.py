@@ -8,7 +8,7 @@ import pytest
 import redis as redis_client
 
 from anabranch_runtime.control import fetch_ruleset
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

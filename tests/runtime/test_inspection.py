@@ -17,8 +17,8 @@ from anabranch_runtime.inspection import compact, describe, describe_store, main
 from anabranch_runtime.state.manifest import read_manifest
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.storage.segment_cache import close_all
-from tests.support.driven import KEYS, driver, expected, job, publish, results
-from tests.support.states import RS, rules
+from tests.support.cases.states import RS, rules
+from tests.support.worlds.driven import KEYS, driver, expected, job, publish, results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
-from tests.support.random_plans import random_layouts, random_plan
+from tests.support.cases.random_plans import random_layouts, random_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import Bounds
     from anabranch_runtime.control import Control
-    from tests.support.scenario_file import Scenario
-    from tests.support.script import Script
+    from tests.support.scenarios.file import Scenario
+    from tests.support.scenarios.script import Script
 
     #: Makes the plan of an epoch from its queries, statistics, optimizer and parallelism.
     Planner = Callable[[Sequence[JoinQuery], Statistics, Optimizer, int, int], Plan]

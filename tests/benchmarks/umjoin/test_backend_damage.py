@@ -12,9 +12,9 @@ import pytest
 
 from anabranch_runtime.errors import StateError
 from benchmarks.umjoin.backends.interface import BackendKind
-from tests.support.backend_kills import BATCHES, TABLES, look, write
-from tests.support.backends import KINDS, opened
-from tests.support.folders import passing_folder
+from tests.support.surroundings.backend_kills import BATCHES, TABLES, look, write
+from tests.support.surroundings.backends import KINDS, opened
+from tests.support.surroundings.folders import passing_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ def kills(kind: BackendKind, mode: str, rounds: int | None = None) -> tuple[int,
     """How many writers were killed, and what they had told of last."""
     with passing_folder() as folder:
         command = [
-            *(sys.executable, "-W", "ignore", "-m", "tests.support.backend_kills"),
+            *(sys.executable, "-W", "ignore", "-m", "tests.support.surroundings.backend_kills"),
             *(kind, str(folder), mode),
         ]
         if rounds is not None:

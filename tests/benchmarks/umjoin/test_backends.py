@@ -20,9 +20,18 @@ from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.interface import BackendKind, Bounds, TableSpec
 from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.opening import open_backend
-from tests.support.backends import DOMAINS, KINDS, PLENTY, Reference, array, opened, pairs, stored
-from tests.support.disks import mount, small_disk
-from tests.support.folders import passing_folder
+from tests.support.surroundings.backends import (
+    DOMAINS,
+    KINDS,
+    PLENTY,
+    Reference,
+    array,
+    opened,
+    pairs,
+    stored,
+)
+from tests.support.surroundings.disks import mount, small_disk
+from tests.support.surroundings.folders import passing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

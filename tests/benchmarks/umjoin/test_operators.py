@@ -18,8 +18,8 @@ from benchmarks.umjoin.backends.interface import BackendKind
 from benchmarks.umjoin.operators.binary_tree import BinaryTree, trees
 from benchmarks.umjoin.operators.joins import Equality, Input, Join, TimeBound
 from benchmarks.umjoin.operators.multi_join import MultiJoin, any_orders, probe_orders
-from tests.support.backends import DOMAINS, KINDS, PLENTY, array, opened
-from tests.support.folders import passing_folder
+from tests.support.surroundings.backends import DOMAINS, KINDS, PLENTY, array, opened
+from tests.support.surroundings.folders import passing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ import pytest
 from anabranch_runtime.storage import segment_cache as opened_segments
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, IndexKey
 from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
-from tests.support.backends import opened, pairs
+from tests.support.surroundings.backends import opened, pairs
 
 
 def random_maps(folder: Path) -> list[bool]:

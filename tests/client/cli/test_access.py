@@ -16,8 +16,8 @@ from anabranch_client.rest.token import given_token
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Settings
-from tests.support.access import guarded
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.access import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from tests.support.access import Guarded
+    from tests.support.worlds.access import Guarded
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from anabranch_client.rest.api import Client
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def run(*arguments: str, url: str = "http://127.0.0.1:1", stdin: str | None = None) -> Result:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from anabranch_client.cli.app import app
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from tests.support.driven import driver, job, publish
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.driven import driver, job, publish
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from anabranch_client.errors import ApiError
 from anabranch_client.processes.children import free_port
 from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import holder_of
-from tests.support.processes import wait_until
-from tests.support.up import Target, Up, gone, upped
+from tests.support.worlds.processes import wait_until
+from tests.support.worlds.up import Target, Up, gone, upped
 
 if TYPE_CHECKING:
     from pathlib import Path

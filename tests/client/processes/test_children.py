@@ -15,7 +15,7 @@ from anabranch_client.errors import ProcessError
 from anabranch_client.processes.children import last_line, session, spawn, wait_for
 from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.redis_server import start_redis
-from tests.support.up import gone
+from tests.support.worlds.up import gone
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from anabranch_client.processes.channel import Channel
 from anabranch_client.processes.pipeline import Pipeline
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
-from tests.support.processes import spec_of
+from tests.support.worlds.processes import spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

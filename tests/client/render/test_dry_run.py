@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_client.rest.api import Client
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 EQUALITY = "orders.customer_id = customers.customer_id"
 

@@ -23,7 +23,7 @@ from anabranch_contract.protocol.state_report import StateReport
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def test_streams_come_and_go(client: Client) -> None:

@@ -7,7 +7,7 @@ import pytest
 from anabranch_contract.connectors.check import check_sink_access
 from anabranch_contract.connectors.sinks import SinkKind, SinkSpec, check_sink, target
 from anabranch_contract.errors import PlannerError
-from tests.support.policy import OPEN
+from tests.support.surroundings.policy import OPEN
 
 COLUMNS = [("a", "bigint"), ("b", "string")]
 KAFKA = {"kafka.bootstrap.servers": "broker:9092", "topic": "t"}

@@ -19,7 +19,7 @@ from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.random_queries import join_queries, statistics_of
-from tests.support.queries import equality
+from tests.support.cases.queries import equality
 
 STREAMS = "streams: {R: {rate: 100}, S: {rate: 200}, T: {}}"
 QUERIES = "queries: {q1: {relations: [R, S], predicates: [R.a = S.a]}}"

@@ -11,7 +11,7 @@ from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.queries import FixedStatistics, chain
+from tests.support.cases.queries import FixedStatistics, chain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,9 +25,9 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.queries import FixedStatistics, chain
-from tests.support.walk import walk
-from tests.support.what_if import priced_plan, small_queries, small_statistics
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
+from tests.support.oracles.walk import walk
 
 seeds = st.integers(0, 2**32 - 1)
 

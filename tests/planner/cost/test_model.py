@@ -14,7 +14,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import is_connected, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
-from tests.support.queries import FixedStatistics, chain
+from tests.support.cases.queries import FixedStatistics, chain
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery

@@ -14,12 +14,12 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.sampling import SampledStatistics, describe, estimate, share
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.passes import parse_sql
-from tests.support.evaluate import holds
+from tests.support.oracles.evaluate import holds
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.expressions import Column, Expr
     from anabranch_contract.queries.joins import JoinQuery
-    from tests.support.evaluate import Value
+    from tests.support.oracles.evaluate import Value
 
 TYPES = {
     "k": "bigint", "n": "int", "x": "double", "d": "decimal(8,2)", "t": "string", "f": "boolean",

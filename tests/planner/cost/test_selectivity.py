@@ -16,9 +16,9 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.selectivity import MIN_PROBES, PRIOR_HITS
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.join_samples import remember, step_samples
-from tests.support.queries import INT, FixedStatistics, chain
-from tests.support.random_plans import random_plan
-from tests.support.random_problems import random_queries
+from tests.support.cases.queries import INT, FixedStatistics, chain
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.random_problems import random_queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds, shares
 from anabranch_planner.normal.time_bounds import close, from_windows
-from tests.support.queries import FixedStatistics, chain
-from tests.support.rate_model import Flow, counted, joined
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.oracles.rate_model import Flow, counted, joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from anabranch_planner.cost.uncertainty import SPREAD, CostRange, cost_range
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.queries import FixedStatistics, chain
+from tests.support.cases.queries import FixedStatistics, chain
 
 QUERY = chain("R.a=S.a", "S.b=T.b")
 

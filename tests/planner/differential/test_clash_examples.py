@@ -15,7 +15,7 @@ from anabranch_planner.search.printed.candidates import (
     mirs_of,
     partition_candidates,
 )
-from tests.support.queries import FixedStatistics, chain, join_query
+from tests.support.cases.queries import FixedStatistics, chain, join_query
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")
 Q2 = chain("S.b=T.b", "T.c=U.c", id="q2")

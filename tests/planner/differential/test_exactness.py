@@ -1,6 +1,6 @@
 """Brute force, the tight and the paper's program agree on random small problems.
 
-``python -m tests.support.exactness --problems 10000 --jobs 2`` tries many more.
+``python -m tests.support.oracles.exactness --problems 10000 --jobs 2`` tries many more.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import route_greedily
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import CHILDREN, opened
-from tests.support.exactness import try_problem
-from tests.support.small_problems import small_problem
+from tests.support.cases.small_problems import small_problem
+from tests.support.oracles.exactness import try_problem
 
 
 @pytest.mark.parametrize("tens", range(20))
@@ -66,7 +66,7 @@ def test_random_problems_are_of_every_kind() -> None:
 
 
 def test_the_command_reports_in_json() -> None:
-    command = [sys.executable, "-m", "tests.support.exactness", "--problems", "4", "--json"]
+    command = [sys.executable, "-m", "tests.support.oracles.exactness", "--problems", "4", "--json"]
     ended = subprocess.run(
         [*command, "--seed", "3", "--first", "2"], capture_output=True, text=True, check=True
     )

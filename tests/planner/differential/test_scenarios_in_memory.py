@@ -15,13 +15,13 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.history import record
-from tests.support.in_memory import load, plain
-from tests.support.interpreter import interpret
-from tests.support.oracle import Oracle, from_spark
-from tests.support.random_plans import random_plan
-from tests.support.scenario_file import read_scenario
-from tests.support.scenarios import generate
+from tests.support.cases.random_plans import random_plan
+from tests.support.oracles.history import record
+from tests.support.oracles.interpreter import interpret
+from tests.support.oracles.oracle import Oracle, from_spark
+from tests.support.scenarios.draw import generate
+from tests.support.scenarios.file import read_scenario
+from tests.support.worlds.in_memory import load, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

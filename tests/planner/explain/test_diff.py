@@ -18,8 +18,8 @@ from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH
-from tests.support.queries import FixedStatistics, chain
-from tests.support.what_if import small_queries, small_statistics
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.what_if import small_queries, small_statistics
 
 seeds = st.integers(0, 2**32 - 1)
 optimizers = st.sampled_from(list(Optimizer))

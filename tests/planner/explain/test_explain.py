@@ -11,7 +11,7 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_planner.explain.explain import explain, explain_text
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.queries import FixedStatistics, chain
+from tests.support.cases.queries import FixedStatistics, chain
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import JoinQuery, needed_columns
 from anabranch_planner.passes import parse_sql
-from tests.support.sample_streams import sample_streams, stream
+from tests.support.cases.sample_streams import sample_streams, stream
 
 STREAMS = sample_streams()
 MINUTE = 60_000_000

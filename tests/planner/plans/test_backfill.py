@@ -23,9 +23,9 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.backfill import Backfill, decide, document, from_document
 from anabranch_planner.plans.compile import compile_ruleset
-from tests.support.queries import FixedStatistics, chain
-from tests.support.random_plans import random_plan
-from tests.support.what_if import priced_plan, small_queries, small_statistics
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

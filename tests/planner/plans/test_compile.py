@@ -22,12 +22,12 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.history import record
-from tests.support.interpreter import Outcome, interpret
-from tests.support.nested_loop import nested_loop
-from tests.support.random_plans import random_plan
-from tests.support.typed_queries import Alias, build_query
-from tests.support.worlds import World, random_world
+from tests.support.cases.drawn_worlds import World, random_world
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.typed_queries import Alias, build_query
+from tests.support.oracles.history import record
+from tests.support.oracles.interpreter import Outcome, interpret
+from tests.support.oracles.nested_loop import nested_loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

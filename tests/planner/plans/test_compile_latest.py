@@ -14,8 +14,8 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import LatestRule, StoreId, arrival_edge
 from anabranch_contract.queries.joins import RelationId
 from anabranch_contract.queries.mirs import MirId
-from tests.support.sample_streams import sample_streams
-from tests.support.states import RS, R, S, T, rules
+from tests.support.cases.sample_streams import sample_streams
+from tests.support.cases.states import RS, R, S, T, rules
 
 if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset

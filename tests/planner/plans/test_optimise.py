@@ -17,9 +17,9 @@ from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.brute_force import cheapest
-from tests.support.queries import FixedStatistics, chain, join_query, single
-from tests.support.random_problems import UniformStatistics, random_queries
+from tests.support.cases.queries import FixedStatistics, chain, join_query, single
+from tests.support.cases.random_problems import UniformStatistics, random_queries
+from tests.support.oracles.brute_force import cheapest
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery

@@ -24,7 +24,7 @@ from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.sources.spark_source import read_schema
-from tests.support.queries import FixedStatistics, chain, join_query
+from tests.support.cases.queries import FixedStatistics, chain, join_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable

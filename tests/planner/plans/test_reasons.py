@@ -18,9 +18,9 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import game, part
-from tests.support.queries import FixedStatistics, chain
-from tests.support.what_if import priced_plan, small_queries, small_statistics
-from tests.support.without_store import without
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
+from tests.support.oracles.without_store import without
 
 seeds = st.integers(0, 2**32 - 1)
 optimizers = st.sampled_from(list(Optimizer))

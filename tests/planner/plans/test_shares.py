@@ -28,10 +28,10 @@ from anabranch_planner.plans.shares import (
     shapley,
     shares,
 )
-from tests.support.queries import FixedStatistics, chain
-from tests.support.random_problems import UniformStatistics, random_queries
-from tests.support.walk import walk
-from tests.support.what_if import priced_plan, small_queries, small_statistics
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.random_problems import UniformStatistics, random_queries
+from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
+from tests.support.oracles.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

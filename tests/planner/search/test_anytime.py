@@ -14,7 +14,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
-from tests.support.queries import FixedStatistics, join_query
+from tests.support.cases.queries import FixedStatistics, join_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
-from tests.support.queries import FixedStatistics
-from tests.support.small_problems import any_query
+from tests.support.cases.queries import FixedStatistics
+from tests.support.cases.small_problems import any_query
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery

@@ -21,9 +21,9 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
-from tests.support.brute_force import cheapest
-from tests.support.demands import demanded
-from tests.support.small_problems import small_problem
+from tests.support.cases.demands import demanded
+from tests.support.cases.small_problems import small_problem
+from tests.support.oracles.brute_force import cheapest
 
 if TYPE_CHECKING:
     from anabranch_planner.search.problem import Problem

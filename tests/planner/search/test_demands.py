@@ -16,9 +16,9 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.demands import Demanded, bytes_of, complaint, least_memory, plan_of
-from tests.support.queries import FixedStatistics, chain
-from tests.support.small_problems import SmallProblem, small_problem
+from tests.support.cases.demands import Demanded, bytes_of, complaint, least_memory, plan_of
+from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.small_problems import SmallProblem, small_problem
 
 keys = st.integers(0, 10**9).map(str)
 QUERIES = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch_planner.passes import parse_sql, parse_structured
-from tests.support.sample_streams import sample_streams
+from tests.support.cases.sample_streams import sample_streams
 
 STREAMS = sample_streams()
 

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.passes import parse_sql
-from tests.support.sample_streams import ALL_TYPES, stream
+from tests.support.cases.sample_streams import ALL_TYPES, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,11 +23,11 @@ from anabranch_planner.logical.render import name_of, to_document, to_dot, to_sq
 from anabranch_planner.logical.translate import translate
 from anabranch_planner.logical.tsc import convert, groups, multi_joins, ordered
 from anabranch_planner.passes import ConversionRequest, convert_statement, read_sql
-from tests.support.in_memory import type_of
-from tests.support.scenario_queries import World
-from tests.support.scenario_rows import RECORDED, make_tables
-from tests.support.syntaxes import respell
-from tests.support.tpc import Workload, workload
+from tests.support.cases.syntaxes import respell
+from tests.support.scenarios.queries import World
+from tests.support.scenarios.rows import RECORDED, make_tables
+from tests.support.surroundings.tpc import Workload, workload
+from tests.support.worlds.in_memory import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

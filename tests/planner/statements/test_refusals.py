@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.passes import parse_sql, parse_structured
-from tests.support.sample_streams import sample_streams, stream
+from tests.support.cases.sample_streams import sample_streams, stream
 
 STREAMS = sample_streams()
 JOIN = "R JOIN S ON R.k = S.k"

@@ -17,7 +17,7 @@ from anabranch_planner.logical.tsc import convert
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.dialects import to_spark
 from tests.planner.statements.test_conversion import CATALOG, STATEMENTS
-from tests.support.sample_streams import sample_streams
+from tests.support.cases.sample_streams import sample_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable

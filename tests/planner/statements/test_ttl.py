@@ -15,9 +15,9 @@ from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import optimise, parse_sql, parse_structured
 from anabranch_planner.plans.optimise import Options
-from tests.support.queries import FixedStatistics
-from tests.support.sample_streams import sample_streams
-from tests.support.states import RS, R, S, T, rules
+from tests.support.cases.queries import FixedStatistics
+from tests.support.cases.sample_streams import sample_streams
+from tests.support.cases.states import RS, R, S, T, rules
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import Stream

@@ -13,7 +13,7 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State
-from tests.support.states import RS, rules, segment
+from tests.support.cases.states import RS, rules, segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

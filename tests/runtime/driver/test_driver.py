@@ -17,7 +17,8 @@ import redis as redis_client
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import PipelineError, StateError
-from tests.support.driven import (
+from tests.support.cases.states import RS, ST
+from tests.support.worlds.driven import (
     KEYS,
     Killed,
     boundaries,
@@ -28,7 +29,6 @@ from tests.support.driven import (
     publish,
     results,
 )
-from tests.support.states import RS, ST
 
 if TYPE_CHECKING:
     from pathlib import Path

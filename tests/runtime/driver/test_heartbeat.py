@@ -19,7 +19,7 @@ from anabranch_runtime.driver import heartbeat
 from anabranch_runtime.driver.exit_cause import redis_away, report_cause
 from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.errors import StateError
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

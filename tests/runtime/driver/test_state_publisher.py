@@ -15,8 +15,8 @@ from anabranch_runtime.epochs import state_report as report
 from anabranch_runtime.epochs.state_report import state_report
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.state.manifest import State
-from tests.support.driven import KEYS, driver, job, publish
-from tests.support.states import RS, base_store, segment
+from tests.support.cases.states import RS, base_store, segment
+from tests.support.worlds.driven import KEYS, driver, job, publish
 
 if TYPE_CHECKING:
     from pathlib import Path

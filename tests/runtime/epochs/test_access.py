@@ -17,7 +17,7 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.access import accesses, known_attributes, relation_tiles
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State
-from tests.support.states import RS, base_store, mir_store, rules
+from tests.support.cases.states import RS, base_store, mir_store, rules
 
 KEY = (KeyPart(AttrRef(Label("R"), "a"), AttrRef(Label("S"), "a"), "bigint"),)
 BY_A = [["S", "a"], "bigint"]

@@ -26,8 +26,8 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import KIND, Manifests, State
 from anabranch_runtime.state.slices import Source, Throttle, cut
-from tests.support.random_plans import random_plan
-from tests.support.states import MINUTE, R, S, T, base_store, mir_store, segment
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, segment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,12 +14,12 @@ import yaml
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.control import fetch_ruleset
-from tests.support.driven import KEYS, driver, expected, job, publish, results
-from tests.support.local_replay import LocalReplay
-from tests.support.oracle import Oracle, OracleQuery, from_spark
-from tests.support.scenario_file import read_scenario
-from tests.support.script import Death, Script
-from tests.support.states import RS
+from tests.support.cases.states import RS
+from tests.support.oracles.oracle import Oracle, OracleQuery, from_spark
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.script import Death, Script
+from tests.support.worlds.driven import KEYS, driver, expected, job, publish, results
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

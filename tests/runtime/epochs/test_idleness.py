@@ -13,9 +13,9 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.epochs.idleness import clock_reading, is_idle, pass_time
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State, StreamState
-from tests.support.idle_watermarks import watermarks
-from tests.support.scenario_file import StreamEntry
-from tests.support.states import RS, R, S, T, base_store, rules
+from tests.support.cases.states import RS, R, S, T, base_store, rules
+from tests.support.oracles.idle_watermarks import watermarks
+from tests.support.scenarios.file import StreamEntry
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.epochs.state_report import state_report
 from anabranch_runtime.state.manifest import State, StreamState
-from tests.support.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
+from tests.support.cases.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 
 if TYPE_CHECKING:
     from pathlib import Path

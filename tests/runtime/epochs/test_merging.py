@@ -11,7 +11,7 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import FANOUT, LARGEST, SPANS, backlog, go_together, merges
 from anabranch_runtime.epochs.retention import expire
 from anabranch_runtime.state.manifest import State
-from tests.support.states import MINUTE, RS, rules, segment
+from tests.support.cases.states import MINUTE, RS, rules, segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,8 +27,8 @@ from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.worker import run_task
-from tests.support.driven import KEYS, Killed, die, driver
-from tests.support.states import RS, R, S, T, rules
+from tests.support.cases.states import RS, R, S, T, rules
+from tests.support.worlds.driven import KEYS, Killed, die, driver
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
-from tests.support.random_plans import random_plan
-from tests.support.states import RS, ST, R, S, T, rules, segment
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.states import RS, ST, R, S, T, rules, segment
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 FILTERED = "SELECT R.a FROM R JOIN S ON R.a = S.a WHERE 10 / R.a > 1"

@@ -13,7 +13,7 @@ from anabranch_runtime.epochs.retention import (
     watermarks,
 )
 from anabranch_runtime.state.manifest import State
-from tests.support.states import (
+from tests.support.cases.states import (
     MINUTE,
     RS,
     ST,

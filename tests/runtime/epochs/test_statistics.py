@@ -17,8 +17,8 @@ from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import delay_class
 from anabranch_runtime.task.worker import run_task
-from tests.support.driven import KEYS, boundaries, driver
-from tests.support.states import RS, rules, stream
+from tests.support.cases.states import RS, rules, stream
+from tests.support.worlds.driven import KEYS, boundaries, driver
 
 if TYPE_CHECKING:
     from pathlib import Path

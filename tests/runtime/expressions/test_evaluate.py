@@ -24,7 +24,7 @@ from anabranch_planner.sql.syntax import parse_expression
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.errors import ArrowTypeError, ExpressionError
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
-from tests.support.spark_text import to_spark_text
+from tests.support.cases.spark_text import to_spark_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,13 +18,13 @@ from anabranch_runtime.state.manifest import Manifests
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.storage.segment_cache import open_segment
-from tests.support.local_replay import LocalReplay
-from tests.support.oracle import Oracle, OracleQuery
-from tests.support.random_plans import random_plan
-from tests.support.scenario_file import read_scenario
-from tests.support.scenario_rows import LOCAL, Size
-from tests.support.scenarios import Generated, generate
-from tests.support.script import Death, Fault, Point, Script, draw
+from tests.support.cases.random_plans import random_plan
+from tests.support.oracles.oracle import Oracle, OracleQuery
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.rows import LOCAL, Size
+from tests.support.scenarios.script import Death, Fault, Point, Script, draw
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,11 +19,11 @@ import yaml
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import Mir, base_mir, canonical
-from tests.support.folders import passing_folder
-from tests.support.local_replay import LocalReplay
-from tests.support.oracle import Oracle, OracleQuery
-from tests.support.scenario_file import read_scenario
-from tests.support.script import Script
+from tests.support.oracles.oracle import Oracle, OracleQuery
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.script import Script
+from tests.support.surroundings.folders import passing_folder
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

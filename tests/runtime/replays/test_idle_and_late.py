@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from anabranch_runtime.sinks.late import LATE, own_columns
-from tests.support.local_replay import LocalReplay
-from tests.support.oracle import Oracle
-from tests.support.scenario_file import read_scenario
-from tests.support.scenarios import Generated, generate
-from tests.support.script import Death, Script
+from tests.support.oracles.oracle import Oracle
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.script import Death, Script
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 """Streams that keep the latest per key: what is superseded, when, and what is left of it.
 
-``python -m tests.support.run_scenarios --engine local --latest`` runs as many scenarios as one
+``python -m tests.support.scenarios.run --engine local --latest`` runs as many scenarios as one
 likes.
 """
 
@@ -28,11 +28,11 @@ from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.inspection import describe
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State
-from tests.support.local_replay import LocalReplay
-from tests.support.run_scenarios import assert_exact, replay
-from tests.support.scenario_latest import generate_with_latest
-from tests.support.seeds import LATEST_FEW, LATEST_MANY, LATEST_REPLAYS, parts
-from tests.support.states import RS, ST, R, S, T, rules
+from tests.support.cases.states import RS, ST, R, S, T, rules
+from tests.support.scenarios.latest import generate_with_latest
+from tests.support.scenarios.run import assert_exact, replay
+from tests.support.scenarios.seeds import LATEST_FEW, LATEST_MANY, LATEST_REPLAYS, parts
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

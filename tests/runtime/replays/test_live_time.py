@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.progress import Mode
-from tests.support.driven import driver, job, publish
+from tests.support.worlds.driven import driver, job, publish
 
 if TYPE_CHECKING:
     from pathlib import Path

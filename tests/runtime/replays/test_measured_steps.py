@@ -16,9 +16,9 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Label, QueryId, RelationId
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.local_replay import LocalReplay
-from tests.support.oracle import Oracle, OracleQuery
-from tests.support.scenario_file import read_scenario
+from tests.support.oracles.oracle import Oracle, OracleQuery
+from tests.support.scenarios.file import read_scenario
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

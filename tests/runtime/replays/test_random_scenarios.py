@@ -1,8 +1,8 @@
 """Random scenarios through planner, driver and workers without Spark, compared with DuckDB.
 
 Each has random plans and layouts in most epochs, tasks that fail, a driver that dies or is started
-anew, compaction, rulesets that come late or never (``tests.support.script``). ``python -m
-tests.support.run_scenarios --engine local --seeds 0-199`` runs as many as one likes.
+anew, compaction, rulesets that come late or never (``tests.support.scenarios.script``). ``python -m
+tests.support.scenarios.run --engine local --seeds 0-199`` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.protocol.progress import Mode
-from tests.support.features import WANTED_OF_MANY, WANTED_OF_MANY_RUNS, WANTED_OF_RUNS
-from tests.support.folders import passing_folder
-from tests.support.run_scenarios import local
-from tests.support.script import draw
-from tests.support.seeds import LOCAL_FEW, LOCAL_MANY, parts
+from tests.support.scenarios.features import WANTED_OF_MANY, WANTED_OF_MANY_RUNS, WANTED_OF_RUNS
+from tests.support.scenarios.run import local
+from tests.support.scenarios.script import draw
+from tests.support.scenarios.seeds import LOCAL_FEW, LOCAL_MANY, parts
+from tests.support.surroundings.folders import passing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """Queries that check a part of their filters after joining, since a store has more, are exact.
 
-``python -m tests.support.run_scenarios --engine local --relaxed`` runs as many as one likes.
+``python -m tests.support.scenarios.run --engine local --relaxed`` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.run_scenarios import assert_exact
-from tests.support.scenarios import generate
-from tests.support.seeds import RELAXED_FEW, RELAXED_MANY, parts
+from tests.support.scenarios.draw import generate
+from tests.support.scenarios.run import assert_exact
+from tests.support.scenarios.seeds import RELAXED_FEW, RELAXED_MANY, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Queries with subqueries, WITH and parentheses, whose streams go by longer names, are exact.
 
-``python -m tests.support.run_scenarios --engine local --respelled`` runs as many as one likes.
+``python -m tests.support.scenarios.run --engine local --respelled`` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.run_scenarios import assert_exact, replay
-from tests.support.scenario_file import read_scenario
-from tests.support.scenarios import generate_respelled
-from tests.support.seeds import RESPELLED_FEW, RESPELLED_MANY, RESPELLED_REPLAYS, parts
+from tests.support.scenarios.draw import generate_respelled
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.run import assert_exact, replay
+from tests.support.scenarios.seeds import RESPELLED_FEW, RESPELLED_MANY, RESPELLED_REPLAYS, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_VIEWS, Point
-from tests.support.driven import expected, publish, results
-from tests.support.store_kills import TOTAL, log
+from tests.support.surroundings.store_kills import TOTAL, log
+from tests.support.worlds.driven import expected, publish, results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ PATIENCE = 120.0
 
 def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "ANABRANCH_FAULTS": str(folder / "faults")}
-    command = [sys.executable, "-m", "tests.support.store_kills", url, str(folder)]
+    command = [sys.executable, "-m", "tests.support.surroundings.store_kills", url, str(folder)]
     with (folder / "log").open("ab") as sink:
         return subprocess.Popen(command, env=environment, stdout=sink, stderr=sink)
 

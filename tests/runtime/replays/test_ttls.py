@@ -1,6 +1,6 @@
 """Streams' ttls, set, tightened, loosened and removed while queries run: against the oracle.
 
-``python -m tests.support.run_scenarios --engine local --ttl`` runs as many scenarios as one likes.
+``python -m tests.support.scenarios.run --engine local --ttl`` runs as many scenarios as one likes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from anabranch_runtime.inspection import describe
-from tests.support.local_replay import LocalReplay
-from tests.support.oracle import from_spark
-from tests.support.run_scenarios import assert_exact
-from tests.support.scenario_file import read_scenario
-from tests.support.scenario_ttls import generate_with_ttls
-from tests.support.seeds import TTL_FEW, TTL_MANY, parts
+from tests.support.oracles.oracle import from_spark
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.run import assert_exact
+from tests.support.scenarios.seeds import TTL_FEW, TTL_MANY, parts
+from tests.support.scenarios.ttls import generate_with_ttls
+from tests.support.worlds.local_replay import LocalReplay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from anabranch_runtime.sinks.parquet import (
     clear_staging,
     write_empty,
 )
-from tests.support.states import RS, rules
+from tests.support.cases.states import RS, rules
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,10 +28,10 @@ from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.permitted import permitted_sink
 from anabranch_runtime.storage.pipeline_lock import identity
 from anabranch_runtime.task.worker import run_task
-from tests.support.deliveries import entries, sink, staged
-from tests.support.policy import OPEN
-from tests.support.redis import redis_url
-from tests.support.states import RS, rules
+from tests.support.cases.states import RS, rules
+from tests.support.surroundings.deliveries import entries, sink, staged
+from tests.support.surroundings.policy import OPEN
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

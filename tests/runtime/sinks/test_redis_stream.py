@@ -13,8 +13,8 @@ from redis.crc import key_slot
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.redis_stream import append, position_key
-from tests.support import deliveries
-from tests.support.deliveries import sink, staged
+from tests.support.surroundings import deliveries
+from tests.support.surroundings.deliveries import sink, staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.sinks.spark import _messages, spark_writer
-from tests.support.deliveries import sink, staged
-from tests.support.policy import OPEN
+from tests.support.surroundings.deliveries import sink, staged
+from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

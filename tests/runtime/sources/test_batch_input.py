@@ -13,7 +13,7 @@ import pytest
 
 from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.faults import Point
-from tests.support.fed import KEYS, Fed, Killed, damage
+from tests.support.worlds.fed import KEYS, Fed, Killed, damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files import FileFeed, file_feed
-from tests.support.policy import OPEN
+from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path

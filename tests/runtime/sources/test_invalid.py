@@ -22,9 +22,9 @@ from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of, t
 from anabranch_runtime.sources.files import file_feed
 from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, convert_values, raw_text
 from anabranch_runtime.sources.redis_stream import redis_feed
-from tests.support.arrow_ipc import ipc_stream
-from tests.support.policy import OPEN
-from tests.support.sources import understood
+from tests.support.surroundings.arrow_ipc import ipc_stream
+from tests.support.surroundings.policy import OPEN
+from tests.support.surroundings.sources import understood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

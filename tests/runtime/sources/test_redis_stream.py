@@ -18,8 +18,8 @@ from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.blocks import read_piece, read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
-from tests.support.arrow_ipc import ipc_stream
-from tests.support.policy import OPEN
+from tests.support.surroundings.arrow_ipc import ipc_stream
+from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
 from anabranch_runtime.state.measures import StreamMeter, pack
-from tests.support.states import RS, base_store, mir_store, rules, segment
+from tests.support.cases.states import RS, base_store, mir_store, rules, segment
 
 if TYPE_CHECKING:
     from pathlib import Path

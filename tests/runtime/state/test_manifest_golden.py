@@ -21,8 +21,8 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state import manifest
-from tests.support.driven import KEYS, Killed, die, driver, job, publish, results
-from tests.support.redis import redis_url
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

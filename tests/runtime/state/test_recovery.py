@@ -15,9 +15,18 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from tests.support.driven import KEYS, Killed, boundaries, driver, expected, job, publish, results
-from tests.support.spark_log import SparkLog
-from tests.support.states import RS
+from tests.support.cases.states import RS
+from tests.support.worlds.driven import (
+    KEYS,
+    Killed,
+    boundaries,
+    driver,
+    expected,
+    job,
+    publish,
+    results,
+)
+from tests.support.worlds.spark_log import SparkLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

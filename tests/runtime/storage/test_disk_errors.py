@@ -9,8 +9,8 @@ import pytest
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from tests.support.disks import mount, small_disk
-from tests.support.driven import driver, expected, job, publish, results
+from tests.support.surroundings.disks import mount, small_disk
+from tests.support.worlds.driven import driver, expected, job, publish, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

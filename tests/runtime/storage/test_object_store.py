@@ -25,10 +25,10 @@ from anabranch_runtime.storage.lease import Lease
 from anabranch_runtime.storage.object_store import open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.storage.verify import Verify
-from tests.support.driven import Killed, expected, publish, results
-from tests.support.folders import passing_folder
-from tests.support.run_scenarios import local
-from tests.support.spark_log import SparkLog
+from tests.support.scenarios.run import local
+from tests.support.surroundings.folders import passing_folder
+from tests.support.worlds.driven import Killed, expected, publish, results
+from tests.support.worlds.spark_log import SparkLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

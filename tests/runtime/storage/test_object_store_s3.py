@@ -11,9 +11,9 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.lease import Lease
 from anabranch_runtime.storage.object_store import open_remote
 from anabranch_runtime.storage.segment_cache import close_all
-from tests.support.driven import expected, publish, results
-from tests.support.s3 import s3_server, uri
-from tests.support.spark_log import SparkLog
+from tests.support.surroundings.s3 import s3_server, uri
+from tests.support.worlds.driven import expected, publish, results
+from tests.support.worlds.spark_log import SparkLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

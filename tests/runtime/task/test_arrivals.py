@@ -17,7 +17,7 @@ from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS
 from anabranch_runtime.task import arrivals
 from anabranch_runtime.task.arrivals import Arrivals, take_in
-from tests.support.states import RS, ST, R, S, T, rules, stream
+from tests.support.cases.states import RS, ST, R, S, T, rules, stream
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICRO = timedelta(microseconds=1)

@@ -12,7 +12,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state import manifest
 from anabranch_runtime.state.manifest import manifest_path
 from anabranch_runtime.task.context import live_segments
-from tests.support.driven import driver, job, publish
+from tests.support.worlds.driven import driver, job, publish
 
 if TYPE_CHECKING:
     from pathlib import Path

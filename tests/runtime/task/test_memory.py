@@ -28,8 +28,8 @@ from anabranch_runtime.task.memory import (
     private_bytes,
 )
 from anabranch_runtime.task.probe import Prober
-from tests.support.driven import driver, job, publish
-from tests.support.states import RS, rules, segment
+from tests.support.cases.states import RS, rules, segment
+from tests.support.worlds.driven import driver, job, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,15 @@ LIMIT = 256 << 20
 
 def run(url: str, folder: Path, what: str, *limit: str) -> dict[str, int]:
     """One batch in a process of its own."""
-    command = [sys.executable, "-m", "tests.support.memory_run", url, str(folder), what, *limit]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.surroundings.memory_run",
+        url,
+        str(folder),
+        what,
+        *limit,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -23,8 +23,8 @@ from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.memory import Budget
 from anabranch_runtime.task.worker import run_task
-from tests.support.driven import KEYS, driver, job, publish
-from tests.support.states import MINUTE, RS, rules, stream
+from tests.support.cases.states import MINUTE, RS, rules, stream
+from tests.support.worlds.driven import KEYS, driver, job, publish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

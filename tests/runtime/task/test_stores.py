@@ -17,7 +17,7 @@ from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.storage.segment import SIGMA, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
 from anabranch_runtime.task.stores import insert, merge
-from tests.support.random_plans import random_plan
+from tests.support.cases.random_plans import random_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.outer_runs import BEGIN, Drawn, OuterRun, draw, run_seed
+from tests.support.worlds.outer_runs import BEGIN, Drawn, OuterRun, draw, run_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.views.upkeep import Views
-from tests.support.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
+from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

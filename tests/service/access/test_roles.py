@@ -14,7 +14,7 @@ from anabranch_service.access.roles import ADMITTED, Need
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.access import Guarded, guarded
+from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

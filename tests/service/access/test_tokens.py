@@ -21,14 +21,14 @@ from anabranch_service.errors import SettingsError
 from anabranch_service.settings import Auth, Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.transport.test_problems import problem
-from tests.support.access import Guarded, bearer, guarded
-from tests.support.service import eventually, serving
+from tests.support.worlds.access import Guarded, bearer, guarded
+from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 @pytest.fixture

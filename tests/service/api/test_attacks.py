@@ -13,7 +13,7 @@ import pytest
 from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Settings
 from tests.service.conftest import STREAMS
-from tests.support.access import Guarded, bearer, guarded
+from tests.support.worlds.access import Guarded, bearer, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from anabranch_contract.protocol.activations import Activation, Failure, Visibil
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 WHY = Failure(
     "divide-by-zero", "a divisor is zero", "(1 / o.total)", 5, remedy="guard it, e.g. with CASE"

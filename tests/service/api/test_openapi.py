@@ -14,14 +14,14 @@ from schemathesis.core.result import Ok
 
 from anabranch_contract.rest.access import Role
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.access import bearer, guarded
+from tests.support.worlds.access import bearer, guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_service.settings import Settings
-    from tests.support.access import Guarded
-    from tests.support.service import Service
+    from tests.support.worlds.access import Guarded
+    from tests.support.worlds.service import Service
 
 
 FRAGMENTS = [

@@ -16,7 +16,7 @@ import pytest
 
 import anabranch_planner
 import anabranch_service
-from tests.support.service import eventually
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.redis_stream import redis_feed
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 COLUMNS = {
     "k": "bigint",

@@ -20,14 +20,14 @@ from anabranch_contract.rest.queries import SinkRecord
 from anabranch_service.registry.records import QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR
-from tests.support.access import Guarded, bearer
-from tests.support.access import guarded as requiring_tokens
+from tests.support.worlds.access import Guarded, bearer
+from tests.support.worlds.access import guarded as requiring_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 COLUMNS = {"a": "string"}
 SECRET = "hunter2-of-the-test"

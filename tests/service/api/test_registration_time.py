@@ -16,7 +16,7 @@ from anabranch_service.settings import Settings
 from tests.service.api.test_process import process
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.registry.test_sizes import chain
-from tests.support.service import eventually, serving
+from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

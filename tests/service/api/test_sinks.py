@@ -18,7 +18,7 @@ from anabranch_service.registry.records import QueryRecord
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "pairs"}
 KAFKA = {

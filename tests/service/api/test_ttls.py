@@ -14,7 +14,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 DAY = 86_400_000_000
 NAMED = ("orders", "items", "customers")

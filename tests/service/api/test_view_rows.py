@@ -8,7 +8,7 @@ from anabranch_contract.protocol.activations import ViewRows
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 GROUPS = (
     "SELECT c.city, count(*) AS n FROM customers c JOIN orders o ON o.customer_id = c.customer_id "

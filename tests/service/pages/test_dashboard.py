@@ -23,8 +23,8 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.routes.test_state import report, store
-from tests.support.deliveries import sink, staged
-from tests.support.service import eventually
+from tests.support.surroundings.deliveries import sink, staged
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 @pytest.fixture(scope="module")

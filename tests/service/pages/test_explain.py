@@ -12,7 +12,7 @@ from tests.service.pages.test_dashboard import browser, opened
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect, sync_playwright
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.rest.access import Role
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.access import Guarded, guarded
+from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from anabranch_runtime.driver import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.test_dashboard import browser, opened
 from tests.service.routes.test_state import report, store
-from tests.support.small_pipeline import run_batches, small_pipeline
+from tests.support.worlds.small_pipeline import run_batches, small_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pytest
     from playwright.sync_api import Browser, Page
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

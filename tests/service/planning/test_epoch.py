@@ -25,7 +25,7 @@ from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.support.policy import OPEN
+from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

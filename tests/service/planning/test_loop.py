@@ -13,12 +13,12 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode, Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.support.redis import StoppableRedis
-from tests.support.service import eventually, serving
+from tests.support.surroundings.redis import StoppableRedis
+from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def test_the_start_of_the_runtime_is_answered_with_epoch_0(shop: Service) -> None:

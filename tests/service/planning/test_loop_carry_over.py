@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from anabranch_contract.plans import ruleset as wire
 from anabranch_service.planning import epoch as planning
 from tests.service.conftest import PAIR
-from tests.support.service import eventually
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def test_the_rules_of_the_last_epoch_go_on(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from anabranch_service.planning.request import PlanningAnswer, PlanningRequest, 
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.store import Store
 from tests.service.conftest import CHAIN, STREAMS
-from tests.support.service import serving
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 NARROW = f"{PAIR} WHERE o.order_id > 100 AND c.city <> 'Oslo'"
 

@@ -24,7 +24,7 @@ from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_epoch import RECORDS
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 PATH = "/v1/plans:dry-run"
 BOTH: dict[str, Any] = {"add": [{"id": "pair", "sql": PAIR}, {"id": "chain", "sql": CHAIN}]}

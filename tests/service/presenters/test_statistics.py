@@ -20,7 +20,7 @@ from anabranch_contract.protocol.samples import StreamSample
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 READS = {
     "customer_id:bigint": Reads(

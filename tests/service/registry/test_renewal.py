@@ -11,11 +11,11 @@ from anabranch_contract.connectors.spark_source import from_json
 from anabranch_contract.errors import StreamError
 from anabranch_planner.sources.spark_source import spark_source
 from anabranch_service.registry.records import ColumnRecord, SourceRecord, StreamRecord
-from tests.support.service import eventually, serving
+from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def kept(service: Service, name: str) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.service import serving
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def chain(count: int) -> str:

@@ -13,12 +13,12 @@ from anabranch_contract.protocol.intake import SourceState, SourceStatus, Stream
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.registry.source_status import summary
 from tests.service.conftest import PAIR
-from tests.support.service import serving
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def test_a_long_reason_ends_with_a_word_and_says_where_the_rest_is() -> None:

@@ -17,7 +17,7 @@ from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, read_statement, usable_streams
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.service.planning.test_epoch import RECORDS
-from tests.support.service import serving
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

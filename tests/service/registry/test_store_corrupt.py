@@ -8,10 +8,10 @@ import pytest
 
 from tests.service.conftest import PAIR
 from tests.service.transport.test_problems import problem
-from tests.support.service import eventually
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 @pytest.mark.parametrize(

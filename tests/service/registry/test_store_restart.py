@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.redis import StoppableRedis
-from tests.support.service import eventually, serving
+from tests.support.surroundings.redis import StoppableRedis
+from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 PATH = "/v1/queries:explain"
 

@@ -8,7 +8,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 PATH = "/v1/plans:dry-run"
 

@@ -8,11 +8,11 @@ import pytest
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.support.service import serving
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def test_a_query_is_told_back_in_the_words_of_its_author(shop: Service) -> None:

@@ -24,15 +24,15 @@ from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_service.streaming import tail as service_tail
 from tests.service.conftest import PAIR
-from tests.support.deliveries import sink, staged
-from tests.support.service import eventually
+from tests.support.surroundings.deliveries import sink, staged
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from anabranch_client.rest.tail import TailEvent
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 @dataclass

@@ -21,7 +21,7 @@ from anabranch_contract.protocol.state_report import (
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def store(name: str, rows: int) -> StoreReport:

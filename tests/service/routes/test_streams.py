@@ -10,7 +10,7 @@ from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR, STREAMS
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 PLAIN = {"name": "events", "columns": {"id": "BIGINT", "at": "timestamp", "kind": "varchar"}}
 

@@ -6,7 +6,7 @@ from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def test_health_and_readiness(service: Service) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from tests.service.conftest import STREAMS
 from tests.service.transport.test_problems import problem
-from tests.support.access import guarded
-from tests.support.service import serving
+from tests.support.worlds.access import guarded
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_service.settings import Settings
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pytest
 from anabranch_service.transport.limits import HEADER_BYTES
 from tests.service.api.test_process import environment
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.access import bearer
-from tests.support.service import eventually
+from tests.support.worlds.access import bearer
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

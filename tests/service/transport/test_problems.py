@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     import httpx
 
-    from tests.support.service import Service
+    from tests.support.worlds.service import Service
 
 
 def problem(response: httpx.Response, status: int) -> dict[str, object]:

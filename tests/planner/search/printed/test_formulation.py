@@ -31,8 +31,8 @@ from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solution, Status
 from anabranch_planner.solvers.program import INFINITY, Program
-from tests.support.queries import FixedStatistics, chain, join_query
-from tests.support.random_problems import UniformStatistics, random_queries
+from tests.support.cases.queries import FixedStatistics, chain, join_query
+from tests.support.cases.random_problems import UniformStatistics, random_queries
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")
 Q2 = chain("S.b=T.b", "T.c=U.c", id="q2")

@@ -23,7 +23,7 @@ from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
 from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.state.checkpoint import COMMIT, source_offsets
-from tests.support.policy import OPEN
+from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path

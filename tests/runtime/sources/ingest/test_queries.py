@@ -23,9 +23,9 @@ from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.spark.session import spark_session
 from anabranch_runtime.state.checkpoint import source_offsets
-from tests.support.policy import OPEN
-from tests.support.redis import redis_url
-from tests.support.sources import understood
+from tests.support.surroundings.policy import OPEN
+from tests.support.surroundings.redis import redis_url
+from tests.support.surroundings.sources import understood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,8 @@ from anabranch_runtime.sources.files import file_feed, read_file
 from anabranch_runtime.sources.ingest.links import closed
 from anabranch_runtime.sources.ingest.spark_stream import spark_rows
 from anabranch_runtime.sources.permitted import permitted_sink, permitted_source
-from tests.support.policy import OPEN
-from tests.support.sources import understood
+from tests.support.surroundings.policy import OPEN
+from tests.support.surroundings.sources import understood
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,219 @@
+"""The section on planning of ``docs/benchmarks.md``: the newest line of every part.
+
+A part that was measured for several parallelisms in several runs is shown for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.planner.tables import figures_of, verdicts
+from benchmarks.report.charts import Line, lines
+from benchmarks.report.provenance import provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_PLANNING = """\
+## Planning
+
+Made by `python -m benchmarks.planner`; every part below is one run of it.
+
+*Problems* are drawn at random, `100×10×4` meaning 10 queries of 4 relations each over a pool of 100
+relations (`natural` of `planner/anabranch_planner/command/environment.py`). N relations have
+three distinct attributes each, drawn uniformly from N names. A query begins at a random relation
+and adds, again and again, one drawn uniformly from those that have an attribute in common with one
+that it has; relations are joined on all attributes that they have in common. A set of relations
+that was drawn before is left out. Every relation has the rate 100 and as many distinct values of
+every attribute and of every combination of attributes, so a join of two relations has the
+selectivity 1/100. Windows reach over the full history. MIRs may be kept.
+
+*Objectives*: `default` charges probes and the inserts into every copy of a store, `paper` probes
+only. *Parallelism* is the number of partitions per store. At 1 a probe never has to be sent to
+several; above 1 the partition attribute of every copy is chosen too, which is a harder problem.
+
+*Time* is everything from parsed queries to the compiled and validated ruleset, in a process that
+has loaded the solver and made a small plan before. *CPU* is that process's CPU time with its
+children's: what the time would be if nothing else ran, as far as one thread is used. *Proven* plans
+have a gap of at most 10⁻⁶ between cost and bound. Times of plans that were not proven are those
+at which the limit stopped them, so lower bounds. *Peak memory* is that of a process which plans one
+shape for all seeds. Every plan is validated, outside the time. Figures are medians over seeds with
+their range in brackets.
+"""
+_TARGETS = """\
+### Targets
+"""
+_NOTES = {
+    "targets": """\
+### Time to the proven optimum, certified gaps, savings
+
+`build` makes the graph of candidate stores and steps, `search` finds a plan to begin from, `reduce`
+drops stores that can't pay for themselves, `solve` is everything that has to do with linear and
+integer programs, `assemble` turns the solution into a plan.
+""",
+    "incremental": """\
+### One query more
+
+A session plans a thousand queries, then gets one more: that is planned together with those that can
+share most with it, while the others keep their orders. *Improving* solves the whole afterwards, in
+the background of an epoch. The ruleset is that of all queries, compiled anew.
+""",
+    "figure9": """\
+### The paper's simulation (section VII-C, Fig. 9)
+
+Queries over 10 and over 100 relations with three attributes each, equal rates, selectivity 1/rate,
+exact duplicates left out, probes only, not partitioned (in the paper's program copies are free, so
+partitioning costs nothing). How the paper draws attributes and queries is not said; here it is the
+environment `{environment}`. *Printed* is the paper's program as `docs/planner.md` mends it, solved
+by HiGHS; *decorated* counts its orders with partition attributes, as the paper does.
+""",
+    "rivals": """\
+### Printed and tight formulation
+
+The same problems one after the other, in turn; one thread; time without the ruleset. *Times faster*
+is over the problems that the tight formulation proved, both solved by HiGHS; a problem that the
+printed one had not proven at the limit counts with the limit (≥: there are some). Problems that the
+tight one did not prove have no ratio (how many have one is said where not all do). *By CPU* is the
+same ratio of CPU seconds. Both have the graph of candidates in their time, from which the printed
+program's solution is read too.
+""",
+    "solvers": """\
+### Solvers
+
+The tight program, default objective, by every solver; time without the ruleset, on one thread and
+on two. `branch` is our own branch and bound over HiGHS's linear relaxations. CP-SAT, MathOpt and
+CBC run in a process of their own, which is started for every plan; the last column is the time for
+a plan of three queries, which is little else.
+""",
+    "tpch": """\
+### The demo's queries
+
+Five joins of four relations each over TPC-H, under exact statistics of data at scale {scale:g}.
+*Individual* plans every query alone; *shared* then runs equal parts once; *clash* chooses plans so
+that they share.
+""",
+}
+#: What the paper says about its own figures.
+_PUBLISHED = (
+    "Published beside these (Gurobi, 3.1 GHz Core i7): about 50 % saved over 10 relations, about "
+    "15 % at 50 queries over 100; 1,717 variables for 100 queries over 10 relations, about 3,000 "
+    "for 50 over 100; 0.12 s for 100 queries of three, 0.4 s for ten of four, 12 s for ten of "
+    "five, over 120 s for 30 of five.\n"
+)
+#: By relations drawn from: variables at a number of queries.
+_PUBLISHED_VARIABLES = {
+    10: (Line("variables, published", ((100.0, 1717.0),), joined=False),),
+    100: (Line("variables, published", ((50.0, 3000.0),), joined=False),),
+}
+_PUBLISHED_BY_COUNT = ((100.0, 0.12),)
+#: Relations per query, seconds; the last one is a lower bound.
+_PUBLISHED_BY_SIZE = ((4.0, 0.4), (5.0, 12.0), (5.0, 120.0))
+
+
+def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[str]:
+    """The section, of ``entries`` in the order in which they were made; writes its charts.
+
+    Args:
+        figures: the folder of the charts.
+    """
+    newest = {
+        (entry["part"], str(entry.get("settings", {}).get("parallelism"))): entry
+        for entry in entries
+        if "part" in entry
+    }
+    found = [newest[key] for part in _NOTES for key in sorted(newest) if key[0] == part]
+    if not found:
+        return []
+    parts = [_PLANNING]
+    for grid in verdicts(found):
+        parts += [_TARGETS, grid.markdown()]
+    for entry in found:
+        parts += [_NOTES[entry["part"]].format(**entry), provenance(entry)]
+        if entry["part"] == "figure9":
+            for name, chart in figure9_charts(entry).items():
+                (figures / name).write_text(chart, encoding="utf-8")
+                parts.append(f"![Fig. 9 {name[7]}](benchmarks/{name})\n")
+            parts.append(_PUBLISHED)
+        parts += [grid.markdown() for grid in figures_of(entry)]
+    return parts
+
+
+def figure9_charts(entry: dict[str, Any]) -> dict[str, str]:
+    """File name -> chart, (a) to (f)."""
+    charts: dict[str, str] = {}
+    pools = list(dict.fromkeys(group["relations"] for group in entry["costs"]))
+    for number, pool in enumerate(pools):
+        groups = [g for g in entry["costs"] if g["relations"] == pool]
+        wide = f"queries of three of {pool} relations"
+        charts[f"figure9{'ac'[number]}.svg"] = lines(
+            f"Probe cost, {wide}",
+            "queries drawn",
+            "tuples sent per unit of time",
+            [
+                _line("individual", groups, "individual", "probes"),
+                _line("joint", groups, "clash", "probes"),
+            ],
+        )
+        charts[f"figure9{'bd'[number]}.svg"] = lines(
+            f"Problem size, {wide}",
+            "queries drawn",
+            "how many",
+            [
+                *(
+                    Line(
+                        f"{what}, {name}",
+                        tuple(
+                            (float(g["wanted"]), g["printed_sizes"][name][what]["median"])
+                            for g in groups
+                            if name in g["printed_sizes"]
+                        ),
+                    )
+                    for name in ("plain", "decorated")
+                    for what in ("variables", "orders")
+                ),
+                _line("variables, tight", groups, "clash", "variables"),
+                *_PUBLISHED_VARIABLES.get(pool, ()),
+            ],
+        )
+    last = [g for g in entry["costs"] if g["relations"] == pools[-1]]
+    charts["figure9e.svg"] = lines(
+        f"Run time, queries of three of {pools[-1]} relations",
+        "queries drawn",
+        "seconds",
+        [
+            _line("printed, HiGHS", last, "printed", "seconds"),
+            _line("tight", last, "clash", "seconds"),
+            Line("published, Gurobi", _PUBLISHED_BY_COUNT, joined=False),
+        ],
+    )
+    counts = list(dict.fromkeys(g["wanted"] for g in entry["sizes"]))
+    charts["figure9f.svg"] = lines(
+        f"Run time by size of queries, of {pools[-1]} relations",
+        "relations per query",
+        "seconds (logarithmic)",
+        [
+            *(
+                Line(
+                    f"{count} queries",
+                    tuple(
+                        (float(g["size"]), g["seconds"]["median"])
+                        for g in entry["sizes"]
+                        if g["wanted"] == count
+                    ),
+                )
+                for count in counts
+            ),
+            Line("published, 10 queries", _PUBLISHED_BY_SIZE[:2], joined=False),
+            Line("published, 30 queries: more than", _PUBLISHED_BY_SIZE[2:], joined=False),
+        ],
+        logarithmic=True,
+    )
+    return dict(sorted(charts.items()))
+
+
+def _line(name: str, groups: Iterable[dict[str, Any]], way: str, what: str) -> Line:
+    return Line(
+        name,
+        tuple((float(g["wanted"]), g[way][what]["median"]) for g in groups if what in g[way]),
+    )

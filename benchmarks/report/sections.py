@@ -1,0 +1,52 @@
+"""One benchmark's section of a report."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.report.provenance import provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from benchmarks.command import Benchmark
+
+
+def section(
+    docs: Path,
+    heading: str,
+    benchmark: Benchmark,
+    entry: dict[str, Any],
+    charts: Mapping[str, str],
+    notes: Iterable[str] = (),
+    runs: Iterable[dict[str, Any]] = (),
+) -> list[str]:
+    """Its paragraphs; its charts are written below ``docs``.
+
+    Args:
+        docs: folder of the report.
+        heading: of the section.
+        benchmark: whose; the docstring of its module says what is measured.
+        entry: its figures.
+        charts: name -> SVG.
+        notes: what is to be said besides, each a text as in docstrings.
+        runs: the documents of which ``entry`` was made; none: itself.
+    """
+    about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
+    parts = [f"## {heading}\n", *map(_markdown, (about, *notes))]
+    parts += map(provenance, runs or (entry,))
+    if "skipped" in entry:
+        parts.append(f"Not measured in full: {entry['skipped']}.\n")
+    for name, chart in charts.items():
+        (docs / "benchmarks" / f"{name}.svg").write_text(chart, encoding="utf-8")
+        parts.append(f"![{name}](benchmarks/{name}.svg)\n")
+    for grid in benchmark.tables(entry):
+        parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
+    return parts
+
+
+def _markdown(about: str) -> str:
+    """A docstring without what only readers of the code need."""
+    return about.replace("``", "`").replace(":mod:`", "`") + "\n"

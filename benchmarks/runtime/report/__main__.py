@@ -1,0 +1,154 @@
+"""``docs/benchmarks-runtime.md`` from saved figures.
+
+``python -m benchmarks.runtime.report [--docs docs]`` reads ``docs/benchmarks/runtime.jsonl``,
+one line per run of one benchmark, and shows the newest of each (:mod:`newest`). Equal lines give
+equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.report.charts import Line, Row, grouped, lines
+from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.sections import section
+from benchmarks.runtime import adaptation, pacing
+from benchmarks.runtime.__main__ import BENCHMARKS
+from benchmarks.runtime.newest import newest, runs_of
+from benchmarks.runtime.report.targets import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MEBI = 2**20
+_INTRODUCTION = """\
+# Benchmarks of the runtime
+
+Made by `make bench-runtime` (`python -m benchmarks.runtime.report`) from the lines in
+[`benchmarks/runtime.jsonl`](benchmarks/runtime.jsonl), the newest of each benchmark, and
+of what that did not measure the newest that did. Change the benchmarks, not this file.
+
+Figures are medians over interleaved runs with their range in brackets. What shares a table was
+measured in one run (a workload, where more than one run is named), so compare within tables:
+absolutes say as much about the machine and about what else ran on it. Results are compared with
+the oracle's in every run; a run with other results reports nothing. Unless something else is said,
+everything runs as users run it: Redis, service and Spark as processes, each batch's results in
+files and its state durable before the next begins.
+"""
+_HEADINGS = {
+    "sharing": "Joint, shared and individual plans",
+    "separate": "One pipeline or one for each query",
+    "queries": "More queries",
+    "rewire": "Rewires",
+    "state_size": "Large state",
+    "fixed_cost": "Fixed cost of a batch",
+    "latency": "Latency",
+    "ingest": "Directories of files, and Spark's sources",
+    "adaptation": "Adaptation",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-runtime.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    lines = docs / "benchmarks" / "runtime.jsonl"
+    found = newest(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else {}
+    if not found:
+        tell(f"{docs / 'benchmarks'} has no figures: run make bench-runtime")
+        return 1
+    write_report(docs, found)
+    return 0
+
+
+def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Write ``benchmarks-runtime.md`` and its charts; ``found``: benchmark -> its figures."""
+    parts = [_INTRODUCTION]
+    wanted = targets(found)
+    if wanted.rows:
+        parts += ["## Targets\n", wanted.markdown()]
+    for benchmark in BENCHMARKS:
+        if benchmark.name not in found:
+            continue
+        entry = found[benchmark.name]
+        parts += section(
+            docs,
+            _HEADINGS[benchmark.name],
+            benchmark,
+            entry,
+            _charts(benchmark.name, entry),
+            notes=[inspect.getdoc(pacing) or ""] if benchmark.name == "latency" else (),
+            runs=runs_of(entry),
+        )
+    (docs / "benchmarks-runtime.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
+    """Name -> SVG."""
+    if part == "adaptation":
+        return adaptation.charts(entry)
+    if part == "sharing":
+        return {"sharing": _sharing(entry), "sharing-state": _sharing_state(entry)}
+    if part == "queries" and "growth" in entry:
+        return {"queries": _growth(entry)}
+    if part == "state_size":
+        return {"state-size": _sizes(entry)}
+    return {}
+
+
+def _sharing(entry: dict[str, Any]) -> str:
+    works = entry["workloads"]
+    names = list(works[0]["optimizers"])
+    rows = [
+        Row(
+            f"{w['queries']} queries, SF {w['scale']:g}",
+            tuple(w["optimizers"][n]["tuples_per_s_without_enter"]["median"] / 1e3 for n in names),
+        )
+        for w in works
+    ]
+    return grouped("Thousands of input tuples per second", names, rows)
+
+
+def _sharing_state(entry: dict[str, Any]) -> str:
+    works = entry["workloads"]
+    names = list(works[0]["optimizers"])
+    rows = [
+        Row(
+            f"{w['queries']} queries, SF {w['scale']:g}",
+            tuple(w["optimizers"][n]["state_bytes"]["median"] / _MEBI for n in names),
+        )
+        for w in works
+    ]
+    return grouped("State in MiB", names, rows)
+
+
+def _growth(entry: dict[str, Any]) -> str:
+    counts = entry["growth"]["counts"]
+    points = tuple((one["queries"], one["tuples_per_s"]["median"]) for one in counts)
+    line = Line("throughput", points)
+    return lines("Throughput by number of queries", "queries", "input tuples/s", [line])
+
+
+def _sizes(entry: dict[str, Any]) -> str:
+    series = [
+        Line(
+            through,
+            tuple(
+                (one["stored"] / 1e6, one["tuples_per_s"]["median"])
+                for one in entry[through]["sizes"]
+            ),
+        )
+        for through in ("engine", "spark")
+        if through in entry
+    ]
+    title = "Throughput by stored tuples"
+    return lines(title, "millions of stored tuples", "tuples/s", series)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

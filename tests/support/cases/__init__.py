@@ -1,0 +1,1 @@
+"""Cases: queries, problems, plans, rulesets and states, by hand or drawn."""

@@ -1,0 +1,1 @@
+"""Oracles: the right answers, by slow and obvious means."""

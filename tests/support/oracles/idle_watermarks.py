@@ -1,0 +1,92 @@
+"""Every stream's watermark at the start of every batch, idle streams included: by definition.
+
+The rules are those of ``docs/semantics.md`` (promise 5) in step mode, where event time is the
+clock. Stated batch by batch over what has been seen so far, and sharing no code with the runtime.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.scenarios.file import StreamEntry
+
+
+def watermarks(
+    streams: Mapping[str, StreamEntry],
+    seen: Mapping[str, Mapping[int, int | None]],
+    batches: int,
+) -> dict[str, dict[int, int | None]]:
+    """Stream -> batch -> watermark at its start.
+
+    Args:
+        streams: the streams' definitions.
+        seen: stream -> the batches that have a tuple of it -> the greatest event time of it there.
+        batches: how many batches there are.
+    """
+    marks: dict[str, dict[int, int | None]] = {name: {0: None} for name in streams}
+    for batch in range(1, batches):
+        now = _clock(streams, seen, batch)
+        own = {name: _own(streams[name], seen[name], batch) for name in streams}
+        raised = {
+            name: max(
+                (m for m in (own[name], marks[name][batch - 1]) if m is not None), default=None
+            )
+            for name in streams
+        }
+        idle = {
+            name
+            for name, stream in streams.items()
+            if stream.idle_timeout is not None
+            and stream.lateness is not None
+            and now is not None
+            and now - _heard(streams, seen, name, batch) >= stream.idle_timeout
+        }
+        least = min(
+            (m for name, m in raised.items() if name not in idle and m is not None), default=None
+        )
+        for name in streams:
+            mark = raised[name]
+            if name in idle and least is not None:
+                mark = least if mark is None else max(mark, least)
+            marks[name][batch] = mark
+    return marks
+
+
+def _own(stream: StreamEntry, seen: Mapping[int, int | None], batch: int) -> int | None:
+    times = [t for b, t in seen.items() if b < batch and t is not None]
+    if not times or stream.lateness is None or stream.event_time is None:
+        return None
+    return max(times) - stream.lateness
+
+
+def _clock(
+    streams: Mapping[str, StreamEntry], seen: Mapping[str, Mapping[int, int | None]], batch: int
+) -> int | None:
+    """What the clock shows once all batches before ``batch`` are done."""
+    times = [
+        t
+        for name, stream in streams.items()
+        if stream.event_time is not None
+        for b, t in seen[name].items()
+        if b < batch and t is not None
+    ]
+    return max(times, default=None)
+
+
+def _heard(
+    streams: Mapping[str, StreamEntry],
+    seen: Mapping[str, Mapping[int, int | None]],
+    name: str,
+    batch: int,
+) -> int:
+    """What the clock showed when ``name`` was last heard of; if never, at its first reading."""
+    brought = [b for b in seen[name] if b < batch]
+    if brought:
+        heard = _clock(streams, seen, max(brought) + 1)
+        if heard is not None:
+            return heard
+    readings = [_clock(streams, seen, b) for b in range(1, batch + 1)]
+    return next(r for r in readings if r is not None)

@@ -1,0 +1,404 @@
+"""The batch oracle: what a query's results are, computed by DuckDB over the recorded files.
+
+Every row gets its place by position (row ``k`` belongs to batch ``k // rows_per_batch``), is late
+or invalid by the rule of ``docs/semantics.md``, and is visible to an alias by the activation that
+the replay reports. A combination counts if its last batch lies in the query's active span.
+Results are compared as multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals NULL.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import sqlglot
+from sqlglot import exp
+
+from anabranch_contract.protocol.activations import Activation
+from tests.support.oracles.idle_watermarks import watermarks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
+
+#: Columns of the oracle's own, beside the stream's.
+ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__invalid"
+AHEAD = "__ahead"
+#: With the batch from which on a stream keeps the latest: the first batch that brings a later one.
+GONE = "__gone_"
+
+
+@dataclass(frozen=True, slots=True)
+class OracleQuery:
+    """A query in pieces that DuckDB understands.
+
+    Attributes:
+        members: (alias, stream) in FROM order.
+        select: (expression, output name or None where the name is not checked, whether it is a
+            plain column, whose type must come through unchanged).
+        where: the conditions of ON and WHERE.
+    """
+
+    members: tuple[tuple[str, str], ...]
+    select: tuple[tuple[str, str | None, bool], ...]
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a result compares with the oracle's; ``problems`` is empty where they agree."""
+
+    expected: int
+    got: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounts:
+    """What a replay must report about one stream."""
+
+    rows: int
+    late: int
+    invalid: int
+    ahead: int = 0
+
+
+def from_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> OracleQuery:
+    """A hand-written query, transpiled from Spark's dialect.
+
+    Args:
+        columns: the columns of every stream (for ``*``).
+    """
+    tree = sqlglot.parse_one(sql, read="spark")
+    assert isinstance(tree, exp.Select), sql
+    joins = tree.args.get("joins") or []
+    tables = [tree.find(exp.From).this, *(j.this for j in joins)]  # type: ignore[union-attr]
+    members = tuple((t.alias_or_name, t.name) for t in tables)
+    where = [j.args["on"] for j in joins if j.args.get("on")]
+    for position, join in enumerate(joins, 1):
+        for name in join.args.get("using") or []:
+            left = _first_with(name.name, members[:position], columns)
+            where.append(
+                exp.column(name.name, left).eq(exp.column(name.name, members[position][0]))
+            )
+    if tree.args.get("where"):
+        where.append(tree.args["where"].this)
+    for column in tree.find_all(exp.Column):
+        if not column.table and not column.is_star:
+            owner = _first_with(column.name, members, columns)
+            column.set("table", exp.to_identifier(owner))
+    select: list[tuple[str, str | None, bool]] = []
+    for item in tree.expressions:
+        if item.is_star:
+            of = item.table if isinstance(item, exp.Column) else None
+            for alias, stream in members:
+                if of in (None, "", alias):
+                    select += [(f'{alias}."{c}"', c, True) for c in columns[stream]]
+            continue
+        plain = isinstance(item.unalias(), exp.Column)
+        select.append((item.unalias().sql("duckdb"), item.alias_or_name or None, plain))
+    return OracleQuery(members, tuple(select), tuple(c.sql("duckdb") for c in where))
+
+
+def _first_with(
+    column: str, members: Sequence[tuple[str, str]], columns: Mapping[str, Sequence[str]]
+) -> str:
+    return next(a for a, s in members if column.lower() in {c.lower() for c in columns[s]})
+
+
+class Oracle:
+    """A DuckDB database with the streams of one scenario."""
+
+    def __init__(self, scenario: Scenario, ruled: Callable[[int], int] | None = None) -> None:
+        """``ruled``: batch -> the start of the epoch whose ruleset it goes by; its own epoch's, if
+        nothing is said.
+        """
+        self.scenario = scenario
+        self.ruled = ruled or (lambda batch: batch // scenario.every * scenario.every)
+        self.db = duckdb.connect()
+        self.db.execute("SET TimeZone = 'UTC'")
+        for name, stream in scenario.streams.items():
+            self.db.execute(f'CREATE TABLE "{name}" AS {_placed(stream)}')
+        #: Stream -> the spans of batches, end excluded, in which it keeps the latest of a key.
+        self.latest: dict[str, list[tuple[int, int]]] = {}
+        self.watermarks: dict[str, dict[int, int | None]] = {}
+        asked = any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values())
+        if asked or any(map(self._leaps, scenario.streams)):
+            self._let_idle()
+
+    def _leaps(self, name: str) -> bool:
+        """Whether something of a stream may be ahead."""
+        bound = self.scenario.streams[name].ahead_of_stream
+        span = self.one(f'SELECT max({TAU}) - min({TAU}) FROM "{name}"')
+        return bound is not None and span is not None and bool(span > bound)
+
+    def _let_idle(self) -> None:
+        """Judge lateness again, by watermarks that move while a stream is idle and that tuples
+        which are ahead do not move.
+        """
+        seen = {name: self._seen(name) for name in self.scenario.streams}
+        leaping = [name for name in self.scenario.streams if self._leaps(name)]
+        for batch in range(self.batches()) if leaping else ():
+            # Batch by batch: where streams time out, their watermarks depend on each other.
+            before = {n: {b: t for b, t in s.items() if b < batch} for n, s in seen.items()}
+            reached = watermarks(self.scenario.streams, before, batch + 1)
+            for stream in leaping:
+                self._judge_ahead(stream, batch, reached[stream][batch], before[stream])
+                seen[stream] = self._seen(stream)
+        self.watermarks = watermarks(self.scenario.streams, seen, self.batches())
+        for name, marks in self.watermarks.items():
+            known = [(b, m) for b, m in marks.items() if m is not None]
+            self.db.execute(f'UPDATE "{name}" SET {LATE} = false')
+            for batch, mark in known:
+                self.db.execute(
+                    f'UPDATE "{name}" SET {LATE} = true WHERE {BATCH} = {batch} AND {TAU} < {mark}'
+                )
+
+    def _seen(self, name: str) -> dict[int, int | None]:
+        """The batches that have a tuple of a stream -> the greatest event time in it that is not
+        ahead.
+        """
+        rows = self.db.execute(
+            f'SELECT {BATCH}, max({TAU}) FILTER (NOT {AHEAD}) FROM "{name}" GROUP BY 1'
+        )
+        return {int(batch): newest for batch, newest in rows.fetchall()}
+
+    def _judge_ahead(
+        self, name: str, batch: int, mark: int | None, before: Mapping[int, int | None]
+    ) -> None:
+        """Note which tuples of a batch are ahead, by the stream's event times ``before`` it and its
+        watermark.
+        """
+        reached = [t for t in (*before.values(), mark) if t is not None]
+        bound = self.scenario.streams[name].ahead_of_stream
+        if reached and bound is not None:
+            self.db.execute(
+                f'UPDATE "{name}" SET {AHEAD} = true'
+                f" WHERE {BATCH} = {batch} AND {TAU} > {max(reached) + bound}"
+            )
+
+    def observe(
+        self, queries: Mapping[str, OracleQuery], activations: Mapping[str, Activation | None]
+    ) -> None:
+        """Learn from all activations when streams have been read, and so from when to when tuples
+        have been superseded, and by what.
+        """
+        known = [(queries[n], a) for n, a in activations.items() if a is not None and n in queries]
+        spans = [(q, a) for q, last in known for a in (*last.earlier, last)]
+        for stream in self.scenario.streams:
+            keys: list[tuple[str, ...]] = []
+            for batch in range(self.batches()):
+                read = any(
+                    a.activated_batch <= batch
+                    and (a.expired_batch is None or batch < a.expired_batch)
+                    for q, a in spans
+                    if stream in {s for _, s in q.members}
+                )
+                key = self.scenario.latest(self.ruled(batch)).get(stream, ())
+                keys.append(key if read else ())
+            first = 0
+            for key, run in itertools.groupby(keys):
+                end = first + len(list(run))
+                if key:
+                    self._supersede(stream, key, first, end)
+                first = end
+
+    def _supersede(self, stream: str, key: tuple[str, ...], first: int, end: int) -> None:
+        """Note of each tuple the first batch from ``first`` on that brings a later one."""
+        if (first, end) in self.latest.setdefault(stream, []):
+            return
+        self.latest[stream].append((first, end))
+        same = " AND ".join(f'old."{c}" = new."{c}"' for c in key)
+        self.db.execute(f'ALTER TABLE "{stream}" ADD COLUMN {GONE}{first} BIGINT')
+        self.db.execute(f"""
+            UPDATE "{stream}" SET {GONE}{first} = later.batch FROM (
+                SELECT old.{ROW} AS row, min(new.{BATCH}) AS batch
+                FROM "{stream}" old JOIN "{stream}" new ON {same}
+                WHERE new.{TAU} > old.{TAU} AND new.{BATCH} >= {first}
+                    AND NOT new.{LATE} AND NOT new.{INVALID} AND NOT new.{AHEAD}
+                GROUP BY old.{ROW}) later
+            WHERE "{stream}".{ROW} = later.row""")
+
+    def close(self) -> None:
+        """Close the database."""
+        self.db.close()
+
+    def columns(self) -> dict[str, list[str]]:
+        """The streams' own columns."""
+        return {
+            name: [c for c, *_ in self._describe(f'SELECT * FROM "{name}"') if c[:2] != "__"]
+            for name in self.scenario.streams
+        }
+
+    def counts(self, stream: str) -> StreamCounts:
+        """How many rows a stream has, and how many of them are late or invalid."""
+        row = self.db.execute(
+            f"SELECT count(*), count(*) FILTER ({LATE}), count(*) FILTER ({INVALID}),"
+            f" count(*) FILTER ({AHEAD})"
+            f' FROM "{stream}"'
+        ).fetchone()
+        assert row is not None
+        return StreamCounts(*row)
+
+    def batches(self) -> int:
+        """How many batches the scenario has."""
+        found = max((len(s.cuts or ()) for s in self.scenario.streams.values()), default=0)
+        for name in self.scenario.streams:
+            row = self.db.execute(f'SELECT coalesce(max({BATCH}) + 1, 0) FROM "{name}"').fetchone()
+            assert row is not None
+            found = max(found, row[0])
+        return found
+
+    def sql(
+        self, query: OracleQuery, entry: QueryEntry, activation: Activation, *, limit: int = 0
+    ) -> str:
+        """The SELECT that gives the results of ``query``, of all its activations."""
+        parts = [self._span(query, entry, a) for a in (*activation.earlier, activation)]
+        tail = f" LIMIT {limit}" if limit else ""
+        return " UNION ALL ".join(parts) + tail
+
+    def _span(self, query: OracleQuery, entry: QueryEntry, activation: Activation) -> str:
+        """The results of one activation; a ttl is a window on every alias of its stream."""
+        ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
+        timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
+        where = [f"({c})" for c in query.where]
+        for alias, stream in query.members:
+            where += [f"NOT {alias}.{c}" for c in (LATE, INVALID, AHEAD)]
+            where += _visible(alias, activation)
+            for width in (entry.window_of(alias), ttls.get(stream)):
+                if width is None:
+                    continue
+                for other, _ in query.members:
+                    if other != alias:
+                        assert timed[alias], f"a window on {alias}, which has no event time"
+                        assert timed[other], f"a window over {other}, which has no event time"
+                        where.append(f"{other}.{TAU} - {alias}.{TAU} <= {width}")
+        last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
+        for alias, stream in query.members:
+            for first, end in self.latest.get(stream, ()):
+                inside = f"{last} >= {first} AND {last} < {end}"
+                where.append(f"NOT ({inside} AND coalesce({alias}.{GONE}{first} <= {last}, false))")
+        where.append(f"{last} >= {activation.activated_batch}")
+        if activation.expired_batch is not None:
+            where.append(f"{last} < {activation.expired_batch}")
+        select = ", ".join(f"{e} AS c{i}" for i, (e, _, _) in enumerate(query.select))
+        tables = ", ".join(f'"{s}" AS {a}' for a, s in query.members)
+        return f"SELECT {select} FROM {tables} WHERE " + " AND ".join(where)
+
+    def rows(
+        self, query: OracleQuery, entry: QueryEntry, activation: Activation
+    ) -> list[tuple[object, ...]]:
+        """The results of ``query``."""
+        return self.db.execute(self.sql(query, entry, activation)).fetchall()
+
+    def compare(
+        self,
+        query: OracleQuery,
+        entry: QueryEntry,
+        activation: Activation | None,
+        results: Path,
+    ) -> Comparison:
+        """Compare the Parquet files in ``results`` with what they should hold."""
+        files = sorted(results.glob("*.parquet"))
+        if not files:
+            return Comparison(0, 0, (f"no Parquet file in {results}",))
+        # A query that was never active has an empty, but typed, result.
+        span = activation or Activation(0, {}, expired_batch=0)
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {self.sql(query, entry, span)}")
+        listed = ", ".join(f"'{f}'" for f in files)
+        self.db.execute(
+            f"CREATE OR REPLACE TEMP TABLE got AS SELECT * FROM read_parquet([{listed}])"
+        )
+        got, expected = (self._describe(f"SELECT * FROM {t}") for t in ("got", "expected"))
+        problems = []
+        if len(got) != len(expected):
+            return Comparison(0, 0, (f"columns {[c for c, _ in got]}, not {len(expected)}",))
+        for (name, kind), (_, wanted), (text, label, plain) in zip(
+            got, expected, query.select, strict=True
+        ):
+            if label is not None and name != label:
+                problems.append(f"column {text} is named {name}, not {label}")
+            if plain and kind != wanted:
+                problems.append(f"column {name} is of type {kind}, not {wanted}")
+        left = ", ".join(
+            _canonical(f'"{n}"', w) for (n, _), (_, w) in zip(got, expected, strict=True)
+        )
+        right = ", ".join(_canonical(f'"{n}"', w) for n, w in expected)
+        one, other = f"SELECT {left} FROM got", f"SELECT {right} FROM expected"
+        for what, first, second in (("missing", other, one), ("extra", one, other)):
+            self.db.execute(f"CREATE OR REPLACE TEMP TABLE diff AS {first} EXCEPT ALL {second}")
+            count = self._count("diff")
+            if count:
+                rows = self.db.execute("SELECT * FROM diff ORDER BY ALL LIMIT 3").fetchall()
+                problems.append(f"{count} {what}, such as " + "; ".join(map(str, rows)))
+        return Comparison(self._count("expected"), self._count("got"), tuple(problems))
+
+    def size(self, query: OracleQuery, entry: QueryEntry, limit: int) -> int:
+        """How many results full history has, counted up to ``limit``."""
+        row = self.db.execute(
+            f"SELECT count(*) FROM ({self.sql(query, entry, Activation(0, {}), limit=limit)})"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def one(self, select: str) -> Any:
+        """The only value of the only row of ``select``."""
+        row = self.db.execute(select).fetchone()
+        assert row is not None
+        return row[0]
+
+    def _describe(self, select: str) -> list[tuple[str, str]]:
+        return [(r[0], r[1]) for r in self.db.execute(f"DESCRIBE {select}").fetchall()]
+
+    def _count(self, table: str) -> int:
+        row = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def _placed(stream: StreamEntry) -> str:
+    """Every row with its position, batch, event time, and whether it is late or invalid."""
+    moment = f'epoch_us("{stream.event_time}")' if stream.event_time else "NULL::BIGINT"
+    invalid = f'"{stream.event_time}" IS NULL' if stream.event_time else "false"
+    late = "false" if stream.lateness is None else f"{TAU} < seen - {stream.lateness}"
+    return f"""
+        WITH rows AS (
+            SELECT * EXCLUDE (file_row_number), file_row_number AS {ROW},
+                   {_batch_of(stream)} AS {BATCH},
+                   {moment} AS {TAU}, {invalid} AS {INVALID}
+            FROM read_parquet('{stream.path}', file_row_number = true)
+        ), marks AS (
+            SELECT {BATCH}, max(max({TAU})) OVER (
+                ORDER BY {BATCH} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS seen
+            FROM rows GROUP BY {BATCH}
+        )
+        SELECT rows.*, coalesce({late}, false) AS {LATE}, false AS {AHEAD}
+        FROM rows JOIN marks USING ({BATCH}) ORDER BY {ROW}"""
+
+
+def _batch_of(stream: StreamEntry) -> str:
+    """The batch of a row, by its position."""
+    if stream.cuts is None:
+        return f"file_row_number // {stream.rows_per_batch}"
+    return f"len(list_filter({list(stream.cuts)}, lambda cut: cut <= file_row_number))"
+
+
+def _visible(alias: str, activation: Activation) -> list[str]:
+    start = activation.visible_from.get(alias)
+    if start is None:
+        return []
+    stored = f"{alias}.{BATCH} >= {start.batch}"
+    if start.event_time is not None:
+        stored += f" AND ({alias}.{TAU} IS NULL OR {alias}.{TAU} >= {start.event_time})"
+    return [f"({alias}.{BATCH} >= {activation.activated_batch} OR ({stored}))"]
+
+
+def _canonical(column: str, kind: str) -> str:
+    cast = f"CAST({column} AS {kind})"
+    if kind in ("FLOAT", "DOUBLE"):
+        return f"CASE WHEN {cast} = 0 THEN 0 ELSE {cast} END"
+    return cast

@@ -1,0 +1,1 @@
+"""Scenarios: drawn runs, what befalls them, and their seeds."""

@@ -1,0 +1,361 @@
+"""The fault grid: every component of a pipeline killed at every step of the batch protocol.
+
+``python -m tests.support.scenarios.fault_grid`` plays one replay per component, with one SIGKILL
+per step, and
+prints a table; ``--json`` prints one line per cell, ``--read`` takes such lines instead of running
+anything, ``--write`` puts the table into ``docs/recovery.md``. A cell is: the runtime is made to
+stand still at a step (``anabranch_runtime.faults``), a real process is killed, everybody else goes
+on, and what has died is started again as a supervisor would. At the end of a replay every result is
+held against DuckDB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from anabranch_client.processes.children import session
+from anabranch_client.processes.pipeline import Pipeline, running
+from anabranch_client.replay.player import Observer
+from anabranch_client.replay.replay import run_to_report
+from anabranch_client.replay.scenario import load_scenario
+from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
+from tests.support.surroundings.redis import StoppableRedis
+from tests.support.worlds.processes import kill, spec_of, wait_until
+from tests.support.worlds.replay_check import check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.support.worlds.replay_check import Verdict
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
+BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
+#: Where processes are killed; ``tests/runtime/replays/test_store_kills.py`` has the steps of an
+#: object store, ``tests/e2e/test_view_kills.py`` those of views.
+_ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
+STEPS = tuple(p for p in Point if p not in _ELSEWHERE)
+#: Seconds that a service or a Redis stays away, and that a cell may take.
+AWAY, PATIENCE = 0.5, 900.0
+
+
+class Component(StrEnum):
+    """Who is killed: ``DRIVER`` is the runtime's Python process, ``JVM`` Spark's."""
+
+    DRIVER = "driver"
+    JVM = "jvm"
+    WORKER = "worker"
+    SERVICE = "service"
+    REDIS = "redis"
+
+
+@dataclass
+class Cell:
+    """One kill.
+
+    Attributes:
+        pid: whom it hit. ``restarts``: how often the runtime had to be started again for it.
+        seconds: from the kill to the next committed batch.
+    """
+
+    component: Component
+    point: Point
+    pid: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+    exact: bool = False
+
+
+@dataclass
+class Striker:
+    """Carries the cells of one replay out, one after the other; turned by the player's polling."""
+
+    folder: Path
+    cells: Sequence[Cell]
+    redis: StoppableRedis
+    done: list[Cell] = field(default_factory=list)
+    #: How often the runtime ended by itself (on a machine that is too busy) and was started again.
+    unprovoked: int = 0
+    _struck: float | None = None
+    _base: int = 0
+
+    def turn(self, pipeline: Pipeline) -> bool:
+        """Do what is next; whether the pipeline is expected to be well."""
+        if len(self.done) == len(self.cells):
+            return True
+        cell = self.cells[len(self.done)]
+        if self._struck is not None:
+            return self._recover(pipeline, cell, self._struck)
+        if any(c.name == "runtime" for c in pipeline.children) and self._supervise(pipeline):
+            self.unprovoked += 1
+            return False
+        progress = pipeline.channel.progress()
+        if progress is not None and progress.state == "failed":
+            return False
+        if progress is None or progress.committed == 0:
+            return True
+        armed, held = self.folder / cell.point, self.folder / f"{cell.point}.held"
+        if held.exists() and (text := held.read_text()):
+            self._base, self._struck = progress.committed, time.monotonic()
+            self._strike(pipeline, cell, int(text), held)
+            return False
+        if not armed.exists() and not held.exists():
+            armed.touch()
+        return True
+
+    def _supervise(self, pipeline: Pipeline) -> bool:
+        """Start the runtime again if it has ended; whether it had."""
+        runtime = next(c for c in pipeline.children if c.name == "runtime")
+        code = runtime.process.poll()
+        if code is None:
+            return False
+        assert code != 0, "the runtime left as if nothing had happened"
+        pipeline.children.remove(runtime)
+        pipeline.start_runtime()
+        return True
+
+    def _strike(self, pipeline: Pipeline, cell: Cell, holder: int, held: Path) -> None:
+        runtime = next(c for c in pipeline.children if c.name == "runtime")
+        if cell.component is Component.DRIVER:
+            cell.pid = runtime.pid
+        elif cell.component is Component.JVM:
+            cell.pid = next(p.pid for p in session(runtime.pid) if p.name() == "java")
+        elif cell.component is Component.WORKER:
+            cell.pid = holder if holder != runtime.pid else _worker(runtime.pid)
+        elif cell.component is Component.SERVICE:
+            cell.pid = next(c for c in pipeline.children if c.name == "service").pid
+            kill(pipeline, "service")
+        else:
+            self.redis.kill()
+        if cell.component in (Component.DRIVER, Component.JVM, Component.WORKER):
+            os.kill(cell.pid, signal.SIGKILL)
+        # Whoever stood still goes on, with one process fewer around it.
+        held.unlink()
+        if cell.component in (Component.SERVICE, Component.REDIS):
+            time.sleep(AWAY)
+        if cell.component is Component.SERVICE:
+            pipeline.start_service().close()
+        if cell.component is Component.REDIS:
+            self.redis.start()
+            wait_until("Redis to come back", pipeline.channel.ping, 20)
+
+    def _recover(self, pipeline: Pipeline, cell: Cell, struck: float) -> bool:
+        assert time.monotonic() - struck < PATIENCE, f"{cell} has not recovered"
+        if self._supervise(pipeline):
+            cell.restarts += 1
+            assert cell.restarts < 4, f"{cell}: the runtime can't start again"
+            return False
+        if cell.component in (Component.DRIVER, Component.JVM) and not cell.restarts:
+            # A batch may yet be committed without Spark; the runtime does not outlive it.
+            return False
+        progress = pipeline.channel.progress()
+        if progress is None or progress.committed <= self._base or progress.state == "failed":
+            return False
+        cell.seconds = time.monotonic() - struck
+        self.done.append(cell)
+        self._struck = None
+        return True
+
+
+def _worker(runtime: int) -> int:
+    """A Python worker of the runtime: a fork of Spark's daemon."""
+    daemons: dict[int, int] = {}
+    for process in session(runtime):
+        # Others come and go meanwhile.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "anabranch_runtime.spark.daemon" in process.cmdline():
+                daemons[process.pid] = process.ppid()
+    return next(pid for pid, parent in daemons.items() if parent in daemons)
+
+
+@dataclass(slots=True)
+class StruckPipeline(Pipeline):
+    """A pipeline whose processes are struck whenever somebody looks whether it is well."""
+
+    striker: Striker | None = None
+
+    def check(self) -> None:
+        """As a pipeline's, where it is expected to be well."""
+        if self.striker is None or self.striker.turn(self):
+            Pipeline.check(self)
+
+
+def play_cells(
+    cells: Sequence[Cell], folder: Path, views: Mapping[str, str] | None = None
+) -> Verdict:
+    """Replay a scenario that is long enough for ``cells``; what is wrong with its results.
+
+    Args:
+        views: further queries by name, whose results are left to the caller to judge.
+    """
+    faults = folder / "faults"
+    faults.mkdir(parents=True)
+    # Views follow batches with some delay.
+    each = 20 if views else 4
+    path = write_scenario(folder / "scenario", batches=8 + each * len(cells))
+    document = yaml.safe_load(path.read_text())
+    for name, sql in (views or {}).items():
+        document["queries"][name] = {"sql": sql, "window": "15 minutes"}
+    played = path.with_name("PLAYED.yaml")
+    played.write_text(yaml.safe_dump(document, sort_keys=False))
+    scenario = load_scenario(played)
+    redis = StoppableRedis()
+    before = os.environ.get("ANABRANCH_FAULTS")
+    os.environ["ANABRANCH_FAULTS"] = str(faults)
+    try:
+        spec = spec_of(
+            folder / "out",
+            parallelism=scenario.parallelism,
+            epoch_batches=scenario.every,
+            redis_url=redis.url,
+        )
+        with running(spec) as plain:
+            striker = Striker(faults, cells, redis)
+            pipeline = StruckPipeline(
+                plain.spec, plain.channel, plain.redis_url, plain.children, striker=striker
+            )
+            run_to_report(scenario, pipeline, Observer())
+    finally:
+        os.environ.pop("ANABRANCH_FAULTS")
+        if before is not None:
+            os.environ["ANABRANCH_FAULTS"] = before
+        redis.close()
+    assert striker.unprovoked < 5, "the runtime ends by itself"
+    missing = [f"{c.component}@{c.point}" for c in cells[len(striker.done) :]]
+    assert not missing, f"the replay was over before {missing}"
+    verdict = check(path, folder / "out")
+    for cell in cells:
+        cell.exact = not verdict.problems
+    return verdict
+
+
+def write_scenario(folder: Path, batches: int) -> Path:
+    """Four streams with few keys, event times and bounds, queries that come and go, two optimisers:
+    intermediate results, expiry, merges and rewires all the way through.
+    """
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(7)
+    rows = 12 * batches
+    start = np.datetime64("2024-03-01T00:00:00", "us")
+    columns = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
+    streams = {}
+    for name, keys in columns.items():
+        jitter = rng.integers(-30, 30, rows)
+        moments = start + (np.arange(rows) * 5 + jitter).astype("timedelta64[s]")
+        table = {k: rng.integers(0, 30, rows) for k in keys}
+        times = pa.array(moments, pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+        file = folder / f"{name}.parquet"
+        pq.write_table(pa.table({**table, "id": np.arange(rows), "ts": times}), file)
+        streams[name] = {
+            "path": file.name,
+            "event_time": "ts",
+            "lateness": "1 minute",
+            "rows_per_batch": 12,
+        }
+    chain = "FROM r JOIN s ON r.a = s.a JOIN t ON s.b = t.b JOIN u ON t.c = u.c"
+    short = "FROM s JOIN t ON s.b = t.b JOIN u ON t.c = u.c"
+    pair = "FROM r JOIN s ON r.a = s.a JOIN t ON s.b = t.b"
+    half = batches // 2
+    document = {
+        "streams": streams,
+        "queries": {
+            "q0": {"sql": f"SELECT r.id AS r, s.id AS s, t.id AS t, u.id AS u {chain}",
+                   "window": "15 minutes"},
+            "q1": {"sql": f"SELECT s.id AS s, t.id AS t, u.id AS u {short}",
+                   "window": "10 minutes"},
+            "q2": {"sql": f"SELECT r.id AS r, t.id AS t {pair}", "window": "20 minutes",
+                   "register_at": half // 2, "expire_at": half + half // 2},
+            "q3": {"sql": f"SELECT s.id AS s, u.id AS u {short}", "register_at": half,
+                   "window": "5 minutes"},
+        },
+        "epochs": {"every": 2},
+        "optimizer": {0: "clash", half: "individual", half + half // 2: "clash"},
+        "parallelism": 2,
+    }  # fmt: skip
+    path = folder / "SCENARIO.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path
+
+
+def cells_of(component: Component, points: Iterable[Point] = STEPS) -> list[Cell]:
+    """A component killed at each of ``points``."""
+    return [Cell(component, point) for point in points]
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Steps × components: seconds to the next committed batch, and what had to be restarted."""
+    found = {(c.point, c.component): c for c in cells}
+    columns = [x for x in Component if any(c.component is x for c in cells)]
+    lines = [
+        "| killed at | " + " | ".join(columns) + " |",
+        "|---|" + "---|" * len(columns),
+    ]
+    for point in [p for p in Point if any(c.point is p for c in cells)]:
+        entries = [_entry(found.get((point, column))) for column in columns]
+        lines.append(f"| `{point}` | " + " | ".join(entries) + " |")
+    return "\n".join(lines)
+
+
+def _entry(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    if not cell.exact:
+        return "**wrong**"
+    return f"exact, {cell.seconds:.1f} s" + (", restart" if cell.restarts else "")
+
+
+def main() -> int:
+    """Run the grid; the exit code tells whether every cell was exact."""
+    parser = argparse.ArgumentParser(prog="tests.support.scenarios.fault_grid", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON line per cell")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/recovery.md")
+    parser.add_argument("--components", nargs="*", type=Component, default=list(Component))
+    parser.add_argument("--points", nargs="*", type=Point, default=list(STEPS))
+    parser.add_argument("--read", nargs="+", type=Path, help="run nothing: cells of --json runs")
+    options = parser.parse_args()
+    everything: list[Cell] = []
+    for file in options.read or ():
+        documents = [json.loads(line) for line in file.read_text().splitlines()]
+        everything += [
+            Cell(**{**d, "component": Component(d["component"]), "point": Point(d["point"])})
+            for d in documents
+        ]
+    for component in options.components if not options.read else ():
+        cells = cells_of(component, options.points)
+        # Left behind where a cell fails.
+        folder = Path(tempfile.mkdtemp(prefix=f"fault-grid-{component}-"))
+        verdict = play_cells(cells, folder / "grid")
+        if not verdict.problems:
+            shutil.rmtree(folder)
+        everything += cells
+        sys.stderr.write(f"{component}: {verdict}\n")
+        for cell in cells if options.json else ():
+            sys.stdout.write(json.dumps(asdict(cell)) + "\n")
+    if not options.json:
+        sys.stdout.write(table(everything) + "\n")
+    if options.write:
+        text = DOCUMENT.read_text()
+        head, tail = text.split(BEGIN)[0], text.split(END)[1]
+        DOCUMENT.write_text(f"{head}{BEGIN}\n{table(everything)}\n{END}{tail}")
+    return 0 if all(c.exact for c in everything) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""``python -m tests.support.scenarios.run --engine local --seeds 0-199``: scenarios, checked.
+
+``--engine local`` runs planner, driver and workers in this process, each scenario with random
+plans, layouts, failures and restarts (``tests.support.scenarios.script``): about a second each.
+``--engine
+spark`` runs the pipeline in one Spark session for all (``tests.support.worlds.spark_replay``): some
+seconds each. ``--engine replay`` (the default) runs ``anabranch replay``, with every process of
+the real thing.
+
+Prints a line per seed, and at the end what has been covered how often. A scenario that fails
+stays in ``--keep``, with its results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shutil
+import sys
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tests.support.scenarios.draw import Generated, generate, generate_respelled
+from tests.support.scenarios.features import features
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.latest import generate_with_latest
+from tests.support.scenarios.rows import LOCAL
+from tests.support.scenarios.script import Script, draw
+from tests.support.scenarios.ttls import generate_with_ttls
+from tests.support.surroundings.folders import folder_in_memory
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.local_replay import LocalReplay
+from tests.support.worlds.replay_check import Run, Verdict, check_run, replay_and_check
+from tests.support.worlds.spark_replay import SparkReplay, draw_for_spark, start_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    #: Runs a seed's scenario in a folder: the verdict, and what it covered.
+    Engine = Callable[[int, Path], tuple[Verdict, Counter[str]]]
+    #: Makes a seed's scenario in a folder, of a ``scenario_rows.Size``.
+    Make = Callable[..., Generated]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code is the number of seeds that failed (at most 99)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=("local", "spark", "replay"), default="replay")
+    parser.add_argument("--seeds", default="0-9", help="such as 3 or 0-59 or 1,4,7-9")
+    parser.add_argument("--jobs", type=int, default=1, help="at once (replay only)")
+    parser.add_argument("--keep", type=Path, help="where to work (default: a temporary folder)")
+    parser.add_argument("--all", action="store_true", help="keep what passed as well")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--ttl", action="store_true", help="with ttls that change")
+    kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
+    kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
+    parser.add_argument(
+        "--objects", action="store_true", help="state in an object store, machines lost"
+    )
+    parser.add_argument(
+        "--relaxed", action="store_true", help="parts of filters are checked after joining (local)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
+    options = parser.parse_args(arguments)
+    root = options.keep or folder_in_memory("anabranch-scenarios-")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    seeds = _seeds(options.seeds)
+    failed: list[int] = []
+    covered: Counter[str] = Counter()
+    started = time.monotonic()
+    with ExitStack() as stack:
+        make: Make = generate_with_ttls if options.ttl else generate
+        make = generate_with_latest if options.latest else make
+        make = generate_respelled if options.respelled else make
+        engine: Engine = partial(replay, make=make)
+        if options.engine == "local":
+            url = stack.enter_context(redis_url())
+            engine = partial(
+                local, url=url, make=make, remote=options.objects, relaxed=options.relaxed
+            )
+        elif options.engine == "spark":
+            url = stack.enter_context(redis_url())
+            engine = partial(
+                spark, url=url, session=start_spark(), make=make, remote=options.objects
+            )
+        jobs = options.jobs if options.engine == "replay" else 1
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+
+        def run(seed: int) -> tuple[Verdict, Counter[str], float]:
+            before = time.monotonic()
+            shutil.rmtree(root / str(seed), ignore_errors=True)
+            verdict, found = engine(seed, root / str(seed))
+            if not verdict.problems and not options.all:
+                shutil.rmtree(root / str(seed))
+            return verdict, found, time.monotonic() - before
+
+        for seed, (verdict, found, seconds) in zip(seeds, pool.map(run, seeds), strict=True):
+            failed += [seed] if verdict.problems else []
+            covered.update(found.keys())
+            line = f"seed {seed} {seconds:.1f}s {verdict}"
+            if options.json:
+                line = json.dumps(
+                    {
+                        "seed": seed,
+                        "seconds": round(seconds, 2),
+                        "queries": verdict.queries,
+                        "results": verdict.results,
+                        "problems": verdict.problems,
+                        "covered": sorted(found),
+                    }
+                )
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+    seconds = time.monotonic() - started
+    if options.json:
+        summary = {"failed": failed, "seconds": round(seconds, 1), "covered": dict(covered)}
+        sys.stdout.write(json.dumps(summary, sort_keys=True) + "\n")
+    else:
+        for name, count in sorted(covered.items()):
+            sys.stdout.write(f"{count:6}  {name}\n")
+        sys.stdout.write(f"{len(seeds)} scenarios in {seconds:.0f} s, failed: {failed or 'none'}\n")
+        sys.stdout.write(f"working folder {root}\n")
+    return min(len(failed), 99)
+
+
+def replay(seed: int, folder: Path, make: Make = generate) -> tuple[Verdict, Counter[str]]:
+    """A seed through ``anabranch replay``."""
+    scenario = make(seed, folder)
+    verdict, _ = replay_and_check(scenario.path, folder / "out", scenario.queries)
+    return verdict, Counter(features(scenario))
+
+
+def local(
+    seed: int,
+    folder: Path,
+    url: str,
+    make: Make = generate,
+    *,
+    remote: bool = False,
+    relaxed: bool = False,
+) -> tuple[Verdict, Counter[str]]:
+    """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
+    ``relaxed``: ``Script.relaxed``.
+    """
+    generated = make(seed, folder, LOCAL)
+    batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
+    script = replace(draw(seed, batches), relaxed=relaxed)
+    return run_local(generated, script, url, remote=remote)
+
+
+def assert_exact(
+    seeds: Iterable[int],
+    folder: Path,
+    url: str,
+    make: Make,
+    wanted: Collection[str],
+    *,
+    relaxed: bool = False,
+) -> None:
+    """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
+
+    Raises:
+        AssertionError: they are not, or have not.
+    """
+    wrong: dict[int, str] = {}
+    covered: set[str] = set()
+    for seed in seeds:
+        verdict, happened = local(seed, folder / str(seed), url, make, relaxed=relaxed)
+        covered |= set(happened)
+        if verdict.problems:
+            wrong[seed] = str(verdict)
+    assert not wrong, wrong
+    assert covered >= set(wanted), sorted(set(wanted) - covered)
+
+
+def spark(
+    seed: int,
+    folder: Path,
+    url: str,
+    session: SparkSession,
+    make: Make = generate,
+    *,
+    remote: bool = False,
+) -> tuple[Verdict, Counter[str]]:
+    """A seed through Spark in this process; ``remote``: its state is in an object store, and the
+    machine is lost at a restart, of which there are two.
+    """
+    generated = make(seed, folder)
+    script = draw_for_spark(seed, 8)
+    replay = SparkReplay(generated.path, folder / "out", url, session, script)
+    if remote:
+        replay.objects = folder / "objects"
+        replay.script = replace(script, restarts=frozenset((2, 4)))
+    return _checked(generated, replay)
+
+
+def run_local(
+    generated: Generated, script: Script, url: str, *, remote: bool = False
+) -> tuple[Verdict, Counter[str]]:
+    """A scenario in this process, as ``script`` says; ``remote``: its state is in an object store,
+    in front of which nearly nothing is kept, and machines are lost.
+    """
+    replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
+    if remote:
+        rng = Random(script.seed)
+        replay.objects = generated.folder / "objects"
+        replay.cache_size = rng.choice((0, 4096, 1 << 16))
+        replay.losses = frozenset(b for b in range(100) if rng.random() < 0.3)
+    return _checked(generated, replay)
+
+
+def _checked(
+    generated: Generated, replay: LocalReplay | SparkReplay
+) -> tuple[Verdict, Counter[str]]:
+    """Run and check; an exception on the way is a problem like any other."""
+    try:
+        activations = replay.run()
+        scenario = read_scenario(generated.path)
+        oracle = replay.oracle()
+        try:
+            results = replay.out / "results"
+            run = Run(
+                scenario, generated.queries, replay.spans, activations, results, replay.begins
+            )
+            verdict = check_run(oracle, run, replay.report)
+        finally:
+            oracle.close()
+    except Exception:  # noqa: BLE001 - reported with the seed, and the others go on
+        tail = traceback.format_exc(limit=-4)
+        verdict = Verdict(len(generated.queries), 0, (tail,))
+    return verdict, replay.events + Counter(features(generated))
+
+
+def _seeds(text: str) -> list[int]:
+    """The seeds that ``text`` names.
+
+    >>> _seeds("1,4,7-9")
+    [1, 4, 7, 8, 9]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

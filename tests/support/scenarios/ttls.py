@@ -1,0 +1,103 @@
+"""Random scenarios in which streams have ttls, and in which these change while queries run.
+
+What a seed means without ttls stays what it is: theirs are drawn by a generator of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.passes import parse_sql
+from tests.support.oracles.oracle import Oracle
+from tests.support.plain_service import stream_of
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import Scenario, read_document, read_scenario
+from tests.support.scenarios.rows import RECORDED, Size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: Event time goes on by about ten minutes a batch (``scenario_rows``).
+_TTLS = ("5 minutes", "10 minutes", "PT15M", "25 minutes", "40 minutes", "1 hour", "PT2H")
+
+
+def generate_with_ttls(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed``, with ttls."""
+    return with_ttls(generate(seed, folder, size), seed)
+
+
+def with_ttls(generated: Generated, seed: int) -> Generated:
+    """The scenario with ttls on some streams, most of which change between its batches.
+
+    A ttl that a query could not live with is not given: on a stream that is joined with one that
+    has no event time, or one that contradicts a query's own conditions. In half of the scenarios
+    ttls are all that bounds queries: windows are taken away where they are, and little is late, so
+    that much is dropped under a short ttl that a longer one would have kept.
+    """
+    rng = Random(f"ttl {seed}")
+    oracle = Oracle(read_scenario(generated.path))
+    batches = oracle.batches()
+    oracle.close()
+    document = read_document(generated.path)
+    alone = rng.random() < 0.5
+    drawn = {
+        name: _growing(rng, batches) if alone else _calls(rng, batches)
+        for name, stream in document["streams"].items()
+        if "event_time" in stream and (alone or rng.random() < 0.8)
+    }
+    for name in _impossible(generated, drawn):
+        drawn.pop(name, None)
+    for name, calls in drawn.items():
+        constant = set(calls) == {0}
+        document["streams"][name]["retention"] = calls[0] if constant else calls
+        if alone:
+            document["streams"][name]["lateness"] = rng.choice(("0 seconds", "5 minutes"))
+    for name, query in document["queries"].items():
+        if alone and {stream for _, stream in generated.queries[name].members} <= set(drawn):
+            query.pop("window", None)
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    return generated
+
+
+def _calls(rng: Random, batches: int) -> dict[int, Any]:
+    """Batch -> the retention that is set before it: what a stream begins with, and changes."""
+    calls: dict[int, Any] = {} if rng.random() < 0.4 else {0: _retention(rng)}
+    for batch in sorted(rng.sample(range(1, batches), min(batches - 1, rng.choice((0, 1, 2, 3))))):
+        calls[batch] = None if calls and rng.random() < 0.25 else _retention(rng)
+    return calls or {0: _retention(rng)}
+
+
+def _growing(rng: Random, batches: int) -> dict[int, Any]:
+    """A short ttl from the beginning, and longer ones later."""
+    times = sorted(rng.sample(range(2, batches), min(batches - 2, rng.choice((1, 2)))))
+    ttls = sorted(rng.sample(range(len(_TTLS) - 1), len(times) + 1))
+    return {b: {"ttl": _TTLS[t]} for b, t in zip((0, *times), ttls, strict=True)}
+
+
+def _retention(rng: Random) -> dict[str, str]:
+    return {"ttl": "0 seconds" if rng.random() < 0.04 else rng.choice(_TTLS)}
+
+
+def _impossible(generated: Generated, drawn: dict[str, dict[int, Any]]) -> Iterable[str]:
+    """The streams of queries that could not be planned if all ttls were at their least at once."""
+    document = read_document(generated.path)
+    for name, calls in drawn.items():
+        document["streams"][name]["retention"] = calls
+    generated.path.write_text(yaml.safe_dump(document))
+    scenario: Scenario = read_scenario(generated.path)
+    least = {
+        name: min((t for _, t in entry.ttls if t is not None), default=None)
+        for name, entry in scenario.streams.items()
+    }
+    streams = {n: replace(stream_of(scenario, n), ttl=least[n]) for n in scenario.streams}
+    for name, entry in scenario.queries.items():
+        try:
+            parse_sql(name, entry.sql, streams, entry.window)
+        except QueryError:
+            yield from (stream for _, stream in generated.queries[name].members)

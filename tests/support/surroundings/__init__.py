@@ -1,0 +1,1 @@
+"""Surroundings: servers, disks, data."""

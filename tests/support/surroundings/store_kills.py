@@ -1,0 +1,29 @@
+"""``python -m tests.support.surroundings.store_kills REDIS FOLDER``: a pipeline over an object
+store, to be
+killed. It goes on with what is in the folder: ``state`` and ``results``, and ``objects``, which is
+the store.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.support.worlds.spark_log import SparkLog
+
+#: Numbers that the source has: enough batches for a kill at every step.
+TOTAL = 60
+#: Of packs that stay in front of the store: about those of two batches.
+CACHE = 8192
+
+
+def log(url: str, folder: Path) -> SparkLog:
+    """The pipeline."""
+    objects = (folder / "objects").as_uri()
+    settings = {"object_store": objects, "cache_size": CACHE}
+    return SparkLog(url, folder, total=TOTAL, settings=settings)
+
+
+if __name__ == "__main__":
+    found = log(sys.argv[1], Path(sys.argv[2]))
+    found.run(found.start())

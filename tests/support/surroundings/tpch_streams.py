@@ -1,0 +1,113 @@
+"""TPC-H's tables as streams in a random order, and its queries over them, through ``replay``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_planner.passes import parse_sql
+from anabranch_planner.sql.dialects import to_spark
+from anabranch_runtime.columns.arrow_types import spark_type
+from tests.support.worlds.replay_check import replay
+from tests.support.worlds.view_runs import current_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.support.surroundings.tpc import Workload
+
+#: Batches that a replay has.
+BATCHES = 5
+_TABLES = (
+    "customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A view's rows at the end of its streams, and the batch query's.
+
+    Where DuckDB computes in floats (averages, divisions), Spark has decimals of some six digits.
+    """
+
+    found: list[tuple[Any, ...]]
+    wanted: list[tuple[Any, ...]]
+
+    def difference(self) -> str | None:
+        """What differs first; None: nothing does."""
+        if len(self.found) != len(self.wanted):
+            return f"{len(self.found)} rows, not {len(self.wanted)}"
+        floats = {i for row in self.wanted for i, v in enumerate(row) if isinstance(v, float)}
+        for one, other in zip(_by(self.found, floats), _by(self.wanted, floats), strict=True):
+            for i, (a, b) in enumerate(zip(one, other, strict=True)):
+                near = i in floats and None not in (a, b) and _near(float(a), float(b))
+                if a != b and not near:
+                    return f"{one} instead of {other}"
+        return None
+
+
+def _by(rows: list[tuple[Any, ...]], floats: set[int]) -> list[tuple[Any, ...]]:
+    return sorted(rows, key=lambda r: repr([v for i, v in enumerate(r) if i not in floats]))
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-6 + 1e-9 * abs(b)
+
+
+def run(
+    workload: Workload,
+    statements: Mapping[str, str],
+    folder: Path,
+    seed: int,
+    batches: int = BATCHES,
+) -> dict[str, Compared]:
+    """Register ``statements`` (DuckDB's dialect) at once, stream all rows, compare at the end.
+
+    Raises:
+        AssertionError: the replay has failed; with what it said.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = {name: pq.read_table(workload.folder / f"{name}.parquet") for name in _TABLES}
+    streams = {}
+    for number, (name, table) in enumerate(tables.items()):
+        order = list(range(table.num_rows))
+        Random(seed * 100 + number).shuffle(order)
+        pq.write_table(table.take(pa.array(order)), folder / f"{name}.parquet")
+        streams[name] = {"path": f"{name}.parquet", "rows_per_batch": -(-len(order) // batches)}
+    queries = {name: {"sql": to_spark(sql, "duckdb")} for name, sql in statements.items()}
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(json.dumps({"streams": streams, "queries": queries}))
+    done = replay(scenario, folder / "out")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    known = {
+        name: Stream(StreamName(name), tuple((c.name, spark_type(c.type)) for c in table.schema))
+        for name, table in tables.items()
+    }
+    found = {}
+    for name, sql in statements.items():
+        view = parse_sql(name, queries[name]["sql"], known).view
+        assert view is not None
+        rows = current_rows(folder / "out" / "results" / name, view)
+        found[name] = Compared(_plain(rows), _plain(_batch(tables, sql)))
+    return found
+
+
+def _batch(tables: Mapping[str, pa.Table], sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return connection.execute(sql).fetchall()
+
+
+def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows with decimals in one spelling."""
+    return [tuple(v.normalize() + 0 if isinstance(v, Decimal) else v for v in r) for r in rows]

@@ -1,0 +1,1 @@
+"""Worlds: parts of the product that run, up to all of it."""

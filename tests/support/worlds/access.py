@@ -1,0 +1,67 @@
+"""A service that requires tokens, with a token of every role."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from anabranch_contract.rest.access import Role
+from anabranch_service.settings import Auth
+from tests.support.worlds.service import Service, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_service.clock import Clock
+    from anabranch_service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A running service that requires tokens.
+
+    Attributes:
+        service: speaks with the first administrator's token.
+        tokens: role -> a token of it.
+    """
+
+    service: Service
+    tokens: dict[Role, str]
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.service.settings.port}"
+
+    def call(self, method: str, path: str, token: str | None, **more: Any) -> httpx.Response:
+        """Any request, with ``token`` or without."""
+        headers = {**more.pop("headers", {}), **bearer(token)}
+        return httpx.request(method, self.url + path, headers=headers, timeout=30, **more)
+
+    def create(self, role: str, **more: str) -> dict[str, Any]:
+        """A new token."""
+        body = {"name": f"a {role}", "role": role, **more}
+        return self.service.post("/v1/tokens", body)
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that carries a token."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+@contextmanager
+def guarded(settings: Settings, folder: Path, **more: Any) -> Iterator[Guarded]:
+    """The service under ``settings``, requiring tokens."""
+    file = folder / "admin.token"
+    changed = replace(settings, auth=Auth.REQUIRED, admin_token_file=str(file))
+    clock: dict[str, Clock] = more
+    with serving(changed, **clock) as service:
+        service.http.headers.update(bearer(file.read_text().strip()))
+        found = Guarded(service, {})
+        for role in Role:
+            found.tokens[role] = found.create(role)["token"]
+        yield found

@@ -1,0 +1,117 @@
+"""A driver whose batches run in this process (one task), without Spark: batch ``b`` brings one
+tuple ``a = 0`` to R and one to S, with ``b`` as S's value, so that every R joins every S.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import redis as redis_client
+
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.worker import run_task
+from tests.support.cases.states import RS, rules
+from tests.support.surroundings.policy import OPEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_runtime.driver.attempts import Job
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
+
+KEYS = Keys("test")
+
+
+def publish(url: str, epoch: int, queries: dict[str, str] | None = None) -> None:
+    """Publish a ruleset as the service does; by default one with the query ``q`` over R and S."""
+    document = rulesets.dumps(rules(epoch, queries or {"q": RS}))
+    connection = redis_client.Redis.from_url(url)
+    connection.set(KEYS.ruleset(epoch), document)
+    connection.zadd(KEYS.published, {str(epoch): epoch})
+
+
+def boundaries(url: str) -> list[Boundary]:
+    """What has been reported."""
+    found = redis_client.Redis.from_url(url).lrange(KEYS.boundaries, 0, -1)
+    return [Boundary.loads(text) for text in found]
+
+
+def driver(
+    url: str,
+    folder: Path,
+    mode: Mode = Mode.STEP,
+    *,
+    every: int = 2,
+    seconds: float = 0.0,
+    **others: Any,
+) -> Driver:
+    """A driver as it comes up (again) over what is in ``folder``; ``others`` are settings."""
+    settings = Settings(
+        folder / "state",
+        folder / "results",
+        epoch_batches=every,
+        epoch_seconds=seconds,
+        mode=mode,
+        patience=0.05,
+        access=OPEN,
+        **others,
+    )
+    settings.state.mkdir(parents=True, exist_ok=True)
+    found = Driver(settings, Control(url, "test"))
+    found.announce()
+    return found
+
+
+def job(batch: int, seen: list[tuple[int, int]] | None = None, *, copies: int = 1) -> Job:
+    """The tasks of ``batch``; (epoch, ruleset) is added to ``seen``. There are so many ``copies``
+    of each tuple.
+    """
+    moment = pa.array([batch] * copies, pa.timestamp("us", tz="UTC"))
+
+    def run(context: BatchContext) -> list[TaskReport]:
+        if seen is not None:
+            seen.append((context.epoch, context.ruleset))
+        one, value = (pa.array([x] * copies, pa.int64()) for x in (0, batch))
+        blocks = [
+            Block("R", pa.record_batch({"a": one, "ts": moment})),
+            Block("S", pa.record_batch({"a": one, "b": value, "ts": moment})),
+        ]
+        known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        return [run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])]
+
+    return run
+
+
+class Killed(BaseException):
+    """The process dies here: nothing handles it."""
+
+
+def die(after: Job | None = None) -> Job:
+    """A job in which the driver dies, once ``after`` is done."""
+
+    def run(context: BatchContext) -> list[TaskReport]:
+        if after is not None:
+            after(context)
+        raise Killed
+
+    return run
+
+
+def results(folder: Path, query: str = "q") -> list[int]:
+    """S's values in a query's results."""
+    files = sorted(map(str, (folder / "results" / query).glob("*.parquet")))
+    return sorted(b for _, b in duckdb.read_parquet(files).fetchall()) if files else []
+
+
+def expected(batches: int) -> list[int]:
+    """Every R joins every S."""
+    return sorted(b for b in range(batches) for _ in range(batches))

@@ -1,0 +1,288 @@
+"""A driver over real files and Redis Streams in this process: what Spark does is played here.
+
+Batches are planned by the real source, their offsets written where Spark writes them, and one task
+reads what two would. ``R`` is a directory of Parquet files, ``S`` a Redis Stream, ``q`` joins them;
+``r`` and ``s`` tell which rows have been read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import redis
+
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.intake import RECORDED
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.control import (
+    ColumnRecord,
+    Control,
+    SourceRecord,
+    StreamRecord,
+    fetch_ruleset,
+)
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.sources.feed import UnreadNote
+from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.state.checkpoint import offsets_of, source_offsets
+from anabranch_runtime.task.worker import run_task
+from tests.support.cases.states import rules, stream
+from tests.support.surroundings.policy import OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from anabranch_contract.protocol.intake import UnreadPiece
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.sources.feed import Piece, Problem
+    from anabranch_runtime.task.context import BatchContext
+
+KEYS = Keys("test")
+QUERIES = {
+    "q": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a",
+    "r": "SELECT R.a, R.n FROM R",
+    "s": "SELECT S.a, S.n FROM S",
+}
+STREAMS = (stream("R", "a", "n", timed=False), stream("S", "a", "n", timed=False))
+#: ``a`` and ``n``: what is joined by, and a number of its own for every row.
+Row = tuple[int, int]
+
+
+class Killed(BaseException):
+    """The process dies here: nothing handles it."""
+
+
+class Fed:
+    """The pipeline, and an account of what it has been given and of what it says it left out."""
+
+    def __init__(self, url: str, home: Path, **options: str) -> None:
+        self.url, self.home = url, home
+        self.server = redis.Redis.from_url(url)
+        self.options: dict[str, dict[str, str]] = {"R": {}, "S": {}}
+        self.registered = {"R", "S"}
+        self.columns = dict.fromkeys("RS", (("a", "bigint"), ("n", "bigint")))
+        #: Name of a file -> its rows; id of an entry -> its row.
+        self.files: dict[str, list[Row]] = {}
+        self.entries: dict[str, Row] = {}
+        self.removed: set[str] = set()
+        #: Id of a feed -> its stream, and all that has ever been recorded of it.
+        self._records: dict[str, tuple[str, list[UnreadPiece]]] = {}
+        self.rows = 0
+        #: Called when a batch has been planned, before it runs.
+        self.between: Callable[[], None] = lambda: None
+        (home / "R").mkdir(parents=True)
+        document = rulesets.dumps(rules(0, QUERIES, streams=STREAMS))
+        self.server.set(KEYS.ruleset(0), document)
+        self.server.zadd(KEYS.published, {"0": 0})
+        self.start()
+
+    # --- input ---------------------------------------------------------------------------------
+
+    def new_rows(self, keys: list[int]) -> list[Row]:
+        """Rows that nobody has seen."""
+        self.rows += len(keys)
+        return [(a, self.rows - i) for i, a in enumerate(keys)]
+
+    def file(self, name: str, keys: list[int]) -> Path:
+        """A file for ``R``, with checksums of its pages."""
+        rows = self.files[name] = self.new_rows(keys)
+        path = self.home / "R" / name
+        columns = {"a": [a for a, _ in rows], "n": [n for _, n in rows]}
+        partial = path.with_name(f".{name}")
+        pq.write_table(
+            pa.table(columns),
+            partial,
+            row_group_size=7,
+            write_page_checksum=True,
+            compression=None,
+            use_dictionary=False,
+        )
+        os.utime(partial, ns=(0, 10**9 * len(self.files)))
+        partial.rename(path)
+        return path
+
+    def push(self, keys: list[int]) -> None:
+        """Entries for ``S``."""
+        for a, n in self.new_rows(keys):
+            entry: Any = self.server.xadd(KEYS.stream("S"), {"data": json.dumps({"a": a, "n": n})})
+            self.entries[entry.decode()] = (a, n)
+
+    def remove(self, entries: list[str]) -> None:
+        """Take entries out of the Redis Stream."""
+        if entries:
+            self.server.xdel(KEYS.stream("S"), *entries)
+        self.removed |= set(entries)
+
+    # --- the pipeline --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the runtime, or kill it and start it again."""
+        settings = Settings(
+            self.home / "state",
+            self.home / "results",
+            epoch_seconds=3600.0,
+            mode=Mode.LIVE,
+            patience=5.0,
+            target_latency=None,
+        )
+        settings.state.mkdir(parents=True, exist_ok=True)
+        self.driver = Driver(settings, Control(self.url, "test"))
+        self.driver.announce()
+        self.read_anew()
+
+    def read_anew(self) -> None:
+        """Start the Spark query, as when streams have changed."""
+        records = [
+            StreamRecord(
+                name=name,
+                columns=tuple(ColumnRecord(name=c, type=t) for c, t in self.columns[name]),
+                source=SourceRecord(
+                    format="files" if name == "R" else "redis-stream",
+                    path=str(self.home / "R") if name == "R" else None,
+                    options=options,
+                    rows_per_batch=60,
+                ),
+            )
+            for name, options in self.options.items()
+            if name in self.registered
+        ]
+        options = source_options(records, 2, self.url, "test", str(self.home / "state"), OPEN)
+        self.reader = FeedsReader(options)
+        feeds = frozenset(self.reader.feeds)
+        planned = {"feeds": lambda: FeedsReader(options)}
+        self.driver.progress.sources = Sources(planned, 2, tuple(records), feeds)
+        self.driver.align()
+
+    def change(self, stream: str, **options: str) -> None:
+        """Change a stream's options."""
+        self.options[stream] = options
+        self.read_anew()
+
+    def turn(self) -> bool:
+        """Plan a batch and run it, or repeat the one that has been begun; False without one."""
+        batch = self.driver.state.next_batch
+        log = self.home / "state" / "checkpoint" / "offsets"
+        if not (log / str(batch)).exists():
+            before = source_offsets(offsets_of(log.parent, batch - 1)).get("feeds", {})
+            end = self.reader.latestOffset(before, self.reader.getDefaultReadLimit())
+            if end == before:
+                return False
+            log.mkdir(parents=True, exist_ok=True)
+            (log / str(batch)).write_text(f"v2\n{{}}\nfeeds:{json.dumps(end)}")
+        between, self.between = self.between, lambda: None
+        between()
+        self.driver.run(batch, self._job)
+        self._account()
+        return True
+
+    def drain(self) -> None:
+        """Turn until nothing comes of it any more: what is held stays held."""
+        idle = 0
+        while idle < 4:
+            before = self._stand()
+            self.turn()
+            idle = idle + 1 if self._stand() == before else 0
+
+    def _stand(self) -> object:
+        state = self.driver.state
+        read = {name: s.input for name, s in state.streams.items()}
+        return read, {i: (f.unread.pieces, f.held is None) for i, f in state.feeds.items()}
+
+    def _job(self, context: BatchContext) -> list[TaskReport]:
+        unread: list[UnreadNote] = []
+
+        def failed(piece: Piece, why: Problem) -> None:
+            unread.append(UnreadNote(piece.number, why))
+
+        known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        blocks = read_pieces(chain(*context.shares), failed)
+        report = run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])
+        report.unread = unread
+        return [report]
+
+    # --- the account ---------------------------------------------------------------------------
+
+    def _account(self) -> None:
+        """Look up what the last commit says could not be read."""
+        for identity, feed in self.driver.state.feeds.items():
+            _, known = self._records.setdefault(identity, (feed.stream, []))
+            # The newest may have become longer.
+            known[max(feed.unread.pieces - RECORDED, 0) :] = feed.unread.last
+            assert len(known) == feed.unread.pieces
+
+    @property
+    def recorded(self) -> list[tuple[str, UnreadPiece]]:
+        """What has been recorded as unread, and of which stream."""
+        return [(stream, piece) for stream, known in self._records.values() for piece in known]
+
+    def _recorded(self, stream: str) -> list[Row]:
+        """The rows of ``R`` that are recorded as unread."""
+        rows: list[Row] = []
+        for name, piece in self.recorded:
+            if name == stream:
+                assert isinstance(piece.first, int)
+                assert not isinstance(piece.last, str)
+                found = self.files[Path(piece.source).name][piece.first : piece.last]
+                assert piece.rows in (None, len(found))
+                rows += found
+        assert len(set(rows)) == len(rows), "recorded twice"
+        return rows
+
+    @property
+    def found(self) -> set[str]:
+        """The names of the files that the pipeline has found."""
+        logs = (self.home / "state" / "files").glob("*.jsonl")
+        lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        return {line[0] for line in lines if isinstance(line, list)}
+
+    def held(self, stream: str) -> str | None:
+        """Why a stream is held; None: it isn't."""
+        feeds = [f for f in self.driver.state.feeds.values() if f.stream == stream]
+        return next((f.held.error for f in feeds if f.held is not None), None)
+
+    def results(self, query: str = "q") -> list[Row]:
+        """What a query has found."""
+        files = sorted(map(str, (self.home / "results" / query).glob("*.parquet")))
+        return sorted(duckdb.read_parquet(files).fetchall()) if files else []
+
+    def check(self) -> None:
+        """See to it that every row was read once or is recorded, and that the join is right."""
+        sent = {"R": list(chain(*self.files.values())), "S": list(self.entries.values())}
+        read = {"R": self.results("r"), "S": self.results("s")}
+        for name, rows in read.items():
+            assert len(set(rows)) == len(rows), "read twice"
+            assert set(rows) <= set(sent[name])
+            assert self.driver.state.streams[name].input == len(rows)
+        assert sorted(read["R"] + self._recorded("R")) == sorted(sent["R"])
+        unread = set(sent["S"]) - set(read["S"])
+        assert unread <= {self.entries[e] for e in self.removed}
+        assert sum(p.entries or 0 for name, p in self.recorded if name == "S") == len(unread)
+        partners: dict[int, list[int]] = {}
+        for a, n in read["S"]:
+            partners.setdefault(a, []).append(n)
+        expected = sorted((n, s) for a, n in read["R"] for s in partners.get(a, ()))
+        assert self.results() == expected
+
+
+def damage(path: Path, groups: Iterable[int] = (0,)) -> None:
+    """Flip a byte of a page of every one of ``groups``: its checksum does not hold any more, size
+    and time are as before.
+    """
+    stat = path.stat()
+    content = bytearray(path.read_bytes())
+    for group in groups:
+        chunk = pq.read_metadata(path).row_group(group).column(0)
+        content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 0xFF
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))

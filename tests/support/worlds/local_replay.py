@@ -1,0 +1,370 @@
+"""A run without Spark and without the service: the real planner, driver and workers, with the
+tasks of a batch as threads. What is left out is only what Spark and REST add, so many random
+scenarios run in a second each; others run through the whole system (``tests/e2e``).
+
+What befalls the run is a :class:`tests.support.scenarios.script.Script`. After every batch the
+invariants of
+:mod:`tests.support.oracles.invariants` are checked; what has happened is counted in ``events``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import redis
+
+from anabranch_runtime.control import (
+    ColumnRecord,
+    Control,
+    SourceRecord,
+    StreamRecord,
+    fetch_ruleset,
+)
+from anabranch_runtime.driver import state_publisher as state_teller
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.failed_queries import surviving
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.index import filters
+from anabranch_runtime.sinks.parquet import write_empty
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.sources.recording import Recording, convert, read_rows
+from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.segment_cache import close_all
+from anabranch_runtime.task import probe
+from anabranch_runtime.task.memory import Budget, budget
+from anabranch_runtime.task.worker import run_task
+from tests.support.oracles.invariants import Watch
+from tests.support.oracles.oracle import Oracle
+from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
+from tests.support.scenarios.file import read_document, read_scenario
+from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, Script
+from tests.support.surroundings.policy import OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from anabranch_contract.plans.plan import Backfilling
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.joins import Stream
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.task.context import BatchContext
+    from tests.support.plain_service import Planner
+    from tests.support.scenarios.file import Scenario
+
+
+def _short(limit: int | None, tasks: int) -> Budget:
+    """Less memory than a scenario needs: nearly everything is done in pieces."""
+    return Budget(pairs=7, combinations=5, page=300)
+
+
+class CrashError(BaseException):
+    """A scripted death of the driver: no ``except Exception`` gets to handle it."""
+
+
+class FaultError(Exception):
+    """A scripted failure of a task."""
+
+
+@dataclass(slots=True)
+class LocalReplay:
+    """One scenario, run in this process.
+
+    Attributes:
+        tasks: the number of tasks, where there is no script.
+        planner: makes the plans; without one they are as the script says.
+        backfilling: epoch -> the setting by which the past of its intermediate results is
+            computed. ``throttle``: how much of that a batch does.
+        objects: folder that is the object store behind the state, if there is one.
+        cache_size: bytes of packs that stay in front of it.
+        losses: batches before which the machine is lost: another goes on with an empty state
+            directory. It needs ``objects``.
+        report: after the run, what a replay's report says (``tests.support.worlds.replay_check``).
+        spans: after the run, query -> (first batch, batch after its last) in which it had to be
+            active; None where it never had to, None as the end where it outlives the run.
+        begins: after the run, query -> the first batches that its activations had to have.
+        events: what happened how often.
+    """
+
+    path: Path
+    out: Path
+    redis_url: str
+    tasks: int = 2
+    planner: Planner | None = None
+    script: Script | None = None
+    backfilling: Callable[[int], Backfilling] | None = None
+    throttle: Throttle = field(default_factory=Throttle)
+    objects: Path | None = None
+    cache_size: int | None = None
+    losses: frozenset[int] = frozenset()
+    report: dict[str, Any] = field(init=False, default_factory=dict)
+    spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
+    begins: dict[str, list[int]] = field(init=False, default_factory=dict)
+    events: Counter[str] = field(init=False, default_factory=Counter)
+
+    def run(self) -> dict[str, Activation]:
+        """Run to the end; results are in ``out/results``. Returns what became of queries."""
+        return _Run(self, self._script()).play()
+
+    def oracle(self) -> Oracle:
+        """The oracle of this run."""
+        scenario, script = read_scenario(self.path), self._script()
+        every = scenario.every
+        return Oracle(scenario, lambda batch: script.ruleset_of(batch // every, every) * every)
+
+    def _script(self) -> Script:
+        return self.script or Script(tasks=((self.tasks,),))
+
+
+class _Run:
+    """The working state of :meth:`LocalReplay.run`."""
+
+    def __init__(self, replay: LocalReplay, script: Script) -> None:
+        self.replay = replay
+        self.script = script
+        self.scenario = read_scenario(replay.path)
+        redis.Redis.from_url(replay.redis_url).flushall()
+        planner = replay.planner or (odd_plans(script.seed) if script.odd else plan_normally)
+        document = read_document(replay.path)
+        backfilling = replay.backfilling or script.backfilling
+        url = replay.redis_url
+        self.service = PlainService(self.scenario, document, url, planner, script, backfilling)
+        self.control = Control(replay.redis_url, "test")
+        self.settings = Settings(
+            replay.out / "state",
+            replay.out / "results",
+            self.scenario.every,
+            mode=script.mode,
+            patience=5,
+            access=OPEN,
+            attempts=ATTEMPTS,
+            throttle=replay.throttle,
+            object_store=None if replay.objects is None else replay.objects.as_uri(),
+            cache_size=replay.cache_size,
+        )
+        self.settings.state.mkdir(parents=True, exist_ok=True)
+        recordings = replay.out / "recordings"
+        recordings.mkdir(exist_ok=True)
+        self.recordings = [_recording(self.scenario, s, recordings) for s in self.service.streams]
+        self.batches = max(
+            len(e.cuts) if e.cuts is not None else r.batches
+            for r in self.recordings
+            for e in [self.scenario.streams[r.stream]]
+        )
+        self.deaths = dict(script.deaths)
+        self.attempts: Counter[int] = Counter()
+        self.lost: set[int] = set()
+        self.watch = Watch(self.settings.state, replay.events, replay.objects)
+
+    def play(self) -> dict[str, Activation]:
+        driver = self._start()
+        batch = 0
+        while batch < self.batches:
+            if batch in self.replay.losses and batch not in self.lost:
+                self.lost.add(batch)
+                self.replay.events["machine lost"] += 1
+                shutil.rmtree(self.settings.state)
+                driver = self._start()
+            elif batch in self.script.restarts:
+                self.replay.events["restart"] += 1
+                driver = self._start()
+            for epoch in self._due(batch):
+                self.service.publish(epoch)
+            fanout = self.script.fanout[min(batch, len(self.script.fanout) - 1)]
+            driver.settings = replace(self.settings, fanout=fanout)
+            try:
+                # Scenarios are small: in every other batch probes go by partitions all the same,
+                # and what is stored gets filters. In every third memory is short. Every state is
+                # told of.
+                with (
+                    patch.object(probe, "FEW", probe.FEW if batch % 2 else 0),
+                    patch.object(filters, "LEAST", filters.LEAST if batch % 2 else 1),
+                    patch("anabranch_runtime.task.worker.budget", budget if batch % 3 else _short),
+                    patch.object(state_teller, "INTERVAL", 0.0),
+                ):
+                    driver.run(batch, self._job)
+            except (CrashError, FaultError) as error:
+                why = str(error) if isinstance(error, CrashError) else "out of attempts"
+                self.replay.events[f"driver gone: {why}"] += 1
+                driver = self._start()
+                continue
+            self._committed(driver.state)
+            batch += 1
+        driver.finish()
+        self._finish(driver.state)
+        return driver.state.queries
+
+    def _start(self) -> Driver:
+        """A driver that knows only what is on disk and in Redis."""
+        fetch_ruleset.cache_clear()
+        close_all()
+        driver = Driver(self.settings, self.control, self.batches)
+        if self.deaths:
+            commit = driver.manifests.commit
+
+            def fatal(state: State) -> None:
+                batch = state.next_batch - 1
+                self._die(batch, Death.COMMIT)
+                commit(state)
+                self._die(batch, Death.COMMITTED)
+
+            driver.manifests.commit = fatal  # type: ignore[method-assign]
+        driver.announce()
+        return driver
+
+    def _die(self, batch: int, moment: Death) -> None:
+        if self.deaths.get(batch) == moment:
+            del self.deaths[batch]
+            raise CrashError(moment)
+
+    def _due(self, batch: int) -> list[int]:
+        """The epochs whose rulesets are published right before ``batch``."""
+        every = self.scenario.every
+        due = [
+            epoch
+            for epoch in range(-(-self.batches // every))
+            if self.script.published_before(epoch, every) == batch
+            and epoch not in self.service.done
+        ]
+        late = sum(1 for e in due if e * every < batch)
+        self.replay.events.update({"ruleset late": late} if late else {})
+        return due
+
+    def _committed(self, state: State) -> None:
+        batch = state.next_batch - 1
+        epoch = batch // self.scenario.every
+        wanted = self.script.ruleset_of(epoch, self.scenario.every)
+        assert (state.epoch, state.ruleset_epoch) == (epoch, wanted), (
+            f"batch {batch} is of epoch {state.epoch} by ruleset {state.ruleset_epoch}, "
+            f"not of {epoch} by {wanted}"
+        )
+        if epoch in self.script.missing:
+            self.replay.events["ruleset missing"] += 1
+        self.watch.committed(state, surviving(self.control.ruleset(wanted), state))
+        self.service.snapshot = last_snapshot(self.control)
+
+    def _finish(self, state: State) -> None:
+        for epoch in {e for e in self.service.done if e * self.scenario.every < self.batches}:
+            for query in self.control.ruleset(epoch).queries:
+                if query.id in state.queries:
+                    write_empty(self.settings.results, query)
+        self.watch.ended(state)
+        self.replay.spans = {name: self._span(name) for name in self.scenario.queries}
+        epochs = [
+            (e, self.script.ruleset_of(e, self.scenario.every))
+            for e in range(-(-self.batches // self.scenario.every))
+        ]
+        self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
+        streams = {n: state.streams[n] for n in self.scenario.streams}
+        self.replay.report = {
+            "batches": state.next_batch,
+            "input_tuples": sum(s.input for s in streams.values()),
+            "late_tuples": {n: s.late for n, s in streams.items()},
+            "invalid_tuples": {n: s.invalid for n, s in streams.items()},
+            "ahead_tuples": {n: s.ahead for n, s in streams.items()},
+            "activations": state.queries,
+        }
+
+    def _span(self, query: str) -> tuple[int | None, int | None]:
+        every = self.scenario.every
+        epochs = range(-(-self.batches // every))
+        active = [
+            e for e in epochs if query in self.service.active(self.script.ruleset_of(e, every))
+        ]
+        if not active:
+            return None, None
+        end = (active[-1] + 1) * every
+        return active[0] * every, None if end >= self.batches else end
+
+    # --- one batch -----------------------------------------------------------------------------
+
+    def _job(self, context: BatchContext) -> list[TaskReport]:
+        attempt = self.attempts[context.batch]
+        self.attempts[context.batch] += 1
+        fault = dict(self.script.faults).get((context.batch, attempt))
+        tasks = self.script.tasks_of(context.batch, attempt)
+        rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        barrier = threading.Barrier(tasks)
+        messages = [""] * tasks
+        reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * tasks
+
+        def work(task: int) -> None:
+            here = fault if fault is not None and fault.task % tasks == task else None
+            meetings = itertools.count()
+
+            def exchange(message: str) -> list[str]:
+                _fail(here, Point.MEET, next(meetings))
+                messages[task] = message
+                barrier.wait(60)
+                everybody = list(messages)
+                barrier.wait(60)
+                return everybody
+
+            try:
+                blocks = self._blocks(context.batch, task, tasks, here)
+                reports[task] = run_task(
+                    context, rules, blocks, task=task, tasks=tasks, exchange=exchange
+                )
+                # A fault that was to strike where this task never came strikes here.
+                if here is not None:
+                    raise FaultError(here.point)
+            except BaseException as error:  # noqa: BLE001 - handed to the caller below
+                reports[task] = error
+                barrier.abort()
+
+        threads = [threading.Thread(target=work, args=(t,)) for t in range(tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for report in reports:
+            if isinstance(report, BaseException) and not isinstance(
+                report, threading.BrokenBarrierError
+            ):
+                if isinstance(report, FaultError):
+                    self.replay.events[f"task failed: {report}"] += 1
+                raise report
+        done = [r for r in reports if isinstance(r, TaskReport)]
+        self.watch.done(context, rules, done)
+        self._die(context.batch, Death.JOB)
+        return done
+
+    def _blocks(self, batch: int, task: int, tasks: int, fault: Fault | None) -> Iterator[Block]:
+        for number, recording in enumerate(self.recordings):
+            _fail(fault, Point.READ, number)
+            first, last = _slice(self.scenario, recording, batch)
+            low = first + (last - first) * task // tasks
+            high = first + (last - first) * (task + 1) // tasks
+            yield from (Block(recording.stream, r) for r in read_rows(recording.path, low, high))
+
+
+def _fail(fault: Fault | None, point: Point, number: int) -> None:
+    if fault is not None and fault.point is point and fault.nth == number:
+        raise FaultError(point)
+
+
+def _slice(scenario: Scenario, recording: Recording, batch: int) -> tuple[int, int]:
+    """First row of ``batch`` and the row after its last."""
+    cuts = scenario.streams[recording.stream].cuts
+    if cuts is None:
+        return recording.slice_of(batch)
+    at = min(batch, len(cuts) - 1)
+    return (cuts[batch - 1] if 0 < batch <= len(cuts) else 0 if batch == 0 else cuts[-1]), cuts[at]
+
+
+def _recording(scenario: Scenario, stream: Stream, directory: Path) -> Recording:
+    entry = scenario.streams[stream.name]
+    record = StreamRecord(
+        name=stream.name,
+        columns=tuple(ColumnRecord(name=c, type=str(t)) for c, t in stream.columns),
+        event_time=stream.event_time,
+        source=SourceRecord(path=str(entry.path), rows_per_batch=entry.rows_per_batch),
+    )
+    return convert(record, directory)

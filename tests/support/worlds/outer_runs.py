@@ -1,0 +1,291 @@
+"""Outer, semi and anti joins fed with left rows and pairs as batches would find them; the oracle.
+
+Streams have late tuples, which are set aside as the engine does it. What is emitted at the end must
+be all pairs, and of left rows without partners those whose deadline the partner's watermark has
+passed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.passes import parse_sql
+from anabranch_runtime.sinks import view_inputs as inputs
+from anabranch_runtime.sinks.parquet import output_schema
+from anabranch_runtime.views.upkeep import Views
+from tests.support.worlds.view_runs import MINUTE, comparable, current_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch_contract.protocol.activations import ViewRows
+
+BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+COLUMNS = {"k": "int", "v": "bigint", "ts": "timestamp"}
+STREAMS = {
+    name: Stream(
+        StreamName(name),
+        tuple((c, parse_type(t)) for c, t in COLUMNS.items()),
+        "ts",
+        lateness=5 * MINUTE,
+    )
+    for name in ("a", "b", "c")
+}
+_TIMES = (
+    ("c.ts BETWEEN a.ts AND a.ts + INTERVAL '{m}' MINUTE", "a", 1),
+    ("c.ts <= a.ts + INTERVAL '{m}' MINUTE", "a", 1),
+    ("c.ts BETWEEN a.ts - INTERVAL '{m}' MINUTE AND a.ts", "a", 0),
+    ("c.ts BETWEEN a.ts - INTERVAL '{m}' MINUTE AND a.ts + INTERVAL '{m}' MINUTE", "a", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A statement; ``deadline`` in DuckDB's words.
+
+    Attributes:
+        above: of a view over its rows, the SELECT list, what stands after WHERE, and the same as
+            DuckDB's statement over the rows ``r`` that there would be without it.
+    """
+
+    kind: str
+    select: str
+    left: str
+    on: str
+    where: str
+    deadline: str
+    above: tuple[str, str, str] | None = None
+
+    @property
+    def spark(self) -> str:
+        """The statement."""
+        kind = {"left": "LEFT", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[self.kind]
+        where = f" WHERE {self.where}" if self.where else ""
+        select, after, _ = self.above or (self.select, "", "")
+        return f"SELECT {select} FROM {self.left} {kind} JOIN c ON {self.on}{where}{after}"
+
+
+def draw(rng: Random) -> Drawn:
+    """A random statement."""
+    kind = rng.choice(("left", "left", "semi", "anti"))
+    minutes = rng.choice((5, 20, 40))
+    pattern, _, sign = rng.choice(_TIMES)
+    two = rng.random() < 0.5
+    left = "a JOIN b ON b.k = a.k" if two else "a"
+    if two and rng.random() < 0.5:
+        left += " AND b.ts BETWEEN a.ts - INTERVAL '10' MINUTE AND a.ts + INTERVAL '10' MINUTE"
+    on = f"c.k = a.k AND {pattern.format(m=minutes)}"
+    if rng.random() < 0.3:
+        on += rng.choice((" AND c.v > a.v", " AND a.v > 2", " AND c.v > 1"))
+    where = rng.choice(("", "", "a.v < 7", "a.k > 1"))
+    items = ["a.k AS x", "a.v AS y", *(["b.v AS z"] if two else [])]
+    if kind == "left":
+        items += rng.choice((["c.v AS w"], ["c.v AS w", "c.ts AS t"], ["coalesce(c.v, -1) AS w"]))
+    above = None
+    if rng.random() < 0.3:
+        some = "count(c.v)" if kind == "left" else "count(a.v)"
+        items = ["a.k AS x", "c.v AS w" if kind == "left" else "a.v AS w"]
+        above = rng.choice(
+            (
+                (
+                    f"a.k AS x, count(*) AS n, {some} AS m",
+                    " GROUP BY a.k",
+                    "SELECT x, count(*), count(w) FROM r GROUP BY x",
+                ),
+                (f"count(*) AS n, {some} AS m", "", "SELECT count(*), count(w) FROM r"),
+                (
+                    "a.k AS x, count(*) AS n",
+                    " GROUP BY a.k ORDER BY n DESC, x LIMIT 2",
+                    "SELECT x, count(*) AS n FROM r GROUP BY x "
+                    "ORDER BY n DESC, x NULLS FIRST LIMIT 2",
+                ),
+            )
+        )
+    deadline = f"a.ts + INTERVAL {minutes * sign} MINUTE"
+    return Drawn(kind, ", ".join(items), left, on, where, deadline, above)
+
+
+@dataclass(slots=True)
+class OuterRun:
+    """A statement at work in ``folder``; three streams."""
+
+    session: SparkSession
+    folder: Path
+    drawn: Drawn
+    query: JoinQuery = field(init=False)
+    views: Views = field(init=False)
+    #: (stream, batch, k, v, ts) of tuples that were not late.
+    rows: list[tuple[str, int, int | None, int, dt.datetime]] = field(
+        init=False, default_factory=list
+    )
+    marks: dict[str, int] = field(init=False, default_factory=dict)
+    next_batch: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.query = parse_sql("v", self.drawn.spark, STREAMS)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start, or start again."""
+        (self.folder / "results").mkdir(parents=True, exist_ok=True)
+        self.views = Views(
+            self.session, self.folder / "results", self.folder / "views", {}, self._tell
+        )
+        self.views.begin(self.next_batch)
+        self._committed()
+
+    def _tell(self, query: str, rows: ViewRows) -> None:
+        assert self.drawn.above is not None, "an outer join is no table"
+
+    def _committed(self) -> None:
+        streams = tuple(STREAMS.values())
+        relations = tuple({r.id: r for q in self.query.planned for r in q.relations}.values())
+        ruleset = Ruleset(0, streams, relations, (self._spec(self.query),), (), (), (), ())
+        self.views.committed(self.next_batch, self.marks, ruleset)
+
+    def _spec(self, query: JoinQuery) -> QuerySpec:
+        members = tuple((m.alias, m.label, m.relation) for m in query.members)
+        return QuerySpec(
+            query.id,
+            members,
+            query.bounds,
+            query.projection,
+            view=query.view,
+            outer=query.outer,
+        )
+
+    def feed(self, arriving: list[tuple[str, int | None, int, dt.datetime]]) -> None:
+        """One batch of (stream, k, v, ts), which commits."""
+        batch, least = self.next_batch, dt.datetime.min.replace(tzinfo=dt.UTC)
+        for name, k, v, ts in arriving:
+            mark = self.marks.get(name)
+            late = least if mark is None else dt.datetime.fromtimestamp(mark / 1e6, dt.UTC)
+            if ts >= late:
+                self.rows.append((name, batch, k, v, ts))
+        files = [self._found(query, batch) for query in self.query.planned]
+        inputs.stage(inputs.home_of(self.folder / "results", "v"), batch, [files[0]], [files[1]])
+        for name in STREAMS:
+            seen = [int(r[4].timestamp() * 1e6) for r in self.rows if r[0] == name]
+            if seen:
+                self.marks[name] = max(seen) - 5 * MINUTE
+        self.next_batch += 1
+        self._committed()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect()
+        connection.execute("SET TimeZone = 'UTC'")
+        for name in STREAMS:
+            connection.execute(f"CREATE TABLE {name} (batch INT, k INT, v BIGINT, ts TIMESTAMPTZ)")
+            own = [list(r[1:]) for r in self.rows if r[0] == name]
+            if own:
+                connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", own)
+        return connection
+
+    def _found(self, query: JoinQuery, batch: int) -> Path:
+        """What a batch finds for one of the joins: rows whose last member arrives in it."""
+        alias_of = {m.label: m.alias for m in query.members}
+        shown = ", ".join(
+            f"{alias_of[o.expr.alias]}.{o.expr.name} AS {o.name}"  # type: ignore[union-attr,index]
+            for o in query.projection
+        )
+        parts = [f"{alias}.batch" for alias in alias_of.values()]
+        conditions = [f"greatest({', '.join([*parts, '-1'])}) = {batch}"]
+        if self.drawn.where:
+            conditions.append(self.drawn.where)
+        source = self.drawn.left
+        if query is self.query:
+            source += f" JOIN c ON {self.drawn.on}"
+        with self._connection() as connection:
+            found = connection.sql(
+                f"SELECT {shown} FROM {source} WHERE {' AND '.join(conditions)}"
+            ).to_arrow_table()
+        path = self.folder / f"{len(alias_of)}.parquet"
+        schema = output_schema(self._spec(query))
+        columns = [found[f.name].cast(f.type) for f in schema]
+        pq.write_table(pa.table(columns, schema=schema), path)
+        return path
+
+    def table(self) -> list[tuple[Any, ...]]:
+        """What has been emitted; of a view, its rows."""
+        if self.query.view is not None:
+            return comparable(current_rows(self.folder / "results" / "v", self.query.view))
+        files = [str(f) for f in sorted((self.folder / "results" / "v").glob("*.parquet"))]
+        if not files:
+            return []
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            return comparable(
+                connection.execute("SELECT * FROM read_parquet(?)", [files]).fetchall()
+            )
+
+    def wanted(self) -> list[tuple[Any, ...]]:
+        """What should have been by now."""
+        drawn = self.drawn
+        mark = self.marks.get("c")
+        over = "false"
+        if mark is not None:
+            over = f"epoch_us({drawn.deadline}) < {mark}"
+        where = f"WHERE {drawn.where}" if drawn.where else ""
+        exists = f"EXISTS (SELECT 1 FROM c WHERE {drawn.on})"
+        left = f"FROM {drawn.left} {where or 'WHERE true'} AND {over} AND"
+        if drawn.kind == "left":
+            nothing = drawn.select.replace("c.v", "NULL::BIGINT").replace(
+                "c.ts", "NULL::TIMESTAMPTZ"
+            )
+            statement = (
+                f"SELECT {drawn.select} FROM {drawn.left} JOIN c ON {drawn.on} {where} "
+                f"UNION ALL SELECT {nothing} {left} NOT {exists}"
+            )
+        else:
+            statement = f"SELECT {drawn.select} {left} {'NOT' * (drawn.kind == 'anti')} {exists}"
+        with self._connection() as connection:
+            if drawn.above is not None:
+                connection.execute(f"CREATE VIEW r AS {statement}")
+                statement = drawn.above[2]
+            return comparable(connection.execute(statement).fetchall())
+
+
+def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
+    """A random statement over random tuples, some of them late, with restarts."""
+    rng = Random(seed)
+    run = OuterRun(session, folder, draw(rng))
+    try:
+        base = 0
+        for _ in range(rng.randint(3, 6)):
+            arriving = [
+                (
+                    rng.choice("abc"),
+                    None if rng.random() < 0.1 else rng.randrange(5),
+                    rng.randrange(10),
+                    BEGIN + dt.timedelta(seconds=base * 60 + rng.randrange(-900, 1800)),
+                )
+                for _ in range(rng.choice((0, 3, 20, 40)))
+            ]
+            run.feed(arriving)
+            base += rng.choice((0, 10, 30))
+            then = rng.random()
+            if then < 0.3:
+                run.views.drain()
+            elif then < 0.5:
+                run.views.close()
+                run.begin()
+        # The clock moves, so that whatever was decided before it is given.
+        run.feed([("c", None, 0, BEGIN + dt.timedelta(minutes=base + 40))])
+        run.views.drain()
+        found, wanted = run.table(), run.wanted()
+        assert found == wanted, f"{run.drawn.spark}\n{found}\n{wanted}"
+        return run.drawn.spark, len(wanted)
+    finally:
+        run.views.close()

@@ -1,0 +1,282 @@
+"""``anabranch up`` as a person starts it, a join to run, and what may befall its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import redis
+
+from anabranch_client.errors import ClientError
+from anabranch_client.processes.channel import Channel
+from anabranch_client.rest.api import Client
+from anabranch_client.supervise.home import TOKEN_VARIABLE, holder_of
+from tests.support.worlds.processes import PATIENCE, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_contract.protocol.progress import Progress
+
+NAMESPACE = "anabranch"
+COLUMNS = (("id", "bigint"), ("k", "bigint"), ("ts", "timestamp"))
+JOIN = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
+
+
+class Target(StrEnum):
+    """Whom a kill hits: one process, or all but ``up`` itself."""
+
+    DRIVER = "driver"
+    JVM = "jvm"
+    PLANNER = "planner"
+    WORKER = "worker"
+    SERVICE = "service"
+    REDIS = "redis"
+    ALL = "all"
+
+
+@dataclass
+class Up:
+    """A process of ``anabranch up``; its output goes to ``out``."""
+
+    home: Path
+    out: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ("--port", "0", "--master", "local[2]")
+    process: subprocess.Popen[bytes] | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line."""
+        base = (sys.executable, "-m", "anabranch_client", "up", "--dir", str(self.home))
+        return [*base, *self.arguments, *arguments]
+
+    def start(self) -> None:
+        """Start it; its output begins anew."""
+        with self.out.open("wb") as out:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+            )
+
+    def wait(self, word: str, seconds: float = PATIENCE) -> None:
+        """Wait until a line of its output is, or contains, ``word``."""
+
+        def said() -> bool:
+            assert self.process is not None
+            text = self.text()
+            assert self.process.poll() is None or word in text, text
+            return word in text
+
+        wait_until(f"up to say {word!r}", said, seconds)
+
+    def ready(self) -> None:
+        """Start it and wait until it is ready."""
+        self.start()
+        self.wait("\nready\n")
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.out.read_text()
+
+    def ended(self, seconds: float = PATIENCE) -> int:
+        """Wait until it has ended by itself; its exit code."""
+        assert self.process is not None
+        return self.process.wait(seconds)
+
+    def stop(self) -> int:
+        """Ask it to stop; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(120)
+
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(90)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    # --- what it runs --------------------------------------------------------------------------
+
+    @property
+    def redis_url(self) -> str:
+        """The embedded server's address, with the password."""
+        given = self.environment.get("ANABRANCH_REDIS_URL")
+        if given is not None:
+            return given
+        folder = self.home / "redis"
+        lines = (folder / "redis.conf").read_text().splitlines()
+        port = next(line.split()[1] for line in lines if line.startswith("port "))
+        return f"redis://:{(folder / 'password').read_text().strip()}@127.0.0.1:{port}/0"
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client of the service."""
+        holder = holder_of(self.home)
+        assert holder is not None
+        with Client(holder.url) as client:
+            yield client
+
+    @contextmanager
+    def redis(self) -> Iterator[redis.Redis]:
+        """A connection to Redis."""
+        with redis.Redis.from_url(self.redis_url, decode_responses=True) as server:
+            yield server
+
+    def progress(self) -> Progress | None:
+        """How far the runtime is; None where Redis does not answer."""
+        channel = Channel(self.redis_url, NAMESPACE)
+        try:
+            return channel.progress()
+        except ClientError:
+            return None
+        finally:
+            channel.close()
+
+    def committed(self) -> int:
+        """Batches committed so far, as far as can be known now."""
+        progress = self.progress()
+        return 0 if progress is None else progress.committed
+
+    def wait_for_commits(self, count: int = 1, seconds: float = PATIENCE) -> None:
+        """Wait until ``count`` more batches have been committed."""
+        base = self.committed()
+        wait_until(f"{count} commits", lambda: self.committed() >= base + count, seconds)
+
+    def family(self) -> list[psutil.Process]:
+        """Every process that it has started, and theirs."""
+        holder = holder_of(self.home)
+        assert holder is not None
+        return [p for p in psutil.process_iter() if _variable(p) == holder.token]
+
+    def find(self, target: Target) -> list[psutil.Process]:
+        """The processes that ``target`` names, without up itself."""
+        family = [p for p in self.family() if p.pid != (self.process and self.process.pid)]
+        return [p for p in family if target is Target.ALL or _is(p, target)]
+
+    def kill(self, target: Target, number: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to those processes, at once; how many there were."""
+        wait_until(f"a {target} to be there", lambda: bool(self.find(target)), 60)
+        found = self.find(target)
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return len(found)
+
+    # --- load ----------------------------------------------------------------------------------
+
+    def register(self) -> None:
+        """Two Redis Streams and a join."""
+        with self.client() as client:
+            for stream in "ab":
+                client.create_stream(
+                    stream,
+                    COLUMNS,
+                    event_time="ts",
+                    lateness="1 minute",
+                    source={"format": "redis-stream"},
+                )
+            client.create_query(JOIN, name="q", window="10 seconds")
+
+    @contextmanager
+    def fed(self, every: float = 0.05) -> Iterator[None]:
+        """A light load meanwhile: a row per stream ``every`` seconds; lost where Redis is away."""
+        over = threading.Event()
+
+        def feed() -> None:
+            with self.redis() as server:
+                number = 0
+                while not over.wait(every):
+                    with contextlib.suppress(redis.RedisError):
+                        for stream in "ab":
+                            server.xadd(f"{NAMESPACE}:stream:{stream}", {"data": row(number)})
+                    number += 1
+
+        thread = threading.Thread(target=feed, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def row(number: int) -> str:
+    """A message of either stream."""
+    moment = datetime.now(UTC).isoformat()
+    return json.dumps({"id": number, "k": number % 100, "ts": moment})
+
+
+@contextmanager
+def upped(folder: Path, **changes: Any) -> Iterator[Up]:
+    """``up`` below ``folder``, ready."""
+    folder.mkdir(parents=True, exist_ok=True)
+    up = Up(folder / "home", folder / "out", **changes)
+    try:
+        up.ready()
+        yield up
+    finally:
+        up.close()
+
+
+def _variable(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(TOKEN_VARIABLE)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _is(process: psutil.Process, target: Target) -> bool:
+    try:
+        command, name = process.cmdline(), process.name()
+        if target is Target.JVM:
+            return name == "java"
+        if target is Target.SERVICE:
+            return "anabranch_service" in command
+        if target is Target.DRIVER:
+            return "anabranch_runtime" in command
+        if target is Target.REDIS:
+            return "valkey-server" in name or any("valkey-server" in part for part in command[:1])
+        if target is Target.PLANNER:
+            return any("python_streaming_source_runner" in part for part in command)
+        # A fork of Spark's daemon.
+        parent = process.parent()
+        daemon = "anabranch_runtime.spark.daemon"
+        return daemon in command and parent is not None and daemon in parent.cmdline()
+    except psutil.Error:
+        return False
+
+
+def gone(processes: list[psutil.Process], seconds: float = 20.0) -> list[psutil.Process]:
+    """Those that still run after some time; zombies don't."""
+    deadline = time.monotonic() + seconds
+
+    def living() -> list[psutil.Process]:
+        found = []
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    while living() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return living()
