@@ -21,6 +21,7 @@ from pydantic import (
     AfterValidator,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -29,7 +30,7 @@ from anabranch_client.errors import ScenarioError
 from anabranch_client.rest.types import spark_type
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.streams import StreamOptions, StreamProperties
+from anabranch_contract.rest.streams import PROPERTIES, StreamOptions, StreamProperties
 
 UNBOUNDED = "unbounded"
 
@@ -173,10 +174,11 @@ class StreamEntry(Closed, StreamProperties):
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
 
-    @field_validator("keep_late", mode="before")
+    @field_validator(*PROPERTIES, mode="before")
     @classmethod
-    def _flag(cls, value: object) -> object:
-        if not isinstance(value, bool):
+    def _flag(cls, value: object, info: ValidationInfo) -> object:
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if kind is bool and not isinstance(value, bool):
             raise ValueError("Input should be a valid boolean; write true or false")
         return value
 

@@ -74,9 +74,8 @@ class Calls:
 
     @method
     def update_stream(self, /, name: str, **changes: Any) -> Call[StreamOut]:
-        """Change fields of ``StreamPatch``: ``idle_timeout`` (None: never idle), ``keep_late``,
-        ``ahead_of_clock``, ``ahead_of_stream``, ``on_loss``, ``on_bad_file``, or ``retention``
-        (``{"ttl": "7 days", "latest": ["k"]}``; None: neither).
+        """Change fields of ``StreamPatch``; None lifts ``idle_timeout`` or ``retention``, which is
+        like ``{"ttl": "7 days", "latest": ["k"]}``.
         """
         return Call("PATCH", _path("streams", name), StreamOut.read, changes)
 
