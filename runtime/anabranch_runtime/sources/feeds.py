@@ -7,7 +7,8 @@ keeps its entry and goes on from there if it is ever added again, a feed that is
 has another id and begins anew.
 
 Planning happens in one Python process of Spark's beside the driver. It decides what a batch brings:
-as many rows as the driver allows (``Keys.limit``; see ``pressure``), shared out by what waits. It
+as many rows as the driver allows (``Keys.limit``; see ``back_pressure``), shared out by what
+waits. It
 also says how the feeds stand (``Keys.intake``). A feed that can't be read is left where it is, and
 reported; the others go on. Tasks read their pieces themselves (``planned``).
 
