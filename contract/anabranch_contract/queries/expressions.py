@@ -173,6 +173,15 @@ def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
     return expr
 
 
+def _finite(term: dict[str, Any]) -> dict[str, Any]:
+    """Return a term; a literal that is no finite number, which earlier releases had, as a cast."""
+    floating = term["term"] == "literal" and term["type"] in FLOATING
+    if not floating or str(term["literal"]).lstrip("-") not in ("inf", "nan"):
+        return term
+    text = {**term, "type": "string"}
+    return {"term": "call", "op": "cast", "args": [text], "type": term["type"]}
+
+
 def marked(document: Any) -> Any:
     """Return ``document`` of any release with ``term`` in every term that it holds.
 
@@ -186,5 +195,5 @@ def marked(document: Any) -> Any:
     if "type" in found and "term" not in found:
         for name, term in (("column", "column"), ("literal", "literal"), ("op", "call")):
             if name in found:
-                return {**found, "term": term}
+                return _finite({**found, "term": term})
     return found

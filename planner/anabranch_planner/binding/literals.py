@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
+from math import isfinite
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import (
@@ -41,6 +42,12 @@ _SPANS = ("day", "hour", "minute", "second")
 def number(text: str) -> Literal:
     """An unsigned numeric literal: int, bigint, decimal or (with an exponent) double."""
     if "e" in text.lower():
+        if not isfinite(float(text)):
+            raise QueryError(
+                "bad-literal",
+                f"{text[:40]} is out of the range of double",
+                remedy="write a number below 1.8e308, or CAST('Infinity' AS DOUBLE)",
+            )
         return Literal(float(text), DOUBLE)
     if "." not in text:
         return integer(int(text))
@@ -174,7 +181,8 @@ def _cast_number(value: object, target: DataType) -> Literal | None:
     if target.kind in (TypeKind.DOUBLE, TypeKind.FLOAT):
         wanted = float(value)  # type: ignore[arg-type]
         # A float literal is kept only where single precision changes nothing.
-        return Literal(wanted, target) if target.kind is TypeKind.DOUBLE else None
+        kept = target.kind is TypeKind.DOUBLE and isfinite(wanted)
+        return Literal(wanted, target) if kept else None
     if isinstance(value, float):
         return None
     exact = Decimal(str(value))
