@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 # Tests run in this many processes (0: in pytest's own), a file in one, longest folders first
 # (tests/conftest.py)
-JOBS   ?= 0
+JOBS   ?= 2
 FAST   := tests/contract tests/planner tests/service tests/runtime
 SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
