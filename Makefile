@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 # Tests run in this many processes (0: in pytest's own), a file in one, longest folders first
 # (tests/conftest.py)
-JOBS   ?= 2
+JOBS   ?= 0
 FAST   := tests/contract tests/planner tests/service tests/runtime
 SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
@@ -38,10 +38,10 @@ class-archive: $(STAMP)
 	@$(BIN)/python -m anabranch_runtime.spark.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
+test test-fast: JOBS = 2
 test: setup ## run the tests, but for the slow ones
 	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS) </dev/null
 
-test-fast: JOBS = 2
 test-fast: setup ## run the tests of single modules that start nothing (a minute)
 	@$(BIN)/python -m pytest $(SPREAD) -m fast $(FAST) $(ARGS) </dev/null
 

@@ -23,8 +23,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, order=True):
     """A frozen value that is written as the list of its fields, as there are many of its kind."""
 
 
-class Document:
-    """A dataclass that travels as a JSON document of its own."""
+class Message:
+    """A dataclass that travels as a JSON text of its own, through Redis or as an option."""
 
     __slots__ = ()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from anabranch_contract.codec import Document
+from anabranch_contract.codec import Message
 from anabranch_contract.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class AccessError(PlannerError):
 
 
 @dataclass(frozen=True, slots=True)
-class AccessPolicy(Document):
+class AccessPolicy(Message):
     """Formats, paths and hosts that registrations may use beside the defaults.
 
     Attributes:

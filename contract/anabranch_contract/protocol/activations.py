@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch_contract.codec import Document
+from anabranch_contract.codec import Message
 
 
 @dataclass(frozen=True, slots=True)
-class ViewRows(Document):
+class ViewRows(Message):
     """The rows of a view as of a version, in its order.
 
     Attributes:
@@ -52,7 +52,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Activation(Document):
+class Activation(Message):
     """The terms on which the runtime activated a query, and its results since.
 
     Attributes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anabranch_contract.codec import Document
+from anabranch_contract.codec import Message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ class SourceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStatus(Document):
+class SourceStatus(Message):
     """The runtime's report of a stream's source.
 
     Attributes:
@@ -130,7 +130,7 @@ class StreamIntake:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake(Document):
+class Intake(Message):
     """How the input of the streams stands that the runtime reads itself.
 
     ``planned`` is the Unix time at which the last batch was planned that brings rows of theirs.

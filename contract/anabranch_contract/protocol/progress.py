@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from anabranch_contract.codec import Document
+from anabranch_contract.codec import Message
 from anabranch_contract.protocol.intake import StreamIntake
 
 
@@ -45,7 +45,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary(Document):
+class Boundary(Message):
     """The end of an epoch (``epoch = -1``: the runtime has started)."""
 
     epoch: int
@@ -54,7 +54,7 @@ class Boundary(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat(Document):
+class Heartbeat(Message):
     """A sign of life of the runtime.
 
     Attributes:
@@ -70,7 +70,7 @@ class Heartbeat(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress(Document):
+class Progress(Message):
     """The progress of the runtime.
 
     Attributes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from anabranch_contract.codec import Document
+from anabranch_contract.codec import Message
 from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ Value: TypeAlias = bool | int | float | str | Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSample(Document):
+class StreamSample(Message):
     """Tuples drawn uniformly, without replacement, from all that a stream has brought.
 
     Attributes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anabranch_contract.codec import Document, Row
+from anabranch_contract.codec import Message, Row
 from anabranch_contract.protocol.reads import Reads
 
 
@@ -137,7 +137,7 @@ class EdgeReport:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParts(Document):
+class StoreParts(Message):
     """One store's segments and readers, as of ``next_batch``.
 
     Attributes:
@@ -155,7 +155,7 @@ class StoreParts(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class StateReport(Document):
+class StateReport(Message):
     """All stores, and what keeping them has cost.
 
     Attributes:

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import Field
 
-from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.rest.documents import Closed, Document, Open, Time
+from anabranch_contract.rest.documents import Closed, Document, Time
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.plans import PlanFigures
 from anabranch_contract.rest.queries import ProblemRecord
 
 
-class PublishedEpoch(Closed):
+class PublishedEpoch(Closed, PlanFigures):
     """One published epoch: what was decided, on what grounds, at what cost. Never changes.
 
     Attributes:
@@ -30,17 +30,6 @@ class PublishedEpoch(Closed):
 
     epoch: int
     published_at: Time
-    optimizer: Open[Optimizer]
-    objective: Open[Objective]
-    parallelism: int
-    queries: list[str]
-    cost: float
-    bound: float | None
-    gap: float | None
-    individual_cost: float | None
-    shared_cost: float | None
-    solve_ms: float
-    method: str
     candidates: int
     variables: int
     constraints: int
@@ -64,23 +53,12 @@ class EpochOut(PublishedEpoch):
     first_batch: int | None
 
 
-class EpochSummary(Document):
+class EpochSummary(PlanFigures):
     """A line of the epochs' list."""
 
     epoch: int
     first_batch: int | None
     published_at: Time
-    optimizer: Open[Optimizer]
-    objective: Open[Objective]
-    parallelism: int
-    queries: list[str]
-    cost: float
-    bound: float | None
-    gap: float | None
-    individual_cost: float | None
-    shared_cost: float | None
-    solve_ms: float
-    method: str
     fallback: str
     switching_cost: float
 

@@ -89,13 +89,8 @@ class CostRangeOut(Document):
     high: float
 
 
-class DryRunOut(Document):
-    """The plan that would be made, how it differs from the latest published epoch's, and why.
-
-    ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
-    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
-    that nothing has been counted of yet -> their share of a sample of their stream.
-    """
+class PlanFigures(Document):
+    """The figures of every plan, published or not."""
 
     optimizer: Open[Optimizer]
     objective: Open[Objective]
@@ -108,6 +103,16 @@ class DryRunOut(Document):
     shared_cost: float | None
     solve_ms: float
     method: str
+
+
+class DryRunOut(PlanFigures):
+    """The plan that would be made, how it differs from the latest published epoch's, and why.
+
+    ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
+    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
+    that nothing has been counted of yet -> their share of a sample of their stream.
+    """
+
     candidates: int
     variables: int
     constraints: int

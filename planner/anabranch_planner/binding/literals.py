@@ -42,13 +42,14 @@ _SPANS = ("day", "hour", "minute", "second")
 def number(text: str) -> Literal:
     """An unsigned numeric literal: int, bigint, decimal or (with an exponent) double."""
     if "e" in text.lower():
-        if not isfinite(float(text)):
+        double = float(text)
+        if not isfinite(double):
             raise QueryError(
                 "bad-literal",
                 f"{text[:40]} is out of the range of double",
                 remedy="write a number below 1.8e308, or CAST('Infinity' AS DOUBLE)",
             )
-        return Literal(float(text), DOUBLE)
+        return Literal(double, DOUBLE)
     if "." not in text:
         return integer(int(text))
     value = Decimal(text)
