@@ -125,7 +125,7 @@ def compact(root: Path) -> dict[str, Any]:
         if ruleset is None and before:
             raise StateError(
                 "no-ruleset",
-                f"ruleset {state.ruleset_epoch}, which tells what indexes there are, is not kept",
+                f"ruleset {state.ruleset_epoch}, which names the indexes, is not kept",
                 remedy="start the pipeline once, so that it keeps its ruleset, and stop it",
             )
         if ruleset is not None:

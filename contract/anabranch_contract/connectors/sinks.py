@@ -186,8 +186,8 @@ def _check_options(sink: SinkSpec) -> None:
         if any(name.lower() == r.lower() for r in _RESERVED.get(sink.format, ())):
             raise SinkError(
                 "unknown-sink-option",
-                f"option {name!r} of {sink.format} is not for queries to set: batches are told "
-                "apart by it, or results would be lost",
+                f"option {name!r} of {sink.format} is not for queries to set: it tells batches "
+                "apart, or keeps results from being lost",
                 field=f"sink.options.{name}",
                 remedy="leave it out",
             )

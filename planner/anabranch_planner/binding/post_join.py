@@ -5,7 +5,8 @@ every column becomes a *slot*, one for each expression over the streams that it 
 alias of the SELECT list what it names, so that equal terms are equal trees from there on. Then each
 tree is walked from its root: what is grouped by becomes a key, an aggregate becomes a column, and a
 slot that is left is an error. What the joined rows must have is the keys and the aggregates'
-arguments, which are computed there; what remains above is an expression over keys and aggregates.
+arguments, which are computed there; what is computed after the join is an expression over keys and
+aggregates.
 """
 
 from __future__ import annotations

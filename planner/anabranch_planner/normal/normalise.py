@@ -75,9 +75,7 @@ def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery
 
     def inner(node: Node) -> JoinQuery:
         with at(node):
-            raise unsupported(
-                f"a query as a value above a {side.kind.upper()} JOIN", "leave it out"
-            )
+            raise unsupported(f"a query as a value over a {side.kind.upper()} JOIN", "leave it out")
 
     query, given = bound.query, replace(given, relaxed={})
     whole = bind(with_source(query, side), given)

@@ -459,7 +459,7 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
 
 def _stop(begun: Future[SparkSession]) -> None:
     """Stop a session. A JVM that has gone can't be stopped, and what it took along is the error to
-    tell; one that is still starting ends with this process.
+    report; one that is still starting ends with this process.
     """
     if begun.done() and begun.exception() is None:
         with contextlib.suppress(Py4JError, ConnectionError):

@@ -67,7 +67,7 @@ def may_have(found: U64, hashes: U64) -> npt.NDArray[np.bool_]:
     """Per hash whether the filter can't exclude it."""
     out = np.ones(len(hashes), np.bool_)
     if len(found):
-        _ask(found, hashes, out)
+        _look_up(found, hashes, out)
     return out
 
 
@@ -78,7 +78,7 @@ def _fill(hashes: U64, out: U64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _ask(found: U64, hashes: U64, out: npt.NDArray[np.bool_]) -> None:
+def _look_up(found: U64, hashes: U64, out: npt.NDArray[np.bool_]) -> None:
     for i in range(len(hashes)):
         bits = bits_of(hashes[i])
         out[i] = found[word_of(hashes[i], len(found))] & bits == bits
@@ -88,4 +88,4 @@ def warm() -> None:
     """Compile, or load from the cache."""
     one = np.zeros(1, np.uint64)
     _fill(one, one)
-    _ask(one, one, np.empty(1, np.bool_))
+    _look_up(one, one, np.empty(1, np.bool_))

@@ -132,7 +132,7 @@ class Feed(Protocol):
         """The input between two offsets, in pieces of about equal size, ``parts`` or more of them.
 
         Where something of it is not there any more, or can't be looked at, the pieces are such
-        that reading them tells.
+        that reading them fails.
         """
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:

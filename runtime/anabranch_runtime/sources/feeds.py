@@ -92,7 +92,7 @@ class FeedsReader(PlannedReader):
         """As far on as the driver allows, in every feed that can be read."""
         # What was landed of a stream that is no more is deleted; its id never comes again.
         end = {k: v for k, v in start.items() if k in self._feeds or not k.startswith(LANDED)}
-        limited = self._ask()
+        limited = self._allowed_rows()
         waiting = self._waiting(end)
         allowed = shares(limited, {k: w.rows for k, w in waiting.items()})
         for feed_id, rows in allowed.items():
@@ -160,7 +160,7 @@ class FeedsReader(PlannedReader):
             rest = max(REST, REST_FACTOR * (now - began))
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
-    def _ask(self) -> int | None:
+    def _allowed_rows(self) -> int | None:
         """Rows that the driver allows, None: any number; notes which feeds it holds.
 
         Without a server there is no limit, and what was known last holds.

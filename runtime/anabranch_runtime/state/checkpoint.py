@@ -220,7 +220,7 @@ def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
     if reached is None or (last > 0 and _begun(choices, last - 1) is None):
         raise StateError(
             "checkpoint-lost",
-            f"Spark's checkpoint is not here, and the state does not tell the offsets of batch "
+            f"Spark's checkpoint is not here, and the state does not have the offsets of batch "
             f"{last if reached is None else last - 1}",
             remedy=f"start where the checkpoint is; {_BACKUP}; or {_ANEW}",
         )

@@ -148,7 +148,7 @@ def _footer(
 
 def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) -> None:
     if any(segment not in written for segment in segments):
-        raise _damaged(path, "the manifest tells something else of it than its footer")
+        raise _damaged(path, "the manifest and its footer contradict each other")
 
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:

@@ -228,9 +228,9 @@ class Views:
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
             try:
-                below, *above = kept.parts
-                self._advance(below, next_batch, clock, always=kept.needs_clock)
-                for part in above:
+                first, *upper = kept.parts
+                self._advance(first, next_batch, clock, always=kept.needs_clock)
+                for part in upper:
                     self._advance(part, inputs.after_all(part.place.home), None)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
                 kept.reached = clock
@@ -296,7 +296,7 @@ class Views:
 
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
         place = place_of(query, home, self.checkpoints)
-        places = (place,) if place.above is None else (place, place.above)
+        places = (place,) if place.upper is None else (place, place.upper)
         return _Kept(place, tuple(_Running(p) for p in places))
 
     def _end(self, kept: _Kept) -> None:

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     Make = Callable[[DataFrame, int], None]
 
 #: Rows of a view that REST shows.
-MOST_TOLD = 1000
+MOST_SHOWN = 1000
 #: Suffix of the checkpoint of a view over an outer join.
-_ABOVE = "+above"
+_OVER_OUTER = "+above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class Place:
     Attributes:
         home: its folder (``inputs``).
         checkpoint: Spark's.
-        above: the view over the rows of an outer join, if there is one.
+        upper: the view over the rows of an outer join, if there is one.
     """
 
     query: QuerySpec
     home: Path
     checkpoint: Path
-    above: Place | None = None
+    upper: Place | None = None
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
@@ -75,9 +75,9 @@ def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
     place = Place(query, home, checkpoints / query.id)
     if query.outer is None or query.view is None:
         return place
-    upper = replace(query, projection=query.outer.projection, outer=None)
-    checkpoint = checkpoints / f"{query.id}{_ABOVE}"
-    return replace(place, above=Place(upper, home / "above", checkpoint))
+    over = replace(query, projection=query.outer.projection, outer=None)
+    checkpoint = checkpoints / f"{query.id}{_OVER_OUTER}"
+    return replace(place, upper=Place(over, home / "above", checkpoint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,12 @@ class Maker:
     def _decided(self, place: Place, outer: OuterJoin, frame: DataFrame, version: int) -> None:
         """Rows of an outer join, for the sink or for the view over it."""
         rows = outer_joins.results(outer, frame.toArrow())
-        if place.above is None:
+        if place.upper is None:
             self._write(place, version, rows)
         elif rows.num_rows:
             staged = place.home / "rows.parquet"
             pq.write_table(rows, staged)
-            inputs.stage(place.above.home, version, [staged])
+            inputs.stage(place.upper.home, version, [staged])
 
     def _made(
         self, place: Place, view: View, tables: Tables, frame: DataFrame, version: int
@@ -177,7 +177,7 @@ class Maker:
         shown = visible(view, after)
         wanted = {o.name for o in view.projection}
         names = [n for n in row_schema(view).names if n in wanted]
-        rows = in_order(view, shown).select(names).slice(0, MOST_TOLD)
+        rows = in_order(view, shown).select(names).slice(0, MOST_SHOWN)
         shown_rows = ViewRows(version, shown.num_rows, tuple(names), tuple(texts(rows).to_pylist()))
         self.publish(str(place.query.id), shown_rows)
 

@@ -296,7 +296,7 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
     if post_join and sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
             "bad-sink",
-            "the sink count keeps no rows, and what stands above joins is made of them",
+            "the sink count keeps no rows, and views and outer joins are made of them",
             field="sink.format",
             remedy="leave it out",
         )

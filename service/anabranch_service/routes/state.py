@@ -69,8 +69,8 @@ async def _report(ctx: Context) -> StateReport:
     if report is None:
         raise NotFound(
             "no-state",
-            "the runtime has not told of any state yet",
-            remedy="it does after its first batch",
+            "the runtime has not reported any state yet",
+            remedy="it reports after its first batch",
         )
     return report
 

@@ -30,8 +30,10 @@ def test_few_hashes_have_no_filter() -> None:
     assert bool(may_have(found, mix(np.arange(10**6, 10**6 + 9, dtype=np.uint64))).all())
 
 
-@pytest.mark.parametrize("rows", [LEAST, 50_000, 1_000_000])
-@pytest.mark.parametrize("partitions", [1, 3, 64])
+@pytest.mark.parametrize(
+    ("rows", "partitions"),
+    [(LEAST, 1), (LEAST, 64), (50_000, 3), (50_000, 64), (1_000_000, 1), (1_000_000, 8)],
+)
 def test_what_is_not_there_seldom_passes(rows: int, partitions: int) -> None:
     """Hashes of one partition have low bits in common."""
     hashes = mix(np.arange(2 * rows * partitions, dtype=np.uint64))
