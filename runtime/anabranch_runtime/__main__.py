@@ -6,6 +6,7 @@ What the arguments do not need is imported beside the start of the JVM, which ta
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from dataclasses import replace
@@ -48,6 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--epoch-batches", type=int, default=int(environ.get("ANABRANCH_EPOCH_BATCHES", "4"))
     )
     parser.add_argument("--epoch-seconds", type=float, default=5.0)
+    parser.add_argument(
+        "--interim-seconds",
+        type=_seconds_of_period,
+        default=environ.get("ANABRANCH_INTERIM_SECONDS", "3"),
+        metavar="SECONDS",
+        help="how long a period is of which interim measurements are reported, 0.1 to 3600",
+    )
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
     parser.add_argument(
         "--verify",
@@ -128,6 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
         results=options.results.absolute(),
         epoch_batches=options.epoch_batches,
         epoch_seconds=options.epoch_seconds,
+        interim_seconds=options.interim_seconds,
         mode=options.mode,
         verify=options.verify,
         target_latency=options.target_latency if options.target_latency > 0 else None,
@@ -187,6 +196,18 @@ def _access(options: argparse.Namespace) -> AccessPolicy:
         reserved=(*found.reserved, resolve(str(options.state))),
         read_only=(*found.read_only, resolve(str(options.results))),
     )
+
+
+def _seconds_of_period(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds from 0.1 to 3600 (ANABRANCH_INTERIM_SECONDS)"
+        )
+    return seconds
 
 
 def _bytes(text: str) -> int:

@@ -20,7 +20,7 @@ from redis.retry import Retry
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import Intake
-from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, Keys
+from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, INTERIMS_KEPT, Keys
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.activations import Activation, ViewRows
     from anabranch_contract.protocol.intake import SourceStatus
+    from anabranch_contract.protocol.interims import Interim
 
 #: Seconds between two looks at a key that is waited for.
 POLL = 0.01
@@ -172,6 +173,13 @@ class Control:
         if samples:
             documents: dict[EncodableT, EncodableT] = dict(samples.items())
             self._redis.hset(self.keys.samples, mapping=documents)
+
+    def report_interim(self, interim: Interim) -> None:
+        """Append the measurements of a period to those of the newest periods."""
+        with self._redis.pipeline() as pipe:
+            pipe.rpush(self.keys.interims, interim.dumps())
+            pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
+            pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
         """Write the progress and what is known of each query, together."""

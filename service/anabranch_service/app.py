@@ -34,6 +34,7 @@ from anabranch_service.routes import (
     plans,
     queries,
     results,
+    series,
     settings,
     state,
     streams,
@@ -121,7 +122,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     problems.install(app)
     for module in (
         *(explain, streams, queries, results, epochs, state),
-        *(plans, settings, access, system),
+        *(plans, series, settings, access, system),
     ):
         app.include_router(module.router)
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")

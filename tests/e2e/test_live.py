@@ -239,6 +239,17 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         for name, sql in (("ab", AB), ("abc", ABC), ("late", AA)):
             assert world.check(name, sql) > 0
         world.check("windowed", AB, 30)
+
+        # Periods were measured all along, also without the service.
+        series = live.client.series()
+        lengths = [period.seconds for period in series.periods]
+        assert min(lengths) >= 3
+        for name, rates in series.relations.items():
+            pairs = zip(rates, lengths, strict=True)
+            arrived = sum(rate * seconds for rate, seconds in pairs if rate is not None)
+            assert arrived <= world.read[name] + 1e-6
+        reached = {(tuple(s.head), tuple(s.target)) for s in series.steps}
+        assert {(("a",), ("b",)), (("b",), ("a",))} <= reached
         live.pipeline.finish_runtime()
 
 

@@ -23,7 +23,7 @@ from anabranch_client.cli.statements import (
 )
 from anabranch_client.errors import UsageError
 from anabranch_client.render.dry_run import assumptions, dry_run_detail, named_number, retentions
-from anabranch_client.render.statistics import statistics_detail
+from anabranch_client.render.statistics import series_detail, statistics_detail
 from anabranch_client.render.tables import (
     current_detail,
     epoch_detail,
@@ -31,6 +31,7 @@ from anabranch_client.render.tables import (
     settings_table,
 )
 from anabranch_client.rest.api import DEFAULT_URL, query_body
+from anabranch_contract.protocol.keys import INTERIMS_KEPT
 
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
@@ -71,6 +72,17 @@ def epoch_statistics(
     """Show what was measured in an epoch: streams, stores, edges."""
     with connect(url) as client:
         show(client.epoch_statistics(number), statistics_detail, as_json)
+
+
+@epochs.command("series")
+def epoch_series(
+    last: Annotated[int, typer.Option(min=1, max=INTERIMS_KEPT, help="Periods, at most.")] = 60,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show what was measured in the newest periods of a few seconds: rates, steps, stores."""
+    with connect(url) as client:
+        show(client.series(last), series_detail, as_json)
 
 
 @epochs.command("current")

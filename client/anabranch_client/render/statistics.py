@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
+from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
 
@@ -52,6 +57,50 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
         edges.add_row(escape(name), *numbers(edge.probes, edge.hits, edge.matches, each))
     facts = {"epoch": found.epoch, "batches": found.batches}
     return Group(facts_table(facts), streams, stores, edges)
+
+
+def series_detail(found: SeriesOut) -> RenderableType:
+    """Series of measurements: the newest figure and, of steps, the course of the hit ratio."""
+    rates = table_of("relation", "per second", "course", right=("per second",))
+    for name, values in found.relations.items():
+        rates.add_row(escape(name), number(_newest(values)), sparkline(values))
+    figures = ("probes", "hit ratio", "matches per hit", "µs per probe")
+    steps = table_of("step", *figures, "course of the hit ratio", right=figures)
+    for one in found.steps:
+        hit_ratio = _newest(one.hit_ratio)
+        steps.add_row(
+            escape(f"{', '.join(one.head)} → {', '.join(one.target)}"),
+            number(_newest(one.probes)),
+            "–" if hit_ratio is None else percent(hit_ratio),
+            *numbers(_newest(one.matches_per_hit), _newest(one.cpu_microseconds)),
+            sparkline(one.hit_ratio),
+        )
+    stores = table_of("store", "tuples", "course", right=("tuples",))
+    for name, store in found.stores.items():
+        stores.add_row(escape(name), number(_newest(store.tuples)), sparkline(store.tuples))
+    seconds = sum(period.seconds for period in found.periods)
+    facts = {"periods": len(found.periods), "seconds": number(seconds)}
+    return Group(facts_table(facts), rates, steps, stores)
+
+
+def _newest(values: Sequence[float | None]) -> float | None:
+    """The last figure that there is."""
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def sparkline(values: Sequence[float | None], width: int = 30) -> str:
+    """The last ``width`` values as bars, from 0 to the greatest; a space where there is none.
+
+    >>> sparkline([0, None, 2, 4])
+    '▁ ▄█'
+    """
+    shown = values[-width:]
+    greatest = max((value for value in shown if value is not None), default=0)
+    top = len(_BARS) - 1
+    return "".join(
+        " " if value is None else _BARS[int(top * value / greatest) if greatest else 0]
+        for value in shown
+    )
 
 
 def sample_detail(found: SampleOut) -> RenderableType:

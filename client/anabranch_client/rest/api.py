@@ -30,6 +30,7 @@ from anabranch_contract.rest.access import (
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.queries import QueryList, QueryOut, ViewRowsOut
+from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
@@ -185,6 +186,11 @@ class Calls:
     def epoch_statistics(self, number: int) -> Call[StatisticsOut]:
         """Measurements of an epoch that has ended."""
         return Call("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
+
+    @method
+    def series(self, last: int = 60) -> Call[SeriesOut]:
+        """Measurements of the newest ``last`` periods: rates, steps and sizes of stores."""
+        return Call("GET", "/v1/series", SeriesOut.read, params={"last": str(last)})
 
     @method
     def state(self) -> Call[StateOut]:

@@ -113,6 +113,13 @@ class Keys:
         return self._key("samples")
 
     @property
+    def interims(self) -> str:
+        """List: the newest :data:`INTERIMS_KEPT` JSON :class:`~.interims.Interim`, oldest first
+        (runtime).
+        """
+        return self._key("interims")
+
+    @property
     def listeners(self) -> str:
         """Sorted set: query id -> until when its results are followed, Redis's time (service)."""
         return self._key("listeners")
@@ -171,6 +178,8 @@ class Keys:
 
 #: Milliseconds that a heartbeat lasts.
 HEARTBEAT_MILLISECONDS = 10_000
+#: How many interim measurements are kept.
+INTERIMS_KEPT = 120
 #: Seconds that a query counts as followed after the service last said so.
 LISTENING_SECONDS = 15
 #: Seconds that a tail outlives the last sign of a reader.

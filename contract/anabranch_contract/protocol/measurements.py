@@ -47,6 +47,8 @@ class EdgeStatistics:
             probes stood for, whether an index spared looking at them or not.
         hits: those among ``pairs`` whose keys agree. Rows of the same batch are left out of
             both, because only some of them arrived before the probing tuple.
+        found: those of ``probes`` that have one or more of ``matches``; 0 in documents of earlier
+            releases.
     """
 
     probes: int = 0
@@ -54,6 +56,7 @@ class EdgeStatistics:
     seconds: float = 0.0
     pairs: int = 0
     hits: int = 0
+    found: int = 0
 
     def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
         return EdgeStatistics(
@@ -62,6 +65,18 @@ class EdgeStatistics:
             self.seconds + other.seconds,
             self.pairs + other.pairs,
             self.hits + other.hits,
+            self.found + other.found,
+        )
+
+    def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
+        """The counts since ``earlier``, which is of the same edge and epoch."""
+        return EdgeStatistics(
+            self.probes - earlier.probes,
+            self.matches - earlier.matches,
+            self.seconds - earlier.seconds,
+            self.pairs - earlier.pairs,
+            self.hits - earlier.hits,
+            self.found - earlier.found,
         )
 
     @property

@@ -71,10 +71,11 @@ class StoreStatisticsOut(Document):
 
 class EdgeStatisticsOut(Document):
     """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
-    ``hits`` agree in their keys; ``matches`` are all that were found.
+    ``hits`` agree in their keys; ``matches`` are all that were found, by ``found`` of ``probes``.
     """
 
     probes: int
+    found: int
     hits: int
     matches: int
     pairs: int

@@ -36,6 +36,7 @@ from anabranch_runtime.driver.epoch_cycle import (
     step,
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
+from anabranch_runtime.driver.interim_reporter import InterimReporter
 from anabranch_runtime.driver.progress import ProgressReporter
 from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.epochs import backfill
@@ -153,6 +154,7 @@ class Driver:
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self.progress = ProgressReporter(control, self._rate_limiter, limit)
         self._samples = Samples()
+        self._interims = InterimReporter(control, self.state, settings.interim_seconds)
         self._identity = ""
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
@@ -248,6 +250,7 @@ class Driver:
         self.manifests.commit(state)
         self.state = state
         self.show_views(ruleset)
+        self._interims.committed(state, ruleset)
         self._forget([])
         self.report("running")
 
@@ -507,6 +510,7 @@ class Driver:
         self.show_views(ruleset)
         self.compactor.settled(state)
         self._samples.add(reports)
+        self._interims.committed(state, ruleset)
         self._forget(reports)
         seconds = time.perf_counter() - started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)

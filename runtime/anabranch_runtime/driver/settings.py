@@ -25,6 +25,7 @@ class Settings:
         epoch_batches: batches per epoch.
         epoch_seconds: in live mode an epoch also ends after this time if something has been
             registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
+        interim_seconds: how long a period is of which interim measurements are reported.
         patience: seconds to wait for a ruleset that must come.
         attempts: how often a batch's job is tried before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
@@ -47,6 +48,7 @@ class Settings:
     results: Path
     epoch_batches: int = 4
     epoch_seconds: float = 5.0
+    interim_seconds: float = 3.0
     mode: Mode = Mode.LIVE
     patience: float = 300.0
     attempts: int = 4

@@ -37,11 +37,23 @@ if TYPE_CHECKING:
 #: Weight of an old sample where the step was seen again, and where it was not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
 
-_Step = tuple[MirId, tuple[Label, ...], tuple[Label, ...]]
+#: The sub-join that a step leads to, and its labels before and in the target.
+Step = tuple[MirId, tuple[Label, ...], tuple[Label, ...]]
 
 
 def step_samples(ruleset: Ruleset, edges: Mapping[str, EdgeStatistics]) -> tuple[JoinSample, ...]:
     """The samples from ``edges``, the counters of an epoch that went by ``ruleset``."""
+    totals: dict[Step, tuple[int, int, int]] = {}
+    for edge, step in steps_of(ruleset).items():
+        seen = edges.get(edge)
+        if seen is not None and seen.pairs:
+            probes, pairs, hits = totals.get(step, (0, 0, 0))
+            totals[step] = (probes + seen.probes, pairs + seen.pairs, hits + seen.hits)
+    return tuple(JoinSample(*step, *map(float, totals[step])) for step in sorted(totals))
+
+
+def steps_of(ruleset: Ruleset) -> dict[str, Step]:
+    """Edge -> the step that leads to it."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -49,7 +61,7 @@ def step_samples(ruleset: Ruleset, edges: Mapping[str, EdgeStatistics]) -> tuple
     for rule in ruleset.probe_rules:
         after[rule.edge].append(rule)
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
-    totals: dict[_Step, tuple[int, int, int]] = {}
+    found: dict[str, Step] = {}
     pending = [
         (rule, frozenset({rule.start}), tuple[KeyClass, ...]())
         for edge in sorted(arrivals)
@@ -60,14 +72,9 @@ def step_samples(ruleset: Ruleset, edges: Mapping[str, EdgeStatistics]) -> tuple
         classes = _closed(classes, _equalities(rule))
         labels = head | frozenset(rule.members)
         pending += [(child, labels, classes) for child in after[rule.out]]
-        seen = edges.get(rule.out)
-        if seen is None or not seen.pairs:
-            continue
         joined = canonical(classes, relation_of, labels).id
-        step = (joined, tuple(sorted(head)), tuple(sorted(rule.members)))
-        probes, pairs, hits = totals.get(step, (0, 0, 0))
-        totals[step] = (probes + seen.probes, pairs + seen.pairs, hits + seen.hits)
-    return tuple(JoinSample(*step, *map(float, totals[step])) for step in sorted(totals))
+        found[rule.out] = (joined, tuple(sorted(head)), tuple(sorted(rule.members)))
+    return found
 
 
 def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
@@ -88,7 +95,7 @@ def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[
     return tuple(kept[step] for step in sorted(kept) if kept[step].probes >= 1)
 
 
-def _step(sample: JoinSample) -> _Step:
+def _step(sample: JoinSample) -> Step:
     return sample.joined, sample.head, sample.target
 
 

@@ -8,7 +8,7 @@ that reach the projection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -122,12 +122,15 @@ class Partial:
         sets: the row sets.
         place: label -> (row set, member prefix in its tables: empty for base rows).
         start: the label of the tuple whose arrival made this.
+        origins: of each tuple the position in the partial result that it was extended from, since
+            ``numbered``; None: nobody has asked for it.
     """
 
     length: int
     sets: tuple[RowSet, ...]
     place: dict[Label, tuple[int, str]]
     start: Label
+    origins: I32 | None = None
     #: Key vectors and the like that probes have made of it.
     lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
@@ -166,8 +169,19 @@ class Partial:
     def take(self, positions: I32) -> Partial:
         """The tuples at ``positions``."""
         return Partial(
-            len(positions), tuple(s.take(positions) for s in self.sets), self.place, self.start
+            len(positions),
+            tuple(s.take(positions) for s in self.sets),
+            self.place,
+            self.start,
+            self._origins(positions),
         )
+
+    def numbered(self) -> Partial:
+        """The same tuples, each its own origin."""
+        return replace(self, origins=np.arange(self.length, dtype=np.int32))
+
+    def _origins(self, positions: I32) -> I32 | None:
+        return None if self.origins is None else pick(self.origins, positions)
 
     def cut(self, first: int, last: int) -> Partial:
         """The tuples from ``first`` up to ``last`` (or the end), without a copy; all of them with
@@ -197,6 +211,7 @@ class Partial:
             sets,
             {**self.place, **{label: (at, member) for label, member in place.items()}},
             self.start,
+            self._origins(positions),
         )
 
 

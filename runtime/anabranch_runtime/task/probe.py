@@ -67,6 +67,7 @@ class EdgeMeter:
     seconds: float = 0.0
     pairs: int = 0
     hits: int = 0
+    found: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,9 @@ class Prober:
         known = replace(meter)
         try:
             found = self._probe(partial, rule, access, meter)
-        except TooManyPairs:
-            # As if it had not been tried, but for the time.
+        except Exception:
+            # Too many pairs, or an expression that fails: as if it had not been tried, but for the
+            # time.
             meter = self.meters[rule.out] = known
             raise
         else:
@@ -135,25 +137,31 @@ class Prober:
             self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles
         )
         bounds = rule.bounds if early else ()
-        found = self._join(partial, access.tiles, target, bounds, meter, most)
+        lookup = Lookup(self, partial, target, bounds)
+        found = self._join(lookup, access.tiles, meter, most)
         parts = [found] if found is not None else []
+        marks = lookup.marks()
         if access.gaps:
             filled = self._fill(partial, rule, access, most)
             if filled is not None:
                 parts.append(filled)
                 meter.matches += filled.length
+                marks[filled.origins] = 1
         joined = concat_partials(parts) if parts else None
         meter.probes += partial.length
+        meter.found += int(np.count_nonzero(marks.view(np.bool_)))
         if joined is not None:
             joined = check(self.layout, joined, rule.bounds, rule.residuals)
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
-        """Probe the MIR's parts one by one; keep combinations that belong to a gap."""
-        current = partial
+        """Probe the MIR's parts one by one; keep combinations that belong to a gap, and note from
+        which tuple of ``partial`` each has come.
+        """
+        current = partial.numbered()
         for step, tiles in zip(rule.fill, access.fill, strict=True):
             target = Target(step.relation, step.key, (step.label,), step.inclusive)
-            found = self._join(current, tiles, target, (), None, most)
+            found = self._join(Lookup(self, current, target, ()), tiles, None, most)
             if found is None:
                 return None
             current = check(self.layout, found, step.bounds, ())
@@ -168,20 +176,12 @@ class Prober:
         return current.where(inside)
 
     def _join(
-        self,
-        partial: Partial,
-        tiles: Sequence[Tile],
-        target: Target,
-        bounds: Sequence[TimeBound],
-        meter: EdgeMeter | None,
-        most: int,
+        self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeMeter | None, most: int
     ) -> Partial | None:
-        """``partial`` with the rows of ``tiles`` that have its keys and arrived before it.
+        """The partial result with the rows of ``tiles`` that have its keys and arrived before it.
 
         Args:
-            target: whom to probe.
-            bounds: time bounds that may be enforced while rows are matched, where that is exact
-                and cheap: the caller checks all bounds again.
+            lookup: of the partial result in the target; nothing has been looked up yet.
             meter: counts the matches (of key and arrival order). Pairs and hits are counted over
                 the segments of which every row may match: those of earlier batches, wholly
                 inside their tile, without a filter to make up for.
@@ -190,8 +190,7 @@ class Prober:
         Raises:
             TooManyPairs: there are more.
         """
-        lookup = Lookup(self, partial, target, bounds)
-        found: list[tuple[I32, RowSet]] = []
+        target, found = lookup.target, list[tuple["I32", RowSet]]()
         left = most
         for tile in tiles:
             for group, probes in lookup.routed(tile):
@@ -204,7 +203,7 @@ class Prober:
         base = self.layout.is_base(target.name)
         place = {target.members[0]: ""} if base else {m: str(m) for m in target.members}
         positions = np.concatenate([at for at, _ in found]) if len(found) > 1 else found[0][0]
-        return partial.extend(positions, concat_rows([rows for _, rows in found]), place)
+        return lookup.partial.extend(positions, concat_rows([rows for _, rows in found]), place)
 
 
 @dataclass(slots=True)
@@ -246,18 +245,29 @@ class _Keys:
 
 
 class Lookup:
-    """One probe of one partial result."""
+    """One probe of one partial result.
 
-    __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "_target", "partial", "prober")
+    ``bounds`` are time bounds that may be enforced while rows are matched, where that is exact and
+    cheap: the caller checks all bounds again.
+    """
+
+    __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "partial", "prober", "target")
 
     def __init__(
         self, prober: Prober, partial: Partial, target: Target, bounds: Sequence[TimeBound]
     ) -> None:
-        self.prober, self.partial, self._target = prober, partial, target
+        self.prober, self.partial, self.target = prober, partial, target
         self._keys = _Keys.of(prober.layout, partial, target.key)
         self._arrived: dict[Label, Ints] = {}
         self._lookups: dict[str, tuple[IndexKey, LookupCounts]] = {}
         self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
+
+    def marks(self) -> NDArray[np.uint8]:
+        """Per tuple of the partial result 1 where it has found a match so far; a copy."""
+        found = np.zeros(self.partial.length, np.uint8)
+        for _, counts in self._lookups.values():
+            found |= counts.marks
+        return found
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
         """The tile's segments, with the probes that may find something there: a partition's own
@@ -267,7 +277,7 @@ class Lookup:
         part = None
         many = len(self._keys.probes) > FEW
         if many and store.partition is not None and store.partitions > 1:
-            parts = ((k.build, k.type) for k in self._target.key)
+            parts = ((k.build, k.type) for k in self.target.key)
             part = next((i for i, p in enumerate(parts) if p == store.partition), None)
         segments = self.prober.segments
         groups = segments.groups(tile.store, tile.interval, split=part is not None)
@@ -288,7 +298,7 @@ class Lookup:
         """The index of ``store`` that answers, and what is counted of it."""
         found = self._lookups.get(store.id)
         if found is None:
-            key = store.index_key(self._target.key)
+            key = store.index_key(self.target.key)
             lookup = self.prober.reads.begin(store.id, key.name, self.partial.length)
             found = self._lookups[store.id] = (key, lookup)
         return found
@@ -301,7 +311,7 @@ class Lookup:
         Raises:
             TooManyPairs: there are more than ``most``.
         """
-        layout, target = self.prober.layout, self._target
+        layout, target = self.prober.layout, self.target
         store = layout.stores[tile.store]
         key, lookup = self._index(store)
         before = len(group.readers)
@@ -355,8 +365,8 @@ class Lookup:
         its newest member: see ``_afterwards``).
         """
         found: list[Constraint] = []
-        if group.any_current and not self._target.whenever:
-            for label, member in zip(self._target.members, store.members, strict=True):
+        if group.any_current and not self.target.whenever:
+            for label, member in zip(self.target.members, store.members, strict=True):
                 name = SIGMA if store.is_base else f"{SIGMA}:{member}"
                 columns = group.columns(name, current=True)
                 found.append(Constraint(columns, self._ever(), self._before(label)))
@@ -379,14 +389,14 @@ class Lookup:
         """The greatest sigma that a match under ``label`` may have."""
         if label not in self._arrived:
             start = self.partial.sigma(self.partial.start)
-            self._arrived[label] = start if label in self._target.inclusive else start - 1
+            self._arrived[label] = start if label in self.target.inclusive else start - 1
         return self._arrived[label]
 
     def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:
         """The bounds between the partial result and new members, on the stored event time."""
         found = []
         for label, low, high in self._ranges:
-            member = store.members[self._target.members.index(label)]
+            member = store.members[self.target.members.index(label)]
             name = TAU if store.is_base else f"{TAU}:{member}"
             found.append(Constraint(group.tables.places(name).first, low, high))
         return found
@@ -394,7 +404,7 @@ class Lookup:
     def _in_time(self, group: Group) -> Group:
         """The segments of which a row may be within the bounds."""
         for label, low, high in self._ranges:
-            least, greatest = group.times(self._target.members.index(label))
+            least, greatest = group.times(self.target.members.index(label))
             near = (greatest >= low.min()) & (least <= high.max())
             if not near.all():
                 group = group.where(near)
@@ -403,7 +413,7 @@ class Lookup:
     def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
         """Label of a new member -> least and greatest event time of a match, per position."""
         found: dict[Label, tuple[Ints, Ints]] = {}
-        members = set(self._target.members)
+        members = set(self.target.members)
         for bound in bounds:
             if (bound.later in members) == (bound.earlier in members):
                 continue
@@ -436,7 +446,7 @@ class Lookup:
         if not self._keys.exact:
             arrays = [plain(a) for a in self._keys.arrays]
             left = [gather(places([place_of(a)]), None, positions) for a in arrays]
-            right = [_stored(self.prober.layout, store, rows, k) for k in self._target.key]
+            right = [_stored(self.prober.layout, store, rows, k) for k in self.target.key]
             mask = values_equal(left, right, self._keys.types)
         if weaker:
             kept = filter_mask(weaker, lambda c: rows.column(c.name), len(positions))

@@ -432,7 +432,7 @@ class _Task:
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {
-            edge: EdgeStatistics(m.probes, m.matches, m.seconds, m.pairs, m.hits)
+            edge: EdgeStatistics(m.probes, m.matches, m.seconds, m.pairs, m.hits, m.found)
             for edge, m in sorted(self.prober.meters.items())
         }
         self.report.reads = dict(self.prober.reads.found)

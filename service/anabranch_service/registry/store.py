@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError, WatchError
 from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
@@ -377,6 +378,15 @@ class Store:
         return await _one(
             Snapshot, f"statistics {epoch}", self.redis.get(self.keys.statistics(epoch))
         )
+
+    async def interims(self, last: int) -> list[Interim]:
+        """The measurements of the newest ``last`` periods, oldest first.
+
+        A period that can't be read (another release's) is left out, which is logged.
+        """
+        texts = await _answer(self.redis.lrange(self.keys.interims, -last, -1), list[str])
+        found = (_lenient(Interim, "interim measurements", text) for text in texts)
+        return [one for one in found if one is not None]
 
     async def samples(self) -> dict[str, StreamSample]:
         """Stream -> its newest sample."""

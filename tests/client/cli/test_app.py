@@ -15,6 +15,7 @@ from anabranch_client.cli.app import app
 from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
@@ -30,6 +31,8 @@ from anabranch_contract.protocol.state_report import (
     SegmentReport,
     StoreParts,
 )
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
 from tests.client.conftest import JOIN
 from tests.service.routes.test_state import report, store
 
@@ -272,6 +275,25 @@ def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Clie
     for words in ("3 of 9,000 tuples", "total", "33.33%", "7.50", "66.67%"):
         assert words in text
     assert answer("stream", "sample", "orders", url=url)["size"] == 3
+
+
+def test_series_as_a_table(url: str, service: Service, shop: Client) -> None:
+    assert "periods" in run("epochs", "series", url=url).stdout
+    for number, found in enumerate((100, 300)):
+        step = StepMeasures(
+            MirId("customers,orders"), (Label("orders"),), (Label("customers"),),
+            EdgeStatistics(400, 600, 0.002, 9000, 600, found),
+        )  # fmt: skip
+        interim = Interim(
+            1.0, 2.0, 0, 0, number, 1, {"orders": 400}, (step,), {"orders/1": StoreSize(800)}
+        )
+        service.redis.rpush(service.keys.interims, interim.dumps())
+    text = run("epochs", "series", url=url).stdout
+    for words in ("orders → customers", "200", "75.00%", "▃█", "orders/1", "800"):
+        assert words in text
+    (found_step,) = answer("epochs", "series", "--last", "1", url=url)["steps"]
+    assert found_step["matches_per_hit"] == [2.0]
+    assert shop.series(last=1).relations == {"orders": [200.0]}
 
 
 def test_tables_are_for_people(url: str, shop: Client, service: Service) -> None:

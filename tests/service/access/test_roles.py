@@ -50,6 +50,7 @@ MATRIX = {
     "GET /v1/epochs/{number}": "viewer editor admin",
     "GET /v1/epochs/{number}/ruleset": "viewer editor admin",
     "GET /v1/epochs/{number}/statistics": "viewer editor admin",
+    "GET /v1/series": "viewer editor admin",
     "GET /v1/state": "viewer editor admin",
     "GET /v1/state/stores/{store:path}": "viewer editor admin",
     "GET /v1/settings": "viewer editor admin",

@@ -74,6 +74,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/queries:explain",
         "/v1/queries/{name}/results",
         "/v1/queries/{name}/rows",
+        "/v1/series",
         "/v1/settings",
         "/v1/state",
         "/v1/state/stores/{store}",

@@ -37,7 +37,7 @@ SNAPSHOT = Snapshot(
         "orders": {"input": 4000, "late": 0, "invalid": 0},
         "customers": {"input": 100, "late": 0, "invalid": 0},
     },
-    edges={"orders>customers": EdgeStatistics(4000, 3900, 0.5, 8000, 3900)},
+    edges={"orders>customers": EdgeStatistics(4000, 3900, 0.5, 8000, 3900, 2500)},
     stores={"orders/2": StoreStatistics(4000, 65536, 3, {"customer_id": 90.0}, READS)},
     measured={"orders": StreamStatistics(4000, 3, 1, 8.0, 100.0, (3000, 0, 900, 99))},
 )  # fmt: skip
@@ -82,7 +82,8 @@ def test_an_epochs_statistics(shop: Service) -> None:
         }},
     }  # fmt: skip
     assert found["edges"]["orders>customers"] == {
-        "probes": 4000, "hits": 3900, "matches": 3900, "pairs": 8000, "nanoseconds": 500_000_000,
+        "probes": 4000, "found": 2500, "hits": 3900, "matches": 3900, "pairs": 8000,
+        "nanoseconds": 500_000_000,
     }  # fmt: skip
     assert found["distinct"] == {"orders": {"customer_id": 90.0}}
 

@@ -100,6 +100,9 @@ class Watch:
                 passed = found.by_batch + found.by_partition + found.by_time
                 self.events["segments passed over"] += passed > 0
                 self.events["segments filtered"] += found.filtered > 0
+        for edge in state.edges.values():
+            assert 0 <= edge.found <= min(edge.probes, edge.matches)
+            assert (edge.found > 0) == (edge.matches > 0)
 
     def _anew(self, before: Activation, after: Activation) -> None:
         """A query has been activated again, as a ttl has changed its bounds, or as a stream no

@@ -141,6 +141,8 @@ class _Run:
             replay.out / "state",
             replay.out / "results",
             self.scenario.every,
+            # Every batch is a period of measurements.
+            interim_seconds=0.0,
             mode=script.mode,
             patience=5,
             access=OPEN,

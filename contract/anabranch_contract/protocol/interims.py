@@ -1,0 +1,68 @@
+"""Interim measurements: what a pipeline did in one period of a few seconds.
+
+They are the samples of time series (dpPick, section 4.2): per step ``found / probes`` is gamma
+(Eq. 9), ``matches / found`` is mu (Eq. 10); per store the distinct keys are kappa (Eq. 11). A step
+is named by the sub-join that it leads to, so its series goes on when plans change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anabranch_contract.codec import Message
+from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
+
+
+@dataclass(frozen=True, slots=True)
+class StepMeasures:
+    """One step in one period, whichever edges ran it.
+
+    Attributes:
+        joined: the canonical sub-join that the step leads to.
+        head, target: its labels, cut in two; sorted.
+        counts: of the period.
+    """
+
+    joined: MirId
+    head: tuple[Label, ...]
+    target: tuple[Label, ...]
+    counts: EdgeStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """A store at the end of a period.
+
+    Attributes:
+        keys: comma-joined sorted key attributes -> distinct values stored, at most.
+    """
+
+    rows: int
+    keys: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Interim(Message):
+    """The measurements of one period, which begins and ends between two batches.
+
+    Attributes:
+        until: when it ended, seconds since 1970.
+        seconds: its length by a clock that does not jump.
+        epoch, ruleset_epoch: of its last batch.
+        next_batch: the first batch after it. ``batches``: how many it had.
+        arrivals: relation -> tuples that arrived, after the local filter.
+        steps: those on which something probed, sorted.
+        stores: store -> its size.
+    """
+
+    until: float
+    seconds: float
+    epoch: int
+    ruleset_epoch: int
+    next_batch: int
+    batches: int
+    arrivals: dict[str, int] = field(default_factory=dict)
+    steps: tuple[StepMeasures, ...] = ()
+    stores: dict[str, StoreSize] = field(default_factory=dict)

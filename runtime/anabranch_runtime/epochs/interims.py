@@ -1,0 +1,96 @@
+"""Interim measurements from committed states: differences of counters, period by period.
+
+A period may reach over epochs. Counters of edges begin anew with an epoch, so what an epoch has
+counted is added to the period's steps when the next one is entered: edges have names that mean
+something in one ruleset only, steps have names that stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
+from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_runtime.epochs.statistics import store_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_runtime.epochs.join_samples import Step
+    from anabranch_runtime.state.manifest import State
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period that has begun.
+
+    Attributes:
+        since: when, in seconds of a clock that does not jump.
+        begun: the state at its beginning; of the epoch that is running ``edges`` are its counters
+            then.
+        steps: what epochs that have ended within the period have counted.
+    """
+
+    since: float
+    begun: State
+    edges: Mapping[str, EdgeStatistics]
+    steps: Mapping[Step, EdgeStatistics] = field(default_factory=dict)
+
+
+def begin(state: State, now: float) -> Period:
+    """A period from ``state`` on."""
+    return Period(now, state, state.edges)
+
+
+def leave_epoch(period: Period, last: State, steps: Mapping[str, Step]) -> Period:
+    """The period after its epoch.
+
+    Args:
+        last: the last state of the epoch.
+        steps: edge -> its step, by the rules of that epoch.
+    """
+    return replace(period, edges={}, steps=_counted(period, last, steps))
+
+
+def close(
+    period: Period, state: State, steps: Mapping[str, Step], now: float, until: float
+) -> Interim:
+    """The measurements of a period that ends with ``state``.
+
+    Args:
+        steps: edge -> its step, by the rules of the running epoch.
+        now: as in ``Period.since``. ``until``: seconds since 1970.
+    """
+    arrived = {
+        relation: count - period.begun.arrivals.get(relation, 0)
+        for relation, count in sorted(state.arrivals.items())
+    }
+    counted = _counted(period, state, steps)
+    return Interim(
+        until=until,
+        seconds=now - period.since,
+        epoch=state.epoch,
+        ruleset_epoch=state.ruleset_epoch,
+        next_batch=state.next_batch,
+        batches=state.next_batch - period.begun.next_batch,
+        arrivals=arrived,
+        steps=tuple(
+            StepMeasures(*step, counts) for step, counts in sorted(counted.items()) if counts.probes
+        ),
+        stores={
+            name: StoreSize(store.rows, store.keys)
+            for name, store in sorted(store_statistics(state).items())
+        },
+    )
+
+
+def _counted(period: Period, state: State, steps: Mapping[str, Step]) -> dict[Step, EdgeStatistics]:
+    found = dict(period.steps)
+    for edge, counts in state.edges.items():
+        # A failed query's rules are gone, its counters stay until the epoch ends.
+        step = steps.get(edge)
+        if step is not None:
+            fresh = counts - period.edges.get(edge, EdgeStatistics())
+            found[step] = found.get(step, EdgeStatistics()) + fresh
+    return found
