@@ -1,14 +1,18 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
 import { read } from "./access.js";
-import { bytes, facts, make, say } from "./dom.js";
+import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
-import { edges, retentionOf, span, stores, streams } from "./measured.js";
+import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state.js";
 import { Tail } from "./tail.js";
 import { changes, shares } from "./what-if.js";
 
 const POLL_MS = 1000;
+/** Series change every few seconds only. */
+const SERIES_MS = 3000;
+/** Of the picture of a series, in pixels. */
+const COURSE = { width: 180, height: 26 };
 const PALETTE = [
   [202, 78], [158, 64], [336, 66], [28, 84], [266, 58], [92, 55], [358, 66], [182, 70], [48, 80], [300, 48],
 ];
@@ -483,6 +487,48 @@ function showMeasured(found, registered) {
   );
 }
 
+/** A line of a series: its name, a picture, the newest figures. */
+function courseRow({ name, values }, top, text, ...figures) {
+  const path = element("path", { d: course(values, { ...COURSE, top }), class: "line" });
+  const picture = element(
+    "svg",
+    { viewBox: `-1 -2 ${COURSE.width + 2} ${COURSE.height + 4}`, class: "course", role: "img", "aria-label": `${name}: ${text}` },
+    "",
+    path,
+  );
+  return make(
+    "li",
+    {},
+    make("span", { className: "what", text: name }),
+    picture,
+    make("span", { className: "muted number", text: [text, ...figures].join(" · ") }),
+  );
+}
+
+let seriesAt = 0;
+
+/** Rates and hit ratios of the last minutes. */
+async function showSeries() {
+  if (Date.now() - seriesAt < SERIES_MS) return;
+  seriesAt = Date.now();
+  const series = await read("/v1/series?last=120");
+  const [relations, dearest] = [rates(series), steps(series)];
+  const seconds = series.periods.reduce((sum, period) => sum + period.seconds, 0);
+  const omitted = [
+    relations.omitted ? `${relations.omitted} slower relations` : "",
+    dearest.omitted ? `${dearest.omitted} cheaper steps` : "",
+  ].filter(Boolean);
+  at("series-note").textContent = series.periods.length
+    ? `${series.periods.length} periods, ${span(seconds * 1e6)}${omitted.length ? `; ${omitted.join(" and ")} not shown` : ""}`
+    : "Nothing yet: the first figures come a few seconds after the first batch.";
+  at("rates").replaceChildren(...relations.rows.map((r) => courseRow(r, null, `${short(r.now ?? 0)} per second`)));
+  at("ratios").replaceChildren(
+    ...dearest.rows.map((s) =>
+      courseRow(s, 1, percent(s.now), ...(s.matches === null ? [] : [`${short(s.matches)} matches each`])),
+    ),
+  );
+}
+
 function levels(store) {
   const text = store.levels.map((l) => `level ${l.level}: ${l.segments}`).join(", ");
   const picture = make("span", { className: "levels", role: "img", "aria-label": text || "none" });
@@ -584,6 +630,7 @@ async function refresh() {
     showPlan(epoch);
     const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
     showMeasured(measured, registered.items);
+    await showSeries();
     showState(state);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");

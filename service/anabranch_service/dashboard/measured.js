@@ -30,6 +30,49 @@ export function edges(statistics, count = 8) {
   return found.slice(0, count).map((e) => ({ ...e, part: e.nanoseconds / most }));
 }
 
+const MOST_COURSES = 8;
+
+/** Relations by their rates, the fastest first; `values` has one figure per period, null: none. */
+export function rates(series) {
+  const found = Object.entries(series?.relations ?? {}).map(([name, values]) => ({ name, values, now: newest(values) }));
+  found.sort((a, b) => (b.now ?? -1) - (a.now ?? -1) || a.name.localeCompare(b.name));
+  return { rows: found.slice(0, MOST_COURSES), omitted: Math.max(found.length - MOST_COURSES, 0) };
+}
+
+/** Steps by the CPU time that they have taken in all periods, the dearest first. */
+export function steps(series) {
+  const found = (series?.steps ?? []).map((step) => ({
+    name: `${step.head.join(", ")} → ${step.target.join(", ")}`,
+    values: step.hit_ratio,
+    now: newest(step.hit_ratio),
+    matches: newest(step.matches_per_hit),
+    cost: step.cpu_microseconds.reduce((sum, each, i) => sum + (each ?? 0) * (step.probes[i] ?? 0), 0),
+  }));
+  found.sort((a, b) => b.cost - a.cost || a.name.localeCompare(b.name));
+  return { rows: found.slice(0, MOST_COURSES), omitted: Math.max(found.length - MOST_COURSES, 0) };
+}
+
+/**
+ * The path of a line through values at equal distances, from 0 to `top` (or the greatest); broken
+ * where there is no value. A value without neighbours is a dot.
+ */
+export function course(values, { width, height, top = null }) {
+  const most = top ?? Math.max(0, ...values.filter((v) => v !== null));
+  const step = values.length > 1 ? width / (values.length - 1) : 0;
+  const at = (value, i) => `${(i * step).toFixed(1)} ${(height - (most ? value / most : 0) * height).toFixed(1)}`;
+  return values
+    .map((value, i) => {
+      if (value === null) return "";
+      const joined = i > 0 && values[i - 1] !== null;
+      return joined ? `L${at(value, i)}` : `M${at(value, i)}h0.1`;
+    })
+    .join("");
+}
+
+function newest(values) {
+  return values.findLast((value) => value !== null) ?? null;
+}
+
 function bars(delays) {
   const total = delays.reduce((sum, d) => sum + d.tuples, 0);
   if (total === 0) return [];

@@ -13,6 +13,7 @@ from playwright.sync_api import expect, sync_playwright
 from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, ViewRows, Visibility
 from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
@@ -20,6 +21,8 @@ from anabranch_contract.protocol.measurements import (
     StreamStatistics,
 )
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.routes.test_state import report, store
@@ -207,6 +210,37 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         page.get_by_role("button", name="Show epoch 1").click()
         expect(rows).to_have_count(3)
         expect(page.locator("#measured .delays")).to_have_count(0)
+        assert complaints == []
+
+
+def test_the_last_minutes_as_lines(browser: Browser, shop: Service, tmp_path: Path) -> None:
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#series-note")).to_contain_text("Nothing yet")
+        step = StepMeasures(
+            MirId("customers,orders"),
+            (Label("orders"),),
+            (Label("customers_" + "x" * 110),),
+            EdgeStatistics(400, 600, 0.002, 9000, 600, 100),
+        )
+        for number, arrived in enumerate((300, 600, 900)):
+            # In the second period nothing was probed.
+            done = (step,) if number != 1 else ()
+            arrivals = {"orders": arrived, **{f"small{n}": n for n in range(9)}}
+            interim = Interim(3.0 * number, 3.0, 0, 0, number, 1, arrivals, done)
+            shop.redis.rpush(shop.keys.interims, interim.dumps())
+        expect(page.locator("#rates li")).to_have_count(8)
+        expect(page.locator("#rates li").first).to_contain_text("orders")
+        expect(page.locator("#rates li").first).to_contain_text("300 per second")
+        note = page.locator("#series-note")
+        expect(note).to_have_text("3 periods, 9 s; 2 slower relations not shown")
+        expect(page.locator("#ratios li")).to_contain_text("25.0 % · 6 matches each")
+        rising = page.get_by_role("img", name="orders: 300 per second").locator("path")
+        assert rising.get_attribute("d") == "M0.0 17.3h0.1L90.0 8.7L180.0 0.0"
+        broken = page.locator("#ratios path").get_attribute("d")
+        assert broken == "M0.0 19.5h0.1M180.0 19.5h0.1"
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(wide) <= 0
+        page.locator("section:has(#series-title)").screenshot(path=str(tmp_path / "series.png"))
         assert complaints == []
 
 
