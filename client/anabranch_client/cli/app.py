@@ -24,18 +24,12 @@ from anabranch_client.cli.streams import streams
 from anabranch_client.errors import ClientError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
-from anabranch_client.replay.demo import MIN_BATCHES, check, demo_scenario, demo_summary
-from anabranch_client.replay.progress import LiveView
-from anabranch_client.replay.replay import (
-    prepare_folder,
-    remove_working_data,
-    run_to_report,
-    step_spec,
-)
-from anabranch_client.replay.scenario import load_scenario
-from anabranch_client.replay.tpch import generate
 
 REFUSED = 3
+#: The demo has five epochs, and queries come and go after each third.
+_LEAST_BATCHES = 15
+# Replays need pyarrow and numpy, which take a quarter of a second: the two commands that run one
+# import their modules.
 
 app = typer.Typer(
     cls=Guarded,
@@ -77,6 +71,15 @@ def replay(
     master: Master = None,
 ) -> None:
     """Run recorded streams through the real service and the real pipeline."""
+    from anabranch_client.replay.progress import LiveView
+    from anabranch_client.replay.replay import (
+        prepare_folder,
+        remove_working_data,
+        run_to_report,
+        step_spec,
+    )
+    from anabranch_client.replay.scenario import load_scenario
+
     played = load_scenario(scenario)
     folder = prepare_folder(out)
     spec = step_spec(played, folder, master)
@@ -101,13 +104,23 @@ def replay(
 @app.command()
 def demo(
     scale: Annotated[float, typer.Option(min=0.001, help="TPC-H scale factor.")] = 0.01,
-    batches: Annotated[int, typer.Option(min=MIN_BATCHES, help="Micro-batches.")] = 20,
+    batches: Annotated[int, typer.Option(min=_LEAST_BATCHES, help="Micro-batches.")] = 20,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to keep everything in.")] = None,
     as_json: Json = False,
     master: Master = None,
 ) -> None:
     """Plan, run and check five joins over TPC-H; the exit code says whether all are exact."""
+    from anabranch_client.replay.demo import check, demo_scenario, demo_summary
+    from anabranch_client.replay.progress import LiveView
+    from anabranch_client.replay.replay import (
+        prepare_folder,
+        remove_working_data,
+        run_to_report,
+        step_spec,
+    )
+    from anabranch_client.replay.tpch import generate
+
     folder = prepare_folder(out or Path(tempfile.mkdtemp(prefix="anabranch-demo-")))
     console = stderr()
     try:

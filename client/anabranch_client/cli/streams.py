@@ -12,7 +12,6 @@ from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import UsageError
 from anabranch_client.render.statistics import sample_detail
 from anabranch_client.render.tables import stream_detail, streams_table
-from anabranch_client.replay.scenario import parquet_columns
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 
@@ -102,6 +101,9 @@ def stream_add(
     elif path is not None:
         source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
     if format is None and path is not None and not columns:
+        # With it comes pyarrow, which other commands need not wait for.
+        from anabranch_client.replay.scenario import parquet_columns
+
         examples = sorted(path.glob("*.parquet"))[:1] if folder else [path]
         columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
     if not columns:

@@ -22,7 +22,6 @@ from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQ
 from anabranch_client.replay.tpch import QUERIES
 from anabranch_contract.plans.plan import Optimizer
 
-MIN_BATCHES = 15
 _LATE = frozenset({"q3", "q5"})
 _LEAVING = "q1"
 #: How many sentences about sharing the summary has; the JSON document has all.

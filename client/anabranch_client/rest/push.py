@@ -10,9 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from anabranch_client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,18 +50,33 @@ def rows_of(file: str, standard_input: TextIO) -> Iterator[list[dict[str, Any]]]
     path = Path(file)
     try:
         if path.suffix == ".parquet":
-            with pq.ParquetFile(path) as source:
-                for batch in source.iter_batches(batch_size=ROWS):
-                    yield [json_row(row) for row in batch.to_pylist()]
+            yield from _parquet_rows(path)
         else:
             with path.open(encoding="utf-8") as lines:
                 yield from _lines(lines, file)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as cause:
-        raise UsageError(
-            f"{file} can't be read: {cause}",
-            field="file",
-            remedy="give a Parquet file, or JSON lines",
-        ) from cause
+    except (OSError, UnicodeDecodeError) as cause:
+        raise _unreadable(file, cause) from cause
+
+
+def _parquet_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
+    # Every command would wait for it, and only pushes need it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as source:
+            for batch in source.iter_batches(batch_size=ROWS):
+                yield [json_row(row) for row in batch.to_pylist()]
+    except pa.ArrowException as cause:
+        raise _unreadable(str(path), cause) from cause
+
+
+def _unreadable(file: str, cause: Exception) -> UsageError:
+    return UsageError(
+        f"{file} can't be read: {cause}",
+        field="file",
+        remedy="give a Parquet file, or JSON lines",
+    )
 
 
 def _lines(lines: TextIO, name: str) -> Iterator[list[dict[str, Any]]]:

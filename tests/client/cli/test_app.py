@@ -225,7 +225,7 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
 
 
 def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Client) -> None:
-    one_line(run("state", "live", url=url), 1, "has not told")
+    one_line(run("state", "live", url=url), 1, "has not reported")
     told = report(store("orders/1", 12_345), epoch=3)
     service.redis.set(service.keys.state, told.dumps())
     assert answer("state", "live", url=url)["stores"][0]["rows"] == 12_345
