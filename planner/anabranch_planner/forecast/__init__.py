@@ -1,0 +1,1 @@
+"""Forecasts of measured statistics: series, robust cleaning, exponential smoothing with a trend."""

@@ -1,0 +1,171 @@
+"""What a statistic will be, and how far such forecasts have missed so far.
+
+dpPick forecasts what its cost model needs by "quadratic exponential smoothing" (section 4.3): the
+matched records per match and the numbers of keys by Holt's linear trend, hit ratios by the damped
+trend. Rates are added here, by the linear trend. A trend is an assumption, so each series says
+whether it holds: where its forecasts have not missed by less than the last value would have
+(:mod:`.backtest`), the last value is the forecast.
+
+Per series: :mod:`.grid`, :mod:`.outliers`, :mod:`.fitting`, :mod:`.backtest`, then one
+extrapolation. All series of a kind go through this as one array.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_planner.forecast.backtest import backtest
+from anabranch_planner.forecast.fitting import fit
+from anabranch_planner.forecast.grid import check_positive, resample
+from anabranch_planner.forecast.holt import ahead, smooth
+from anabranch_planner.forecast.outliers import cleaned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.forecast.series import Series
+
+#: Forecasts that must have been measured before a trend is believed.
+EVIDENCE = 4
+#: What the trend's error must be below, relative to the last value's: rounding is no gain.
+GAIN = 1 - 1e-9
+
+
+class Kind(StrEnum):
+    """Kinds of statistics; they decide the trend and the bounds."""
+
+    #: Tuples per second: linear, not negative.
+    RATE = "rate"
+    #: dpPick's μ, matched records per match: linear, not negative.
+    MATCHES = "matches"
+    #: dpPick's κ, keys in a store: linear, not negative.
+    KEYS = "keys"
+    #: dpPick's γ, matches per probe: damped, from 0 to 1.
+    HIT_RATIO = "hit_ratio"
+
+    @property
+    def damped(self) -> bool:
+        """Whether its trend is damped."""
+        return self is Kind.HIT_RATIO
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Its least and its greatest value."""
+        return (0.0, 1.0) if self is Kind.HIT_RATIO else (0.0, math.inf)
+
+
+class Method(StrEnum):
+    """What a forecast was made by."""
+
+    #: Nothing has been measured.
+    NONE = "none"
+    #: The last value, without its being an outlier.
+    LAST = "last"
+    #: Holt's linear trend, or the damped trend.
+    TREND = "trend"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A statistic's expected value.
+
+    Attributes:
+        value: in the statistic's unit; None: nothing has been measured.
+        method: what gave it.
+        error: mean absolute error of the trend's forecasts over the series' history; None: fewer
+            than :data:`EVIDENCE` values could be forecast.
+        error_of_last: the same of the last value, at the same times.
+    """
+
+    value: float | None
+    method: Method
+    error: float | None = None
+    error_of_last: float | None = None
+
+
+def forecast(series: Series, kind: Kind, period: float, horizon: float = 1.0) -> Forecast:
+    """The forecast of one series; see :func:`forecasts`.
+
+    >>> from anabranch_planner.forecast.series import Series
+    >>> series = Series()
+    >>> for second in range(0, 60, 3):
+    ...     series = series.append(float(second), 100.0 + second).series
+    >>> found = forecast(series, Kind.RATE, period=3.0, horizon=2.0)
+    >>> found.method, round(found.value, 6), round(found.error_of_last, 6)
+    (<Method.TREND: 'trend'>, 163.0, 6.0)
+    """
+    return forecasts([(series, kind)], period, horizon)[0]
+
+
+def forecasts(
+    asked: Sequence[tuple[Series, Kind]], period: float, horizon: float = 1.0
+) -> tuple[Forecast, ...]:
+    """The forecasts of many series, in their order; each is what it would be alone.
+
+    Args:
+        asked: series with their kinds.
+        period: seconds between measurements: the unit of the trend.
+        horizon: periods after the newest measurement; need not be whole. Errors are measured for
+            the next whole number of periods.
+
+    Raises:
+        StatisticsError: ``period`` or ``horizon`` is no finite number above 0.
+    """
+    check_positive(period, "period", "seconds")
+    check_positive(horizon, "horizon", "periods")
+    found = [Forecast(None, Method.NONE)] * len(asked)
+    for damped, bounds in sorted({(kind.damped, kind.bounds) for _, kind in asked}):
+        places = [
+            place
+            for place, (series, kind) in enumerate(asked)
+            if len(series) and (kind.damped, kind.bounds) == (damped, bounds)
+        ]
+        if places:
+            batch = [asked[place][0] for place in places]
+            made = _batch(batch, damped, bounds, period, horizon)
+            for place, one in zip(places, made, strict=True):
+                found[place] = one
+    return tuple(found)
+
+
+def _batch(
+    batch: Sequence[Series],
+    damped: bool,
+    bounds: tuple[float, float],
+    period: float,
+    horizon: float,
+) -> list[Forecast]:
+    """The forecasts of series of one kind, none of them empty."""
+    # Sums along time are rounded otherwise in an array of one column.
+    grid = resample([*batch, batch[0]] if len(batch) == 1 else batch, period)
+    values = cleaned(grid.values, grid.lengths)
+    series = np.arange(values.shape[1])
+    last = np.clip(values[grid.lengths - 1, series], *bounds)
+    if len(values) < EVIDENCE:
+        return [Forecast(value, Method.LAST) for value in last[: len(batch)].tolist()]
+
+    fitted, history = fit(values, grid.weights, damped)
+    known = smooth(values, fitted.smoothing, fitted.path)
+    ends = (grid.lengths - 1, series)
+    trend = ahead(known.levels[ends], known.steps[ends], horizon, fitted.smoothing.phi)
+    trend = np.clip(trend, *bounds)
+    tested = backtest(values, grid.weights, history, math.ceil(horizon), bounds)
+    measured = tested.targets >= EVIDENCE
+    better = measured & (tested.trend < GAIN * tested.last)
+    columns = (np.where(better, trend, last), better, measured, tested.trend, tested.last)
+    return [
+        Forecast(
+            value,
+            Method.TREND if by_trend else Method.LAST,
+            error if known_error else None,
+            error_of_last if known_error else None,
+        )
+        for value, by_trend, known_error, error, error_of_last in zip(
+            *(c[: len(batch)].tolist() for c in columns), strict=True
+        )
+    ]

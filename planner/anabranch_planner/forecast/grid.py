@@ -1,0 +1,136 @@
+"""Series with one value per period, many of them as one array.
+
+Periods are counted back from a series' newest measurement. A measurement belongs to the nearest
+period; the value of a period is the mean of its measurements by weight. At most ``length``
+periods are kept, so what is older than that many periods falls away.
+
+**Gaps** are filled by the straight line between the measured neighbours, with weight 0. Why a
+line: holding a value would show a trend that stops and then jumps, which smoothing takes for a
+shock; along the line a level and a trend arrive at the next measurement with the gap's mean
+slope, and a linear series stays linear. Why weight 0: no error is counted where nothing was
+measured, so a gap speaks neither for nor against any method. The line needs the measurement
+after the gap, and no forecast begins inside of one (:mod:`.backtest`), so nothing is foreseen
+from data that came later.
+
+**Fading.** A value counts by its weight times ``2^(-age / half_life)``, its age being the time
+from its period to the newest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from anabranch_contract.errors import StatisticsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_planner.forecast.series import Series
+
+#: Numbers; shapes stand where they are used.
+Array = npt.NDArray[np.float64]
+#: Counts and places.
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Some series side by side, each from the first row on.
+
+    Attributes:
+        values: shape (time, series), the oldest first; after its end a series holds its last.
+        weights: the same shape; 0 where nothing was measured and after the end.
+        lengths: how many rows each series has.
+    """
+
+    values: Array
+    weights: Array
+    lengths: Places
+
+
+def resample(series: Sequence[Series], period: float) -> Grid:
+    """All ``series`` with one value per ``period`` seconds.
+
+    Args:
+        series: one or more, none of them empty.
+        period: seconds.
+
+    Raises:
+        StatisticsError: the period is no finite number above 0 (field ``period``).
+
+    >>> from anabranch_planner.forecast.series import Series
+    >>> gap = Series(times=(0.0, 3.1, 9.0), values=(5.0, 7.0, 11.0), weights=(1.0, 2.0, 1.0))
+    >>> found = resample([gap], 3.0)
+    >>> found.values.ravel().tolist(), (found.weights.ravel() > 0).tolist()
+    ([5.0, 7.0, 9.0, 11.0], [True, True, False, True])
+    """
+    check_positive(period, "period", "seconds")
+    counts = np.array([len(s) for s in series])
+    bounds = np.array([s.length for s in series])
+    total = int(counts.sum())
+    times, values, weights = (
+        _flat(total, (getattr(s, name) for s in series)) for name in ("times", "values", "weights")
+    )
+    which = np.repeat(np.arange(len(counts)), counts)
+    with np.errstate(over="ignore"):
+        back = np.floor((times[np.cumsum(counts) - 1][which] - times) / period + 0.5)
+    near = back < bounds[which]
+    which, values, weights = which[near], values[near], weights[near]
+    back = back[near].astype(np.intp)
+    # The first measurement that is left is the farthest back.
+    firsts = np.searchsorted(which, np.arange(len(counts)))
+    lengths = back[firsts] + 1
+    starts = np.cumsum(lengths) - lengths
+    weights = weights / np.maximum.reduceat(weights, firsts)[which]
+
+    # All series one after the other: each begins and ends with a measurement, so that no gap
+    # reaches from one into the next.
+    size = int(lengths.sum())
+    at = (starts + lengths - 1)[which] - back
+    many = np.bincount(at, minlength=size)
+    mass = np.bincount(at, weights, size)
+    mean = np.zeros(size)
+    np.divide(np.bincount(at, weights * values, size), mass, mean, where=many > 0)
+    # The mean of one value is that value, to the last bit.
+    alone = many[at] == 1
+    mean[at[alone]] = values[alone]
+    gaps = np.flatnonzero(many == 0)
+    if gaps.size:
+        there = np.flatnonzero(many)
+        mean[gaps] = np.interp(gaps, there, mean[there])
+
+    owner = np.repeat(np.arange(len(counts)), lengths)
+    row = np.arange(size) - starts[owner]
+    half_lives = np.array([s.half_life for s in series])
+    ages = (lengths[owner] - 1 - row) * period
+    shape = (int(lengths.max()), len(counts))
+    grid = np.broadcast_to(mean[starts + lengths - 1], shape).copy()
+    grid[row, owner] = mean
+    faded = np.zeros(shape)
+    faded[row, owner] = mass * np.exp2(-ages / half_lives[owner])
+    return Grid(grid, faded, lengths)
+
+
+def check_positive(number: float, field: str, unit: str) -> None:
+    """Refuse what is no finite number above 0.
+
+    Raises:
+        StatisticsError: it names ``field``.
+    """
+    if not 0 < number < math.inf:
+        raise StatisticsError(
+            "invalid-forecast",
+            f"{number} is no finite number above 0",
+            field=field,
+            remedy=f"give {unit}, above 0",
+        )
+
+
+def _flat(total: int, parts: Iterable[tuple[float, ...]]) -> Array:
+    return np.fromiter(chain.from_iterable(parts), np.float64, total)

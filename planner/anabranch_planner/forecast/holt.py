@@ -1,0 +1,151 @@
+"""Holt's linear trend and the damped trend: level and trend of many series at once.
+
+With one-step errors ``e_t = y_t - (l_{t-1} + phi * b_{t-1})`` both methods are
+
+    l_t = l_{t-1} + phi * b_{t-1} + alpha * e_t                                     (level)
+    b_t = phi * b_{t-1} + alpha * beta * e_t                                        (trend)
+    y(t + h) = l_t + (phi + phi^2 + ... + phi^h) * b_t                              (forecast)
+
+Holt's is ``phi = 1``. Sources: C. C. Holt, "Forecasting seasonals and trends by exponentially
+weighted moving averages", ONR Memorandum 52, 1957 (reprinted in International Journal of
+Forecasting 20, 2004); E. S. Gardner and E. McKenzie, "Forecasting trends in time series",
+Management Science 31, 1985, for the damped trend; in this form of errors in R. J. Hyndman et al.,
+"Forecasting with Exponential Smoothing", Springer 2008, section 2.5.
+
+Horizons need not be whole: the sum of powers is ``phi * (1 - phi^h) / (1 - phi)``, which is ``h``
+for ``phi = 1``, increases with ``h``, and has the sum's value wherever ``h`` is whole.
+
+The errors alone follow a recursion in the data (Hyndman et al., section 11.1: ARIMA(1, 1, 2)),
+
+    e_t = z_t - theta1 * e_{t-1} - theta2 * e_{t-2},
+    z_t = y_t - (1 + phi) * y_{t-1} + phi * y_{t-2},
+    theta1 = alpha + alpha * beta * phi - 1 - phi,   theta2 = phi * (1 - alpha),
+
+in which whatever is before the first value is 0. It is what :mod:`.fitting` runs, because it
+takes four operations per value; level and trend follow from the errors (:func:`smooth`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from anabranch_planner.forecast.grid import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothing:
+    """Parameters of the smoothing of some series; arrays of one shape, one element per series.
+
+    Attributes:
+        alpha: how far the level follows an error, in [0, 1].
+        beta: how far the trend follows the level, in [0, 1].
+        phi: what a trend keeps per period, in (0, 1]; 1: the trend is linear.
+    """
+
+    alpha: Array
+    beta: Array
+    phi: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What a series without errors would be: its first value and its first increase.
+
+    With the level ``l`` and the trend ``b`` before the first value, ``first = l + phi * b`` and
+    ``rise = phi^2 * b``: where the forecast of the first value is, and how it goes on from there.
+
+    Attributes:
+        first: in the unit of the series; one element per series.
+        rise: the same per period.
+    """
+
+    first: Array
+    rise: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothed:
+    """Series as smoothing sees them.
+
+    Attributes:
+        errors: of the one-step forecasts; shape (time, series).
+        levels: after each value; shape (time, series).
+        steps: what the trend adds to the level until the next period, ``phi * b_t``; same shape.
+    """
+
+    errors: Array
+    levels: Array
+    steps: Array
+
+
+def thetas(smoothing: Smoothing) -> tuple[Array, Array]:
+    """The coefficients of the recursion of errors."""
+    alpha, beta, phi = smoothing.alpha, smoothing.beta, smoothing.phi
+    return alpha + alpha * beta * phi - 1 - phi, phi * (1 - alpha)
+
+
+def differenced(values: Array, phi: Array | float) -> Array:
+    """``z_t`` of ``values``, along the first axis."""
+    z = values.copy()
+    z[1:] -= (1 + phi) * values[:-1]
+    z[2:] += phi * values[:-2]
+    return z
+
+
+def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
+    """Write the errors of ``z`` into ``errors``; both have time along the first axis."""
+    scratch = np.empty(errors.shape[1:])
+    for t, (row, out) in enumerate(zip(z, errors, strict=True)):
+        if t == 0:
+            out[...] = row
+            continue
+        np.multiply(theta1, errors[t - 1], out)
+        np.subtract(row, out, out)
+        if t > 1:
+            np.multiply(theta2, errors[t - 2], scratch)
+            np.subtract(out, scratch, out)
+
+
+def paths(count: int, path: Path, phi: Array) -> Array:
+    """The first ``count`` values that ``path`` goes through; shape (time, series)."""
+    powers = powers_until(np.arange(count, dtype=np.float64)[:, None], phi)
+    return path.first + powers * path.rise
+
+
+def powers_until(horizon: Array | float, phi: Array) -> Array:
+    """``1 + phi + ... + phi^(horizon - 1)``, for any horizon from 0 on."""
+    linear = phi == 1.0
+    below = np.where(linear, 0.5, phi)
+    return np.where(linear, horizon, (1 - below**horizon) / (1 - below))
+
+
+def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
+    """Smooth several series, each with its own parameters.
+
+    Args:
+        values: shape (time, series), finite.
+        smoothing: one element per series.
+        path: where each begins.
+
+    >>> one = np.ones(1)
+    >>> line = np.array([[3.0], [5.0], [7.0]])
+    >>> found = smooth(line, Smoothing(one / 2, one / 2, one), Path(3 * one, 2 * one))
+    >>> found.errors.ravel().tolist(), ahead(found.levels[-1], found.steps[-1], 1.5, one).tolist()
+    ([0.0, 0.0, 0.0], [10.0])
+    """
+    # The value after the last one is any: its error tells the forecast that was made of it.
+    extended = np.concatenate([values, values[-1:]])
+    rest = extended - paths(len(extended), path, smoothing.phi)
+    errors = np.empty(rest.shape)
+    filtered(differenced(rest, smoothing.phi), *thetas(smoothing), errors)
+    levels = values - (1 - smoothing.alpha) * errors[:-1]
+    return Smoothed(errors[:-1], levels, (extended[1:] - errors[1:]) - levels)
+
+
+def ahead(levels: Array, steps: Array, horizon: float, phi: Array) -> Array:
+    """The forecasts ``horizon`` periods after those levels; any number from 0 on."""
+    return levels + powers_until(horizon, phi) * steps

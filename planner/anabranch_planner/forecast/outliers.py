@@ -1,0 +1,90 @@
+"""Outliers are moved towards their neighbours before anything is smoothed.
+
+Smoothing and its squared errors let one wrong value move level, trend and parameters without
+limit. S. Gelper, R. Fried and C. Croux ("Robust forecasting with exponential and Holt-Winters
+smoothing", Journal of Forecasting 29, 2010) therefore smooth *cleaned* values
+
+    y*_t = m_t + psi((y_t - m_t) / s) * s,     psi(x) = min(k, max(-k, x))         (Huber's psi)
+
+where ``m_t`` is what is expected at ``t`` and ``s`` a scale of one-step errors that resists
+outliers. This is done here, with two estimates that need no recursion:
+
+- ``m_t`` is the median of the value and its two neighbours (the identifier of Hampel; see
+  R. K. Pearson, "Outliers in process modeling and identification", IEEE Transactions on Control
+  Systems Technology 10, 2002). The first and the last value lack a neighbour: theirs are the two
+  nearest values, continued by the median of the five nearest differences.
+- ``s`` is the third quartile of the distances of all differences from their median, relative to
+  a normal distribution's. A wrong value makes two differences wrong, so up to an eighth of the
+  values may be; and where more than an eighth of them stand out, they are no outliers but what
+  the series is like, and stay.
+
+``k`` is 3. A line stays as it is, and so does a step between two constants, once it has lasted
+for two values: a change is believed one period late, when a second value confirms it. The values
+beside an outlier may move, too, by as much as they differ from those next to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from anabranch_planner.forecast.grid import Array, Places
+
+#: By how many scales a cleaned value differs from what is expected at most.
+CLIP = 3.0
+#: Values from which on a series tells its scale; a shorter one is left as it is.
+ENOUGH = 6
+#: Differences that tell how a series goes on at its ends.
+ENDS = 5
+#: Third quartile of the absolute value of a standard normal variable.
+QUARTILE = 1.1503493803760079
+
+
+def cleaned(values: Array, lengths: Places) -> Array:
+    """The values without outliers.
+
+    Args:
+        values: shape (time, series); finite.
+        lengths: how many rows of each series are its own; the others are returned as they are.
+
+    >>> line = np.array([[1.0, 2.0, 3.0, 4.0, 500.0, 6.0, 7.0, 8.0, 9.0, 10.0]]).T
+    >>> cleaned(line, np.array([10])).ravel().tolist()
+    [1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 7.0, 8.0, 9.0, 10.0]
+    """
+    if len(values) < ENOUGH:
+        return values
+    series = np.arange(values.shape[1])
+    own = np.arange(len(values))[:, None] < lengths
+    enough = lengths >= ENOUGH
+    # A series that is too short is computed with rows that are not its own, and not changed.
+    last = np.maximum(lengths, ENOUGH) - 1
+    steps = np.diff(values, axis=0)
+
+    centres = np.empty_like(values)
+    centres[1:-1] = _middle(values[:-2], values[1:-1], values[2:])
+    slope = np.median(steps[:ENDS], axis=0)
+    centres[0] = _middle(values[0], values[1] - slope, values[2] - 2 * slope)
+    slope = np.median(steps[last - 1 - np.arange(ENDS)[:, None], series], axis=0)
+    before, earlier = values[last - 1, series], values[last - 2, series]
+    centres[last, series] = _middle(values[last, series], before + slope, earlier + 2 * slope)
+
+    bound = np.where(own & enough, CLIP * _scale(steps, last), np.inf)
+    return np.clip(values, centres - bound, centres + bound)
+
+
+def _middle(a: Array, b: Array, c: Array) -> Array:
+    """The median of three."""
+    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+
+
+def _scale(steps: Array, counts: Places) -> Array:
+    """The scale of the first ``counts`` differences of each series."""
+    series = np.arange(steps.shape[1])
+    absent = np.arange(len(steps))[:, None] >= counts
+    ordered = np.sort(np.where(absent, np.inf, steps), axis=0)
+    median = ordered[(counts - 1) // 2, series]
+    distances = np.sort(np.where(absent, np.inf, np.abs(steps - median)), axis=0)
+    scale: Array = distances[3 * counts // 4 - 1, series] / QUARTILE
+    return scale

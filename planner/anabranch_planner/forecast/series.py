@@ -1,0 +1,143 @@
+"""Measurements of one statistic over time: bounded in number, in order of time.
+
+A series is a value: appending gives another series. A measurement that can't belong to it is
+refused. One from before the newest begins the series anew: the clock was set back, or its source
+restarted, and the times that are kept no longer tell what is older. :class:`Appended` says which.
+
+Periods may be missing. What fades is decided by time (:mod:`.grid`), so that after a gap what was
+before it counts less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from anabranch_contract.errors import StatisticsError
+
+#: Least and greatest bound on the measurements of a series.
+SHORTEST, LONGEST = 2, 10_000
+#: Greatest value and weight: sums of squares of larger ones are not finite.
+LARGEST = 1e100
+#: Least weight, for the same reason.
+LIGHTEST = 1e-100
+
+
+class Outcome(StrEnum):
+    """What became of a measurement that was offered to a series."""
+
+    #: It is the newest.
+    APPENDED = "appended"
+    #: It is the only one: its time is before that of the newest, so all others were dropped.
+    BEGUN_ANEW = "begun-anew"
+    #: Refused: time, value or weight is not a finite number, or one is above :data:`LARGEST`.
+    NOT_FINITE = "not-finite"
+    #: Refused: nothing was measured. The weight (probes, say) is 0 or negative.
+    NO_WEIGHT = "no-weight"
+    #: Refused: there is a measurement of that very time.
+    SAME_TIME = "same-time"
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The series after a measurement was offered, and what became of that.
+
+    Attributes:
+        series: the same one where the measurement was refused.
+        outcome: the reason.
+    """
+
+    series: Series
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The newest measurements of one statistic; the three tuples are equally long.
+
+    Attributes:
+        length: how many are kept at most, and over how many periods they may be spread.
+        half_life: seconds after which a measurement counts half; infinite: all count alike.
+        times: ends of the measured periods, in seconds since any fixed point; they increase.
+        values: what was measured, in the statistic's unit.
+        weights: how much each counts beside the others, e.g. the probes behind a ratio.
+
+    Raises:
+        StatisticsError: a field is out of range; it names ``series.length``,
+            ``series.half_life`` or ``series.measurements``.
+
+    >>> series = Series(length=3)
+    >>> for time, value in ((0.0, 5.0), (3.0, 7.0), (9.0, 11.0), (12.0, 13.0)):
+    ...     series = series.append(time, value).series
+    >>> series.values
+    (7.0, 11.0, 13.0)
+    >>> series.append(1.0, 4.0)  # doctest: +ELLIPSIS
+    Appended(series=Series(length=3, ..., values=(4.0,), ...), outcome=<...: 'begun-anew'>)
+    """
+
+    length: int = 60
+    half_life: float = 60.0
+    times: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not SHORTEST <= self.length <= LONGEST:
+            raise StatisticsError(
+                "invalid-series",
+                f"a series can't be bounded to {self.length} measurements",
+                field="series.length",
+                remedy=f"give a whole number from {SHORTEST} to {LONGEST}",
+            )
+        if not self.half_life > 0:
+            raise StatisticsError(
+                "invalid-series",
+                f"measurements can't fade with a half-life of {self.half_life} s",
+                field="series.half_life",
+                remedy="give seconds, above 0; infinite: nothing fades",
+            )
+        counts = {len(self.times), len(self.values), len(self.weights)}
+        if len(counts) > 1 or len(self.times) > self.length or not self._in_order():
+            raise StatisticsError(
+                "invalid-series",
+                "the measurements are more than the length, without time, value or weight that is "
+                "finite, or not in order of time",
+                field="series.measurements",
+                remedy="build the series by append, which says what it refuses",
+            )
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def append(self, time: float, value: float, weight: float = 1.0) -> Appended:
+        """The series with one more measurement; its oldest is dropped where it is full."""
+        fault = _fault(time, value, weight)
+        if fault is not None:
+            return Appended(self, fault)
+        if self.times and time == self.times[-1]:
+            return Appended(self, Outcome.SAME_TIME)
+        anew = bool(self.times) and time < self.times[-1]
+        begin = len(self) if anew else max(0, len(self) + 1 - self.length)
+        longer = replace(
+            self,
+            times=(*self.times[begin:], time),
+            values=(*self.values[begin:], value),
+            weights=(*self.weights[begin:], weight),
+        )
+        return Appended(longer, Outcome.BEGUN_ANEW if anew else Outcome.APPENDED)
+
+    def _in_order(self) -> bool:
+        """Whether each measurement could have been appended to those before it."""
+        measurements = zip(self.times, self.values, self.weights, strict=True)
+        return all(a < b for a, b in pairwise(self.times)) and all(
+            _fault(*measurement) is None for measurement in measurements
+        )
+
+
+def _fault(time: float, value: float, weight: float) -> Outcome | None:
+    """Why no series can have the measurement; None: one can."""
+    # Comparisons with what is not a number are false.
+    if not (abs(time) <= LARGEST and abs(value) <= LARGEST and abs(weight) <= LARGEST):
+        return Outcome.NOT_FINITE
+    return None if weight >= LIGHTEST else Outcome.NO_WEIGHT
