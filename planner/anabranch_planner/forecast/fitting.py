@@ -63,6 +63,16 @@ STRETCH = 16
 #: The determinant of a regression, relative to its diagonal's product, that counts as 0.
 SINGULAR = 1e-10
 
+
+def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
+    """Candidates, of shape (candidate, 1)."""
+    # Where the level does not follow errors, beta has no effect.
+    points = [(a * a, b * b, phi) for phi in phis for a in roots for b in roots if a or not b]
+    return Smoothing(*(np.array(column)[:, None] for column in zip(*points, strict=True)))
+
+
+_GRID = _grid(LEVELS, (1.0,))
+_DAMPED_GRID = _grid(DAMPED_LEVELS, DAMPING)
 #: Neighbours of a point: multiples of a distance in alpha and in beta.
 _WAYS = np.array([p for p in product((-1, 0, 1), repeat=2) if any(p)]).T[:, :, None]
 
@@ -131,25 +141,12 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
     ends = refits(len(values))
     origin = values[0]
     rest = values - origin
-    candidates = _grid(DAMPED_LEVELS if damped else LEVELS)
-    found: Fit | None = None
-    for phi in DAMPING if damped else (1.0,):
-        one = _best(rest, weights, Smoothing(*candidates, np.array([phi])), ends)
-        found = one if found is None else found.or_better(one)
-    assert found is not None
+    found = _best(rest, weights, _DAMPED_GRID if damped else _GRID, ends)
     coarse = found.at(-1)
     best = _refined(rest, weights, coarse)
-    single = Smoothing(best.alpha[None], best.beta[None], best.phi)
+    single = Smoothing(best.alpha[None], best.beta[None], best.phi[None])
     last = coarse.or_better(_best(rest, weights, single, ends[-1:]).at(0))
     return _moved(last, origin), _moved(found, origin)
-
-
-def _grid(roots: Sequence[float]) -> tuple[Array, Array]:
-    """Candidates for alpha and beta, of shape (candidate, 1)."""
-    # Where the level does not follow errors, beta has no effect.
-    pairs = [(a, b) for a, b in product(roots, roots) if a or not b]
-    alpha, beta = np.square(pairs).T[:, :, None]
-    return alpha, beta
 
 
 def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
@@ -184,8 +181,8 @@ def _moved(found: Fit, origin: Array) -> Fit:
 def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) -> Fit:
     """The best of several parameters for each series, after each of ``ends``.
 
-    ``tried.alpha`` and ``beta`` have the shape (candidate, series) or (candidate, 1), ``phi``
-    (series,) or (1,): where candidates are common to all series, so are the two columns.
+    ``tried`` has the shape (candidate, series) or (candidate, 1): where candidates are common to
+    all series, so are the two columns.
     """
     errors, width = _errors(values, tried)
     count = values.shape[1]
@@ -212,18 +209,20 @@ def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
     Returns:
         Shape (time, candidate, columns); how many columns the constant has, and the path as many.
     """
-    width = tried.alpha.shape[1]
-    length = len(values)
-    rising = powers_until(np.arange(length, dtype=np.float64)[:, None], tried.phi)
-    columns = np.concatenate([values, np.ones((length, width)), rising], axis=1)
-    copies = values.shape[1] if width == 1 else width
-    phi = np.concatenate([np.broadcast_to(tried.phi, copies), tried.phi, tried.phi])
-    theta1, theta2 = (
-        np.concatenate([np.broadcast_to(theta, (len(theta), copies)), theta, theta], axis=1)
-        for theta in thetas(tried)
-    )
-    errors = np.empty((length, len(tried.alpha), columns.shape[1]))
-    filtered(differenced(columns, phi)[:, None, :], theta1, theta2, errors)
+    (length, count), (candidates, width) = values.shape, tried.alpha.shape
+    # A phi that all have in common is one plane.
+    phi = tried.phi[:1] if (tried.phi == tried.phi[0]).all() else tried.phi
+    rising = powers_until(np.arange(length, dtype=np.float64)[:, None, None], phi)
+    own = np.broadcast_to(values[:, None, :], (length, len(phi), count))
+    columns = np.concatenate([own, np.ones_like(rising), rising], axis=2)
+
+    def spread(parameter: Array) -> Array:
+        own = np.broadcast_to(parameter, (len(parameter), count))
+        return np.concatenate([own, parameter, parameter], axis=1)
+
+    theta1, theta2 = (spread(theta) for theta in thetas(tried))
+    errors = np.empty((length, candidates, columns.shape[2]))
+    filtered(differenced(columns, spread(phi)), theta1, theta2, errors)
     return errors, width
 
 
@@ -245,9 +244,11 @@ def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
     best = squares.argmin(axis=0)
     series = np.arange(values.shape[1])
     shape = squares.shape
-    alpha, beta = (np.broadcast_to(a, shape)[best, series] for a in (tried.alpha, tried.beta))
+    alpha, beta, phi = (
+        np.broadcast_to(a, shape)[best, series] for a in (tried.alpha, tried.beta, tried.phi)
+    )
     return Fit(
-        Smoothing(alpha, beta, np.broadcast_to(tried.phi, series.shape)),
+        Smoothing(alpha, beta, phi),
         Path(first[best, series], rise[best, series]),
         squares[best, series],
     )

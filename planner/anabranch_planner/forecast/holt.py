@@ -98,16 +98,17 @@ def differenced(values: Array, phi: Array | float) -> Array:
 
 def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
     """Write the errors of ``z`` into ``errors``; both have time along the first axis."""
-    scratch = np.empty(errors.shape[1:])
-    for t, (row, out) in enumerate(zip(z, errors, strict=True)):
-        if t == 0:
-            out[...] = row
-            continue
-        np.multiply(theta1, errors[t - 1], out)
-        np.subtract(row, out, out)
-        if t > 1:
-            np.multiply(theta2, errors[t - 2], scratch)
-            np.subtract(out, scratch, out)
+    shape = errors.shape[1:]
+    # The older error first, as they stand in ``errors``.
+    coefficients = np.stack([np.broadcast_to(theta, shape) for theta in (theta2, theta1)])
+    products = np.empty_like(coefficients)
+    older, newer = products
+    errors[:1] = z[:1]
+    errors[1:2] = z[1:2] - theta1 * errors[:1]
+    for t in range(2, len(errors)):
+        np.multiply(coefficients, errors[t - 2 : t], products)
+        np.subtract(z[t], newer, errors[t])
+        errors[t] -= older
 
 
 def paths(count: int, path: Path, phi: Array) -> Array:

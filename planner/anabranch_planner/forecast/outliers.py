@@ -62,7 +62,7 @@ def cleaned(values: Array, lengths: Places) -> Array:
     last = np.maximum(lengths, ENOUGH) - 1
     steps = np.diff(values, axis=0)
 
-    centres = np.empty_like(values)
+    centres = values.copy()
     centres[1:-1] = _middle(values[:-2], values[1:-1], values[2:])
     slope = np.median(steps[:ENDS], axis=0)
     centres[0] = _middle(values[0], values[1] - slope, values[2] - 2 * slope)
