@@ -65,10 +65,11 @@ SINGULAR = 1e-10
 
 
 def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
-    """Candidates, of shape (candidate, 1)."""
+    """Each pair of alpha and beta, shape (pair, 1), for each phi, shape (phi, 1)."""
     # Where the level does not follow errors, beta has no effect.
-    points = [(a * a, b * b, phi) for phi in phis for a in roots for b in roots if a or not b]
-    return Smoothing(*(np.array(column)[:, None] for column in zip(*points, strict=True)))
+    pairs = [(a, b) for a, b in product(roots, roots) if a or not b]
+    alpha, beta = np.square(pairs).T[:, :, None]
+    return Smoothing(alpha, beta, np.array(phis)[:, None])
 
 
 _GRID = _grid(LEVELS, (1.0,))
@@ -181,8 +182,9 @@ def _moved(found: Fit, origin: Array) -> Fit:
 def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) -> Fit:
     """The best of several parameters for each series, after each of ``ends``.
 
-    ``tried`` has the shape (candidate, series) or (candidate, 1): where candidates are common to
-    all series, so are the two columns.
+    Each pair of ``tried.alpha`` and ``tried.beta``, of shape (pair, width), is tried with each
+    ``tried.phi``, of shape (phi, width). The width is the number of series, or 1: where all series
+    have the same candidates, they have the two columns in common.
     """
     errors, width = _errors(values, tried)
     count = values.shape[1]
@@ -209,21 +211,22 @@ def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
     Returns:
         Shape (time, candidate, columns); how many columns the constant has, and the path as many.
     """
-    (length, count), (candidates, width) = values.shape, tried.alpha.shape
-    # A phi that all have in common is one plane.
-    phi = tried.phi[:1] if (tried.phi == tried.phi[0]).all() else tried.phi
+    (length, count), width = values.shape, tried.alpha.shape[1]
+    phi = tried.phi
     rising = powers_until(np.arange(length, dtype=np.float64)[:, None, None], phi)
     own = np.broadcast_to(values[:, None, :], (length, len(phi), count))
     columns = np.concatenate([own, np.ones_like(rising), rising], axis=2)
 
     def spread(parameter: Array) -> Array:
-        own = np.broadcast_to(parameter, (len(parameter), count))
-        return np.concatenate([own, parameter, parameter], axis=1)
+        own = np.broadcast_to(parameter, (*parameter.shape[:-1], count))
+        return np.concatenate([own, parameter, parameter], axis=-1)
 
-    theta1, theta2 = (spread(theta) for theta in thetas(tried))
-    errors = np.empty((length, candidates, columns.shape[2]))
-    filtered(differenced(columns, spread(phi)), theta1, theta2, errors)
-    return errors, width
+    z = differenced(columns, spread(phi))[:, :, None, :]
+    each = Smoothing(tried.alpha, tried.beta, phi[:, None, :])
+    theta1, theta2 = (spread(theta) for theta in thetas(each))
+    errors = np.empty((length, *theta1.shape))
+    filtered(z, theta1, theta2, errors)
+    return errors.reshape(length, -1, columns.shape[2]), width
 
 
 def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
@@ -243,9 +246,10 @@ def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
         squares = np.where(regular, squares, full)
     best = squares.argmin(axis=0)
     series = np.arange(values.shape[1])
-    shape = squares.shape
+    shape = (len(tried.phi), len(tried.alpha), len(series))
     alpha, beta, phi = (
-        np.broadcast_to(a, shape)[best, series] for a in (tried.alpha, tried.beta, tried.phi)
+        np.broadcast_to(tuned, shape)[best // shape[1], best % shape[1], series]
+        for tuned in (tried.alpha, tried.beta, tried.phi[:, None, :])
     )
     return Fit(
         Smoothing(alpha, beta, phi),

@@ -107,8 +107,9 @@ def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
     errors[1:2] = z[1:2] - theta1 * errors[:1]
     for t in range(2, len(errors)):
         np.multiply(coefficients, errors[t - 2 : t], products)
-        np.subtract(z[t], newer, errors[t])
-        errors[t] -= older
+        error = errors[t]
+        np.subtract(z[t], newer, error)
+        np.subtract(error, older, error)
 
 
 def paths(count: int, path: Path, phi: Array) -> Array:
