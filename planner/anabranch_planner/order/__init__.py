@@ -1,0 +1,1 @@
+"""Probe orders of one multi-way join operator (dpPick)."""
