@@ -77,12 +77,15 @@ def epoch_statistics(
 @epochs.command("series")
 def epoch_series(
     last: Annotated[int, typer.Option(min=1, max=INTERIMS_KEPT, help="Periods, at most.")] = 60,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Say what is expected as well.")
+    ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Show what was measured in the newest periods of a few seconds: rates, steps, stores."""
     with connect(url) as client:
-        show(client.series(last), series_detail, as_json)
+        show(client.series(last, forecast=forecast), series_detail, as_json)
 
 
 @epochs.command("current")

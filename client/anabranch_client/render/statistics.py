@@ -61,17 +61,21 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
 
 def series_detail(found: SeriesOut) -> RenderableType:
     """Series of measurements: the newest figure and, of steps, the course of the hit ratio."""
-    rates = table_of("relation", "per second", "course", right=("per second",))
+    rate = ("per second", "expected")
+    rates = table_of("relation", *rate, "course", right=rate)
+    expected = found.forecasts or {}
     for name, values in found.relations.items():
-        rates.add_row(escape(name), number(_newest(values)), sparkline(values))
-    figures = ("probes", "hit ratio", "matches per hit", "µs per probe")
+        forecast = expected[name].value if name in expected else None
+        rates.add_row(escape(name), *numbers(_newest(values), forecast), sparkline(values))
+    figures = ("probes", "hit ratio", "expected", "matches per hit", "µs per probe")
     steps = table_of("step", *figures, "course of the hit ratio", right=figures)
     for one in found.steps:
-        hit_ratio = _newest(one.hit_ratio)
+        awaited = one.forecast.hit_ratio.value if one.forecast else None
         steps.add_row(
             escape(f"{', '.join(one.head)} → {', '.join(one.target)}"),
             number(_newest(one.probes)),
-            "–" if hit_ratio is None else percent(hit_ratio),
+            _share(_newest(one.hit_ratio)),
+            _share(awaited),
             *numbers(_newest(one.matches_per_hit), _newest(one.cpu_microseconds)),
             sparkline(one.hit_ratio),
         )
@@ -81,6 +85,10 @@ def series_detail(found: SeriesOut) -> RenderableType:
     seconds = sum(period.seconds for period in found.periods)
     facts = {"periods": len(found.periods), "seconds": number(seconds)}
     return Group(facts_table(facts), rates, steps, stores)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else percent(value)
 
 
 def _newest(values: Sequence[float | None]) -> float | None:

@@ -188,9 +188,14 @@ class Calls:
         return Call("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
 
     @method
-    def series(self, last: int = 60) -> Call[SeriesOut]:
-        """Measurements of the newest ``last`` periods: rates, steps and sizes of stores."""
-        return Call("GET", "/v1/series", SeriesOut.read, params={"last": str(last)})
+    def series(self, last: int = 60, *, forecast: bool = False) -> Call[SeriesOut]:
+        """Measurements of the newest ``last`` periods: rates, steps and sizes of stores.
+
+        Args:
+            forecast: say what is expected of rates and steps as well.
+        """
+        params = {"last": str(last), "forecast": str(forecast).lower()}
+        return Call("GET", "/v1/series", SeriesOut.read, params=params)
 
     @method
     def state(self) -> Call[StateOut]:

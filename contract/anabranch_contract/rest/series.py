@@ -15,6 +15,28 @@ class PeriodOut(Document):
     batches: int
 
 
+class ForecastOut(Document):
+    """An expected value, two periods after the newest.
+
+    ``method`` is ``trend`` where a trend has missed by less than the last value would have, else
+    ``last`` (``none``: nothing has been measured). ``error`` is by how much the trend's forecasts
+    have missed on average so far, ``error_of_last`` the same of the last value; null before there
+    are enough.
+    """
+
+    value: float | None
+    method: str
+    error: float | None
+    error_of_last: float | None
+
+
+class StepForecastOut(Document):
+    """The forecasts of a step's figures."""
+
+    hit_ratio: ForecastOut
+    matches_per_hit: ForecastOut
+
+
 class StepSeriesOut(Document):
     """A step from ``head`` to ``target``, period by period; null where nothing probed.
 
@@ -30,6 +52,7 @@ class StepSeriesOut(Document):
     hit_ratio: list[float | None]
     matches_per_hit: list[float | None]
     cpu_microseconds: list[float | None]
+    forecast: StepForecastOut | None = None
 
 
 class StoreSeriesOut(Document):
@@ -45,9 +68,11 @@ class SeriesOut(Document):
     """Measurements of the newest periods, oldest first; every list has one entry per period.
 
     ``relations`` has the tuples per second of wall time that arrived, after the local filter.
+    ``forecasts`` has what is expected of them; null, as those of steps, where it was not asked for.
     """
 
     periods: list[PeriodOut]
     relations: dict[str, list[float | None]]
     steps: list[StepSeriesOut]
     stores: dict[str, StoreSeriesOut]
+    forecasts: dict[str, ForecastOut] | None = None

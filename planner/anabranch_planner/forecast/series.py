@@ -13,8 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Least and greatest bound on the measurements of a series.
 SHORTEST, LONGEST = 2, 10_000
@@ -126,6 +130,27 @@ class Series:
             weights=(*self.weights[begin:], weight),
         )
         return Appended(longer, Outcome.BEGUN_ANEW if anew else Outcome.APPENDED)
+
+    @staticmethod
+    def of(
+        measurements: Iterable[tuple[float, float, float]],
+        length: int = 60,
+        half_life: float = 60.0,
+    ) -> Series:
+        """The series that appending each (time, value, weight) gives, made at once.
+
+        >>> Series.of([(0.0, 1.0, 9.0), (3.0, 2.0, 0.0), (6.0, 3.0, 9.0)]).values
+        (1.0, 3.0)
+        """
+        kept: list[tuple[float, float, float]] = []
+        for time, value, weight in measurements:
+            if _fault(time, value, weight) is not None or (kept and time == kept[-1][0]):
+                continue
+            if kept and time < kept[-1][0]:
+                kept.clear()
+            kept.append((time, value, weight))
+        times, values, weights = zip(*kept[-length:], strict=True) if kept else ((), (), ())
+        return Series(length, half_life, times, values, weights)
 
     def _in_order(self) -> bool:
         """Whether each measurement could have been appended to those before it."""

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.series import PeriodOut, SeriesOut, StepSeriesOut, StoreSeriesOut
+from anabranch_contract.rest.series import (
+    ForecastOut,
+    PeriodOut,
+    SeriesOut,
+    StepForecastOut,
+    StepSeriesOut,
+    StoreSeriesOut,
+)
+from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +41,43 @@ def series_out(interims: Sequence[Interim]) -> SeriesOut:
         steps=_steps(interims),
         stores=_stores(interims),
     )
+
+
+#: Periods that a forecast looks ahead: a plan made now is in force in the second from now on.
+AHEAD = 2.0
+
+
+def with_forecasts(interims: Sequence[Interim]) -> SeriesOut:
+    """The series, and the forecasts of rates, hit ratios and matches."""
+    shown = series_out(interims)
+    if not interims:
+        return shown.model_copy(update={"forecasts": {}})
+    ends = [one.until for one in interims]
+    seconds = [one.seconds for one in interims]
+    asked = [(_series(ends, values, seconds), Kind.RATE) for values in shown.relations.values()]
+    for step in shown.steps:
+        asked.append((_series(ends, step.hit_ratio, step.probes), Kind.HIT_RATIO))
+        asked.append((_series(ends, step.matches_per_hit, step.probes), Kind.MATCHES))
+    found = [ForecastOut.of(one) for one in forecasts(asked, median(seconds), AHEAD)]
+    rates, steps = found[: len(shown.relations)], found[len(shown.relations) :]
+    return shown.model_copy(
+        update={
+            "forecasts": dict(zip(shown.relations, rates, strict=True)),
+            "steps": [
+                step.model_copy(
+                    update={"forecast": StepForecastOut(hit_ratio=hits, matches_per_hit=matches)}
+                )
+                for step, hits, matches in zip(shown.steps, steps[::2], steps[1::2], strict=True)
+            ],
+        }
+    )
+
+
+def _series(
+    ends: Sequence[float], values: Sequence[float | None], weights: Sequence[float | None]
+) -> Series:
+    measured = zip(ends, values, weights, strict=True)
+    return Series.of((t, v, w) for t, v, w in measured if v is not None and w is not None)
 
 
 def _steps(interims: Sequence[Interim]) -> list[StepSeriesOut]:

@@ -11,7 +11,7 @@ from anabranch_contract.rest.series import SeriesOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.presenters.series import series_out
+from anabranch_service.presenters.series import series_out, with_forecasts
 
 router = guarded_router("/v1/series", tag="state")
 
@@ -22,9 +22,14 @@ async def get_series(
     ctx: Ctx,
     response: Response,
     last: Annotated[int, Query(ge=1, le=INTERIMS_KEPT, description="Periods, at most.")] = 60,
+    forecast: Annotated[bool, Query(description="Say what is expected as well.")] = False,
 ) -> SeriesOut:
     """Rates of relations, hit ratios of steps and sizes of stores, period by period; empty before
     the first period has ended.
     """
     response.headers["Cache-Control"] = "no-store"
-    return series_out(await ctx.store.interims(last))
+    interims = await ctx.store.interims(last)
+    if not forecast:
+        return series_out(interims)
+    # Thousands of series take a second.
+    return await ctx.work.plan(with_forecasts, interims)

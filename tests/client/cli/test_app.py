@@ -285,7 +285,15 @@ def test_series_as_a_table(url: str, service: Service, shop: Client) -> None:
             EdgeStatistics(400, 600, 0.002, 9000, 600, found),
         )  # fmt: skip
         interim = Interim(
-            1.0, 2.0, 0, 0, number, 1, {"orders": 400}, (step,), {"orders/1": StoreSize(800)}
+            2.0 * number,
+            2.0,
+            0,
+            0,
+            number,
+            1,
+            {"orders": 400},
+            (step,),
+            {"orders/1": StoreSize(800)},
         )
         service.redis.rpush(service.keys.interims, interim.dumps())
     text = run("epochs", "series", url=url).stdout
@@ -294,6 +302,9 @@ def test_series_as_a_table(url: str, service: Service, shop: Client) -> None:
     (found_step,) = answer("epochs", "series", "--last", "1", url=url)["steps"]
     assert found_step["matches_per_hit"] == [2.0]
     assert shop.series(last=1).relations == {"orders": [200.0]}
+    assert shop.series(forecast=True).steps[0].forecast is not None
+    text = run("epochs", "series", "--forecast", url=url).stdout
+    assert text.count("75.00%") == 2
 
 
 def test_tables_are_for_people(url: str, shop: Client, service: Service) -> None:

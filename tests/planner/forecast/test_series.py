@@ -102,3 +102,23 @@ def test_measurements_that_append_would_refuse_are_no_series(
     with pytest.raises(StatisticsError) as caught:
         Series(2, 60.0, times, values, weights)
     assert caught.value.field == "series.measurements"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 20).map(float),
+            st.sampled_from([0.0, 1.5, -2.0, math.nan, math.inf]),
+            st.sampled_from([0.0, 1.0, 7.0]),
+        ),
+        max_size=30,
+    ),
+    st.integers(2, 9),
+)
+def test_made_at_once_or_one_by_one(
+    measured: list[tuple[float, float, float]], length: int
+) -> None:
+    series = Series(length=length)
+    for time, value, weight in measured:
+        series = series.append(time, value, weight).series
+    assert Series.of(measured, length) == series

@@ -35,7 +35,9 @@ def report(shop: Service, *interims: Interim) -> None:
 
 def test_figures_period_by_period(shop: Service) -> None:
     empty = shop.get("/v1/series")
-    assert empty == {"periods": [], "relations": {}, "steps": [], "stores": {}}
+    assert empty == {
+        "periods": [], "relations": {}, "steps": [], "stores": {}, "forecasts": None,
+    }  # fmt: skip
     report(shop, *INTERIMS)
     found = shop.get("/v1/series")
     assert found["periods"] == [
@@ -55,6 +57,28 @@ def test_figures_period_by_period(shop: Service) -> None:
         "customers/1": {"tuples": [None, 13], "keys": {}},
         "orders/2": {"tuples": [600, 500], "keys": {"customer_id": [90.0, 80.0]}},
     }
+
+
+def test_what_is_expected_of_rates_and_steps(shop: Service) -> None:
+    """A rate that rises by 10 a second, and a step whose ratio does not change."""
+    assert shop.get("/v1/series?forecast=true")["forecasts"] == {}
+    counts = EdgeStatistics(100, 150, 0.001, 900, 150, 50)
+    for number in range(20):
+        arrived = {"orders": 3 * (100 + 30 * number)}
+        step = StepMeasures(*STEP, counts)
+        report(shop, Interim(1e9 + 3.0 * number, 3.0, 0, 0, number, 1, arrived, (step,)))
+    found = shop.get("/v1/series?forecast=true")
+    rate = found["forecasts"]["orders"]
+    assert rate["value"] == pytest.approx(100 + 30 * (19 + 2))
+    assert (rate["method"], rate["error"]) == ("trend", pytest.approx(0, abs=1e-6))
+    assert rate["error_of_last"] == pytest.approx(60)
+    step_forecast = found["steps"][0]["forecast"]
+    assert step_forecast["hit_ratio"]["value"] == pytest.approx(0.5)
+    assert step_forecast["matches_per_hit"]["value"] == pytest.approx(3.0)
+    plain = shop.get("/v1/series")
+    assert plain["forecasts"] is None
+    assert plain["steps"][0]["forecast"] is None
+    assert plain["relations"] == found["relations"]
 
 
 def test_no_more_than_asked_for(shop: Service) -> None:
