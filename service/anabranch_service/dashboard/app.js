@@ -4,7 +4,7 @@ import { read } from "./access.js";
 import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
-import { stores as stored, totals } from "./state.js";
+import { stores as stored, totals } from "./state-view.js";
 import { Tail } from "./tail.js";
 import { changes, shares } from "./what-if.js";
 

@@ -3,8 +3,9 @@
 import { read } from "./access.js";
 import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { short } from "./graph.js";
-import { described, range, totals } from "./state.js";
-import { LEVELS, MOST_ROWS, asked, line, list, moment, picture, told } from "./state-view.js";
+import {
+  LEVELS, MOST_ROWS, asked, described, line, list, moment, picture, range, told, totals,
+} from "./state-view.js";
 
 const POLL_MS = 1000;
 /** With very many stores an answer takes longer: then it is asked for in so many times as long. */
