@@ -42,6 +42,7 @@ from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
+from anabranch_runtime.epochs.join_samples import Steps
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.newest_allowed import newest_allowed
 from anabranch_runtime.epochs.retention import watermarks
@@ -154,7 +155,10 @@ class Driver:
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self.progress = ProgressReporter(control, self._rate_limiter, limit)
         self._samples = Samples()
-        self._interims = InterimReporter(control, self.state, settings.interim_seconds)
+        self._step_names = Steps()
+        self._interims = InterimReporter(
+            control, self.state, self._step_names, settings.interim_seconds
+        )
         self._identity = ""
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
@@ -412,7 +416,11 @@ class Driver:
         Without the epoch's ruleset nothing can be said of its edges.
         """
         ruleset = self._rules()
-        return self.state.steps if ruleset is None else steps_seen(self.state, ruleset)
+        return (
+            self.state.steps
+            if ruleset is None
+            else steps_seen(self.state, self._step_names.of(ruleset))
+        )
 
     def _rules(self) -> Ruleset | None:
         """The ruleset that the state goes by; None before the first, and where neither the state

@@ -18,10 +18,10 @@ from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.reads import sum_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_runtime.epochs.join_samples import Step
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.storage.segment import Segment
@@ -97,12 +97,12 @@ def without_batches(found: Snapshot) -> Snapshot:
     return replace(found, batches=0, edges={}, measured={}, stores=stores)
 
 
-def steps_seen(state: State, ruleset: Ruleset) -> tuple[JoinSample, ...]:
+def steps_seen(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample, ...]:
     """Samples of joins by the end of the epoch that ``state`` is in.
 
-    ``ruleset`` is the one that the epoch goes by; its edges count since the epoch began.
+    ``steps`` are those of the ruleset that the epoch goes by; edges count since the epoch began.
     """
-    return remember(state.steps, step_samples(ruleset, state.edges))
+    return remember(state.steps, step_samples(steps, state.edges))
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:

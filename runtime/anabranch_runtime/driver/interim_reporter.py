@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.epochs.interims import begin, close, leave_epoch
-from anabranch_runtime.epochs.join_samples import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.control import Control
     from anabranch_runtime.epochs.interims import Period
-    from anabranch_runtime.epochs.join_samples import Step
+    from anabranch_runtime.epochs.join_samples import Step, Steps
     from anabranch_runtime.state.manifest import State
 
 
@@ -24,8 +23,8 @@ class InterimReporter:
     A driver that starts begins a period; the time in which no driver ran belongs to none.
     """
 
-    def __init__(self, control: Control, state: State, seconds: float) -> None:
-        self._control, self._seconds = control, seconds
+    def __init__(self, control: Control, state: State, names: Steps, seconds: float) -> None:
+        self._control, self._names, self._seconds = control, names, seconds
         self._last = state
         self._period: Period = begin(state, time.monotonic())
         self._steps: Mapping[str, Step] = {}
@@ -37,7 +36,7 @@ class InterimReporter:
         if state.epoch != self._last.epoch:
             self._period = leave_epoch(self._period, self._last, self._steps)
         if state.ruleset_epoch != self._ruleset:
-            self._steps, self._ruleset = steps_of(ruleset), state.ruleset_epoch
+            self._steps, self._ruleset = self._names.of(ruleset), state.ruleset_epoch
         self._last = state
         if now - self._period.since < self._seconds:
             return

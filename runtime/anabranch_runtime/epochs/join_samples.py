@@ -41,10 +41,26 @@ SEEN_AGAIN, UNSEEN = 0.5, 0.9
 Step = tuple[MirId, tuple[Label, ...], tuple[Label, ...]]
 
 
-def step_samples(ruleset: Ruleset, edges: Mapping[str, EdgeStatistics]) -> tuple[JoinSample, ...]:
-    """The samples from ``edges``, the counters of an epoch that went by ``ruleset``."""
+class Steps:
+    """The steps of the ruleset that was asked about last, worked out once."""
+
+    def __init__(self) -> None:
+        self._ruleset: Ruleset | None = None
+        self._steps: Mapping[str, Step] = {}
+
+    def of(self, ruleset: Ruleset) -> Mapping[str, Step]:
+        """Edge -> the step that leads to it."""
+        if ruleset is not self._ruleset:
+            self._ruleset, self._steps = ruleset, steps_of(ruleset)
+        return self._steps
+
+
+def step_samples(
+    steps: Mapping[str, Step], edges: Mapping[str, EdgeStatistics]
+) -> tuple[JoinSample, ...]:
+    """The samples from ``edges``, the counters of an epoch whose ruleset has ``steps``."""
     totals: dict[Step, tuple[int, int, int]] = {}
-    for edge, step in steps_of(ruleset).items():
+    for edge, step in steps.items():
         seen = edges.get(edge)
         if seen is not None and seen.pairs:
             probes, pairs, hits = totals.get(step, (0, 0, 0))

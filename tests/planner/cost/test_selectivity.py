@@ -15,7 +15,7 @@ from anabranch_contract.queries.mirs import is_connected, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.selectivity import MIN_PROBES, PRIOR_HITS
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.epochs.join_samples import remember, step_samples
+from anabranch_runtime.epochs.join_samples import remember, step_samples, steps_of
 from tests.support.cases.queries import INT, FixedStatistics, chain
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries
@@ -70,7 +70,7 @@ def test_every_edge_belongs_to_the_sub_join_that_it_reaches(seed: int) -> None:
     ]
     ruleset = rules_of(queries, Random(seed))
     edges = {str(p.out): EdgeStatistics(1, 0, 0.0, 10, 3) for p in ruleset.probe_rules}
-    samples = step_samples(ruleset, edges)
+    samples = step_samples(steps_of(ruleset), edges)
     assert sum(s.probes for s in samples) == len(edges)
     assert sum(s.hits for s in samples) == 3 * len(edges)
     known = {
@@ -87,9 +87,9 @@ def test_every_edge_belongs_to_the_sub_join_that_it_reaches(seed: int) -> None:
 
 def test_edges_without_pairs_tell_nothing() -> None:
     ruleset = rules_of([QUERY], Random(1))
-    assert step_samples(ruleset, {}) == ()
+    assert step_samples(steps_of(ruleset), {}) == ()
     edges = {str(p.out): EdgeStatistics(5, 2, 0.1) for p in ruleset.probe_rules}
-    assert step_samples(ruleset, edges) == ()
+    assert step_samples(steps_of(ruleset), edges) == ()
 
 
 def test_much_that_was_seen_replaces_the_estimate() -> None:
