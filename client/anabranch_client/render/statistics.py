@@ -74,8 +74,8 @@ def series_detail(found: SeriesOut) -> RenderableType:
         steps.add_row(
             escape(f"{', '.join(one.head)} → {', '.join(one.target)}"),
             number(_newest(one.probes)),
-            _share(_newest(one.hit_ratio)),
-            _share(awaited),
+            percent(_newest(one.hit_ratio)),
+            percent(awaited),
             *numbers(_newest(one.matches_per_hit), _newest(one.cpu_microseconds)),
             sparkline(one.hit_ratio),
         )
@@ -85,10 +85,6 @@ def series_detail(found: SeriesOut) -> RenderableType:
     seconds = sum(period.seconds for period in found.periods)
     facts = {"periods": len(found.periods), "seconds": number(seconds)}
     return Group(facts_table(facts), rates, steps, stores)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else percent(value)
 
 
 def _newest(values: Sequence[float | None]) -> float | None:
