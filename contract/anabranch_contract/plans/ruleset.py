@@ -8,12 +8,17 @@ output rules (a query's result leaves).
 Stores are layouts: an id names relation or MIR, partition attribute, parallelism, owner and (for
 an MIR) the columns and bounds it keeps. A store whose id occurs in consecutive rulesets goes on;
 one that no longer occurs keeps what it has until nothing needs it (``semantics.md``).
+
+A *revision* is a ruleset that takes the place of another within its epoch. It routes tuples
+otherwise over the same stores, and may leave out stores of intermediate results; it has no store
+that the ruleset before it has not.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
-from typing import Any, NewType, TypeAlias, cast
+from typing import Any, NamedTuple, NewType, TypeAlias, cast
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Row
@@ -42,6 +47,30 @@ VERSION, _UNMARKED = 6, 5
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
+
+
+class RulesetId(NamedTuple):
+    """What names a ruleset: the epoch for which it was published, and which revision it is.
+
+    >>> str(RulesetId(7)), str(RulesetId(7, 2)), RulesetId.parse("7.2")
+    ('7', '7.2', RulesetId(epoch=7, revision=2))
+    """
+
+    epoch: int
+    revision: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.revision}" if self.revision else str(self.epoch)
+
+    @classmethod
+    def parse(cls, text: str) -> RulesetId:
+        """The id that ``text`` spells.
+
+        Raises:
+            ValueError: it spells none.
+        """
+        epoch, _, revision = text.partition(".")
+        return cls(int(epoch), int(revision or 0))
 
 
 class TimeBound(Row, frozen=True):
@@ -225,6 +254,7 @@ class Ruleset:
         sketches: attribute combinations per relation whose distinct counts are to be measured.
         backfill_rules: at most one per MIR store; absent in documents of earlier releases.
         latest_rules: one per stream that queries read and that keeps the latest; likewise.
+        revision: 0 for the ruleset with which the epoch begins, then 1, 2, ...; likewise.
     """
 
     epoch: int
@@ -239,7 +269,13 @@ class Ruleset:
     sketches: tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...] = ()
     backfill_rules: tuple[BackfillRule, ...] = ()
     latest_rules: tuple[LatestRule, ...] = ()
+    revision: int = 0
     version: int = VERSION
+
+    @property
+    def id(self) -> RulesetId:
+        """What names it."""
+        return RulesetId(self.epoch, self.revision)
 
     @property
     def levels(self) -> int:
@@ -298,6 +334,11 @@ _RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfi
 def dumps(ruleset: Ruleset) -> str:
     """Return the text of the wire document; equal rulesets give equal texts."""
     return codec.dumps(_wire(ruleset))
+
+
+def digest(text: str) -> str:
+    """A short digest of a document, for comparison."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def loads(text: str | bytes) -> Ruleset:

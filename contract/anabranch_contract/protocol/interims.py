@@ -50,7 +50,8 @@ class Interim(Message):
     Attributes:
         until: when it ended, seconds since 1970.
         seconds: its length by a clock that does not jump.
-        epoch, ruleset_epoch: of its last batch.
+        epoch, ruleset_epoch, revision: of its last batch (``revision``: of that epoch's ruleset; 0
+            in documents of the release before).
         next_batch: the first batch after it. ``batches``: how many it had.
         arrivals: relation -> tuples that arrived, after the local filter.
         steps: those on which something probed, sorted.
@@ -66,3 +67,4 @@ class Interim(Message):
     arrivals: dict[str, int] = field(default_factory=dict)
     steps: tuple[StepMeasures, ...] = ()
     stores: dict[str, StoreSize] = field(default_factory=dict)
+    revision: int = 0

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import RulesetId
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +15,9 @@ class Keys:
 
     >>> Keys("demo").ruleset(3)
     'demo:ruleset:3'
+    >>> from anabranch_contract.plans.ruleset import RulesetId
+    >>> Keys("demo").ruleset(RulesetId(3, 1))
+    'demo:ruleset:3.1'
     """
 
     namespace: str = "anabranch"
@@ -33,9 +40,14 @@ class Keys:
         """String: what has been set at run time, JSON (service)."""
         return self._key("settings")
 
-    def ruleset(self, epoch: int) -> str:
+    def ruleset(self, ruleset: int | RulesetId) -> str:
         """String: the ruleset's wire document (service, immutable)."""
-        return self._key("ruleset", epoch)
+        return self._key("ruleset", ruleset)
+
+    @property
+    def revision(self) -> str:
+        """String: JSON :class:`~.revisions.RevisionAnswer` (service)."""
+        return self._key("revision")
 
     def epoch(self, epoch: int) -> str:
         """String: the epoch record: plan, costs, explain (service, immutable)."""

@@ -70,6 +70,20 @@ class Heartbeat(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionCounts:
+    """The revisions that a run of the runtime has met.
+
+    Attributes:
+        taken: batches have gone by them. ``passed_over``: they came for an epoch that was over.
+        refused: they could not take the place of the running ruleset.
+    """
+
+    taken: int = 0
+    passed_over: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Progress(Message):
     """The progress of the runtime.
 
@@ -80,7 +94,10 @@ class Progress(Message):
         committed: batches committed so far (the next batch's number).
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
-        ruleset_epoch: which published ruleset the running epoch goes by.
+        ruleset_epoch, revision: which published ruleset the running epoch goes by; no revision in
+            documents of the release before.
+        revisions: of this run; likewise.
+        refused_revision: why the last one was refused; empty: none was.
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
             supersede others; none in documents of the release before.
@@ -121,6 +138,9 @@ class Progress(Message):
     memory_limit: int | None = None
     backfill: dict[str, float] = field(default_factory=dict)
     run: str = ""
+    revision: int = 0
+    revisions: RevisionCounts = field(default_factory=RevisionCounts)
+    refused_revision: str = ""
 
     @property
     def input_tuples(self) -> int:

@@ -9,7 +9,6 @@ and the record says so. Nothing here reads or writes Redis: a call is a function
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -198,12 +197,7 @@ def _raise_budget(cause: Exception) -> None:
 def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
     """The wire text of a ruleset and its digest."""
     text = wire.dumps(ruleset)
-    return text, digest(text)
-
-
-def digest(text: str) -> str:
-    """A short digest for ETags and comparison."""
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return text, wire.digest(text)
 
 
 def finite(number: float) -> float | None:

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import Header, Path, Query, Response
 
+from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut
 from anabranch_contract.rest.statistics import StatisticsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
-from anabranch_service.planning.epoch import digest
 from anabranch_service.presenters.records import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.statistics import statistics_out
 
