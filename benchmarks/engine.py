@@ -18,6 +18,7 @@ import structlog
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
@@ -93,7 +94,7 @@ class Engine:
 
     def ruleset(self, epoch: int) -> Ruleset:
         """The rules of an epoch that has begun."""
-        return self._control.ruleset(epoch)
+        return self._control.ruleset(RulesetId(epoch))
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""

@@ -17,11 +17,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
+from anabranch_contract.codec import Malformed
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import Intake
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, INTERIMS_KEPT, Keys
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
+from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
-    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
     from anabranch_contract.protocol.activations import Activation, ViewRows
     from anabranch_contract.protocol.intake import SourceStatus
     from anabranch_contract.protocol.interims import Interim
@@ -136,24 +138,56 @@ class Control:
             time.sleep(POLL)
         return epoch
 
-    def ruleset(self, epoch: int) -> Ruleset:
-        """The ruleset published for exactly ``epoch``."""
-        return fetch_ruleset(self.url, self.keys.namespace, epoch)
+    def ruleset(self, name: RulesetId) -> Ruleset:
+        """The ruleset published under exactly this id."""
+        return fetch_ruleset(self.url, self.keys.namespace, name)
 
-    def ruleset_text(self, epoch: int) -> bytes:
-        """The document of the ruleset published for exactly ``epoch``.
+    def ruleset_text(self, name: RulesetId) -> bytes:
+        """The document of the ruleset published under exactly this id.
 
         Raises:
             PipelineError: ``no-ruleset``: there is none.
         """
-        return _ruleset_text(self.url, self.keys.namespace, epoch)
+        return _ruleset_text(self.url, self.keys.namespace, name)
 
-    def publish(self, epoch: int, text: str) -> str | bytes:
-        """Publish ``text`` as the ruleset of ``epoch`` where none is; returns what is there now."""
-        key = self.keys.ruleset(epoch)
+    def publish(self, name: RulesetId, text: str) -> str | bytes:
+        """Publish ``text`` under ``name`` where nothing is; returns what is there now."""
+        key = self.keys.ruleset(name)
         self._redis.set(key, text, nx=True)
-        self._redis.zadd(self.keys.published, {str(epoch): epoch})
+        if not name.revision:
+            self._redis.zadd(self.keys.published, {str(name.epoch): name.epoch})
         return cast("bytes | None", self._redis.get(key)) or text
+
+    def revision(self) -> RevisionAnswer | None:
+        """The service's newest answer to interim measurements; None: none, or it can't be read."""
+        text = cast("bytes | None", self._redis.get(self.keys.revision))
+        try:
+            return None if text is None else RevisionAnswer.loads(text)
+        except Malformed:
+            return None
+
+    def wait_for_answer(self, batch: int, seconds: float) -> RevisionAnswer:
+        """Wait until the interim that ends before ``batch`` has been answered.
+
+        Raises:
+            PipelineError: ``no-revision``: it isn't within ``seconds``; or a stop is requested.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.revision()
+            if found is not None and found.answered >= batch:
+                return found
+            if self.stop_requested():
+                raise PipelineError("stopped", "asked to stop while waiting for a revision")
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    "no-revision",
+                    f"the measurements before batch {batch} were not answered in {seconds:.0f} s",
+                    remedy="check that the service runs, in the same namespace, and that revisions "
+                    "are on",
+                )
+            reach(Point.WAITING)
+            time.sleep(POLL)
 
     def last_boundary(self) -> Boundary | None:
         """The last boundary that was reported."""
@@ -285,21 +319,21 @@ def gate(url: str, namespace: str) -> int | None:
 
 
 @lru_cache(maxsize=8)
-def fetch_ruleset(url: str, namespace: str, epoch: int) -> Ruleset:
-    """The ruleset of ``epoch``: immutable, so a process fetches each one once.
+def fetch_ruleset(url: str, namespace: str, name: RulesetId) -> Ruleset:
+    """The ruleset under ``name``: immutable, so a process fetches each one once.
 
     Raises:
         PipelineError: there is none.
     """
-    return rulesets.loads(_ruleset_text(url, namespace, epoch))
+    return rulesets.loads(_ruleset_text(url, namespace, name))
 
 
-def _ruleset_text(url: str, namespace: str, epoch: int) -> bytes:
-    text = connection(url).get(Keys(namespace).ruleset(epoch))
+def _ruleset_text(url: str, namespace: str, name: RulesetId) -> bytes:
+    text = connection(url).get(Keys(namespace).ruleset(name))
     if text is None:
         raise PipelineError(
             "no-ruleset",
-            f"no ruleset is published for epoch {epoch}",
+            f"no ruleset {name} is published",
             remedy="check that Redis has kept its data and that the service runs",
         )
     return cast("bytes", text)

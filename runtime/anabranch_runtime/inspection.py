@@ -50,7 +50,7 @@ def describe(root: Path) -> dict[str, Any]:
         StateError: there is no state, or its manifest can't be read.
     """
     state = newest(root)
-    ruleset = kept_ruleset(root, state.ruleset_epoch)
+    ruleset = kept_ruleset(root, state.ruleset)
     named = packs_of(state)
     spare = (p for p in (root / "segments").glob("*") if f"segments/{p.name}" not in named)
     return {
@@ -75,7 +75,7 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
             field="store",
             remedy=f"one of: {', '.join(sorted(state.stores)) or 'none, the state is empty'}",
         )
-    ruleset = kept_ruleset(root, state.ruleset_epoch)
+    ruleset = kept_ruleset(root, state.ruleset)
     users, weights = readers(state, ruleset), Weights()
     packs = Packs.of(root, state, weights)
     found = store_report(name, store, state, ruleset, users, packs, weights)
@@ -121,11 +121,11 @@ def compact(root: Path) -> dict[str, Any]:
         manifests.kept()  # So that it knows what they name.
         state = newest(root)
         before = _segments(state)
-        ruleset = kept_ruleset(root, state.ruleset_epoch)
+        ruleset = kept_ruleset(root, state.ruleset)
         if ruleset is None and before:
             raise StateError(
                 "no-ruleset",
-                f"ruleset {state.ruleset_epoch}, which names the indexes, is not kept",
+                f"ruleset {state.ruleset}, which names the indexes, is not kept",
                 remedy="start the pipeline once, so that it keeps its ruleset, and stop it",
             )
         if ruleset is not None:

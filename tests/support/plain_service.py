@@ -17,6 +17,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
@@ -26,12 +27,12 @@ from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
-from tests.support.cases.random_plans import random_layouts, random_plan
+from tests.support.cases.random_plans import random_layouts, random_plan, random_revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
     from anabranch_contract.protocol.progress import Boundary
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import Bounds
@@ -98,6 +99,8 @@ class PlainService:
         self._planner = planner
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None
+        self._revisions = Random(script.seed + 3)
+        self._answer = RevisionAnswer(0)
         self._filters = Random(script.seed + 2) if script.relaxed else None
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
@@ -191,10 +194,40 @@ class PlainService:
         self.done.add(epoch)
 
     def _set(self, epoch: int, rules: Ruleset) -> None:
+        self._write(rules)
+        self._redis.zadd(self._keys.published, {str(epoch): epoch})
+
+    def _write(self, rules: Ruleset) -> str:
         text = rulesets.dumps(rules)
         assert rulesets.loads(text) == rules
-        self._redis.set(self._keys.ruleset(epoch), text)
-        self._redis.zadd(self._keys.published, {str(epoch): epoch})
+        self._redis.set(self._keys.ruleset(rules.id), text)
+        return rulesets.digest(text)
+
+    def answer(self, batch: int) -> None:
+        """Answer the measurements before ``batch`` without a new revision."""
+        self._tell(replace(self._answer, answered=batch))
+
+    def revise(self, running: Ruleset, batch: int) -> RulesetId:
+        """Answer the measurements before ``batch`` by a random revision; some are of an epoch that
+        is over, some are not what was published.
+
+        Returns:
+            The ruleset that the batch has to go by, if it does not begin an epoch.
+        """
+        rng, last = self._revisions, self._answer
+        number = 1 + (last.revision if last.epoch == running.epoch else 0)
+        queries = [self.query_in(str(q.id), running.epoch) for q in running.queries]
+        rules = random_revision(running, queries, rng, number)
+        fault = rng.random()
+        epoch = running.epoch - 1 if fault < 0.05 and running.epoch else running.epoch
+        digest = self._write(rules)
+        wrong = 0.05 <= fault < 0.1
+        self._tell(RevisionAnswer(epoch, number, "none" if wrong else digest, batch))
+        return running.id if wrong or epoch != running.epoch else rules.id
+
+    def _tell(self, answer: RevisionAnswer) -> None:
+        self._answer = answer
+        self._redis.set(self._keys.revision, answer.dumps())
 
     def _expired(self, expire_at: int | None, start: int) -> bool:
         return expire_at is not None and self.scenario.next_epoch(expire_at) <= start

@@ -159,7 +159,8 @@ class StateReport(Message):
     """All stores, and what keeping them has cost.
 
     Attributes:
-        next_batch, epoch, ruleset_epoch: where the pipeline stands.
+        next_batch, epoch, ruleset_epoch, revision: where the pipeline stands; no revision in
+            documents of the release before.
         bytes: of all segments of the newest state.
         packs: files that it names. ``disk_bytes``: of these files, which may still hold segments
             that have been merged or dropped.
@@ -179,3 +180,4 @@ class StateReport(Message):
     merged_bytes: int
     write_amplification: float | None
     stores: tuple[StoreReport, ...]
+    revision: int = 0

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.plan import StoreCopy
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     Edge,
@@ -51,17 +53,17 @@ from anabranch_contract.queries.joins import (
     RelationId,
     Stream,
     make_relation,
-    needed_columns,
 )
 from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.types import key_type
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
+from anabranch_planner.plans.columns import behind, read_by_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
     from anabranch_planner.plans.backfill import Backfill
 
 _K = TypeVar("_K")
@@ -118,8 +120,31 @@ def compile_ruleset(
     return _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
 
 
+def compile_revision(
+    plan: Plan, queries: Sequence[JoinQuery], running: Ruleset, revision: int
+) -> Ruleset:
+    """The ``revision`` of ``running`` that goes by ``plan``.
+
+    Args:
+        plan: a valid plan for exactly ``queries``, over stores of ``running``
+            (:func:`~anabranch_planner.plans.revise.fits` says who may use which).
+        queries: those of ``running``.
+
+    Returns:
+        ``running`` with other routes. It has the stores that ``running`` has, but for those of
+        intermediate results that the plan does not keep; each with its former indexes, and those
+        that the plan's probes use.
+
+    Raises:
+        RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.
+    """
+    nothing: dict[str, SinkSpec] = {}
+    compiler = _Compiler(plan, queries, running.streams, running.epoch, 1, nothing)
+    return compiler.revise(running, revision)
+
+
 class _Compiler:
-    """The state of one compilation (never outlives :func:`compile_ruleset`)."""
+    """The state of one compilation (never outlives the functions above)."""
 
     def __init__(
         self,
@@ -160,11 +185,37 @@ class _Compiler:
             for step in order.steps if order.maintains else ():
                 self.made_from[order.owner, step.target].add(MirId(order.goal))
         self.stores: dict[tuple[str, StoreCopy], StoreSpec] = {}
+        #: The stores that are there already, of a ruleset that is revised.
+        self.given: dict[StoreCopy, StoreSpec] = {}
         self.ready: dict[tuple[str, MirId], int] = {}
         self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
         self.joined: dict[tuple[int, frozenset[Label]], MirId] = {}
 
-    def run(self, backfills: Sequence[Backfill]) -> Ruleset:
+    def revise(self, running: Ruleset, revision: int) -> Ruleset:
+        """``running`` with the plan's routes over its stores."""
+        for store in running.stores:
+            partition = None if store.partition is None else store.partition[0]
+            self.given[StoreCopy(store.mir, partition, store.owner)] = store
+        probes, outputs, fed = self._routes()
+        arriving = {arrival_edge(r.id) for r in running.relations}
+        kept = {rule.store for rule in fed}
+        stores = [s for s in running.stores if len(s.members) == 1 or s.id in kept]
+        fed += [r for r in running.store_rules if r.edge in arriving]
+        there = {s.id for s in stores}
+        ruleset = replace(
+            running,
+            stores=tuple(_with_indexes(s, {*s.indexes, *self.indexes[s.id]}) for s in stores),
+            store_rules=_sorted_store_rules(fed),
+            probe_rules=_sorted_probes(probes),
+            output_rules=_sorted_outputs(outputs),
+            backfill_rules=tuple(b for b in running.backfill_rules if b.store in there),
+            revision=revision,
+        )
+        ruleset.validate()
+        return ruleset
+
+    def _routes(self) -> tuple[list[ProbeRule], list[OutputRule], list[StoreRule]]:
+        """The rules of the probe trees: what keeps intermediate results up is among the last."""
         for copy in self.plan.copies:
             self.stores[copy.owner, copy] = self._store(copy)
         trees = self._trees()
@@ -172,12 +223,16 @@ class _Compiler:
         probes: list[ProbeRule] = []
         outputs: list[OutputRule] = []
         stores: list[StoreRule] = []
+        for owner, _, root in trees:
+            self._emit(owner, root, levels, probes, outputs, stores)
+        return probes, outputs, stores
+
+    def run(self, backfills: Sequence[Backfill]) -> Ruleset:
+        probes, outputs, stores = self._routes()
         for copy in self.plan.copies:
             if self.mirs[copy.mir].is_base:
                 edge = arrival_edge(RelationId(copy.mir))
                 stores.append(StoreRule(edge, self.stores[copy.owner, copy].id))
-        for owner, _, root in trees:
-            self._emit(owner, root, levels, probes, outputs, stores)
         latest, added = self._latest()
         stores += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in added]
         ruleset = Ruleset(
@@ -189,9 +244,9 @@ class _Compiler:
                 _with_indexes(s, self.indexes[s.id])
                 for s in sorted([*self.stores.values(), *added], key=lambda s: s.id)
             ),
-            store_rules=tuple(sorted(set(stores), key=lambda r: (r.edge, r.store))),
-            probe_rules=tuple(sorted(probes, key=lambda p: (p.level, p.out))),
-            output_rules=tuple(sorted(outputs, key=lambda o: (o.query, o.edge))),
+            store_rules=_sorted_store_rules(stores),
+            probe_rules=_sorted_probes(probes),
+            output_rules=_sorted_outputs(outputs),
             derived=tuple((s, a, e) for (s, a), e in sorted(self.derived.items(), key=_first)),
             sketches=self._sketches(),
             backfill_rules=self._backfills(backfills),
@@ -212,6 +267,9 @@ class _Compiler:
         return _Goal(order, mir.classes, relation_of, self._mir_bounds(order.owner, mir), ())
 
     def _mir_bounds(self, owner: str, mir: Mir) -> PairBounds:
+        if self.given:
+            store = self._given(self.copies[owner, mir.id][0])
+            return {(b.earlier, b.later): b.micros for b in store.bounds}
         users = self.users[owner, mir.id]
         return LoosestBounds([self.by_id[user] for user in users]).of(mir)
 
@@ -463,7 +521,19 @@ class _Compiler:
     def _index(self, store: StoreId, key: tuple[KeyPart, ...]) -> None:
         self.indexes[store].add(tuple((k.build, k.type) for k in key))
 
+    def _given(self, copy: StoreCopy) -> StoreSpec:
+        found = self.given.get(replace(copy, insert_cost=0.0))
+        if found is None:
+            raise RulesetError(
+                "bad-ruleset",
+                f"the plan keeps {copy.mir} where the running rules do not",
+                remedy="plan a revision over the stores that are there",
+            )
+        return found
+
     def _store(self, copy: StoreCopy) -> StoreSpec:
+        if self.given:
+            return self._given(copy)
         mir = self.mirs[copy.mir]
         partition = None
         if copy.partition is not None:
@@ -497,23 +567,14 @@ class _Compiler:
         own partition attribute, and what the larger MIRs made from it keep of its members.
         """
         members = frozenset(mir.members)
-        kept: set[tuple[Label, str]] = set()
-        refs: set[AttrRef] = {copy.partition} if copy.partition is not None else set()
+        stream_of = {r: self.relations[r].stream for r in mir.relations}
+        refs = [copy.partition] if copy.partition is not None else []
+        kept = behind(refs, mir, stream_of, self.derived)
         for user in self.users[copy.owner, mir.id]:
-            query = self.by_id[user]
-            for label in mir.members:
-                kept |= {(label, c) for c in needed_columns(query, label)}
-            for key_class in query.classes:
-                if not {m.label for m in key_class.members} <= members:
-                    refs.update(key_class.restrict(members))
+            kept |= read_by_query(self.by_id[user], mir, stream_of, self.derived)
         for label, relation in zip(mir.members, mir.relations, strict=True):
             stream = self.latest.get(self.relations[relation].stream)
             kept |= {(label, c) for c in (stream.latest if stream is not None else ())}
-        for ref in refs:
-            relation = mir.relations[mir.members.index(ref.label)]
-            derived = self.derived.get((self.relations[relation].stream, ref.attribute))
-            names = [c.name for c in columns(derived)] if derived else [ref.attribute]
-            kept |= {(ref.label, n) for n in names}
         for larger in self.made_from[copy.owner, mir.id]:
             for other in self.copies[copy.owner, larger]:
                 columns_of = self._kept_columns(other, self.mirs[larger])
@@ -584,6 +645,18 @@ class _Compiler:
                         parts = tuple(sorted((b.attribute, t) for _, b, t in pairs))
                         wanted.add((relation_of[one], parts))
         return tuple(sorted(wanted))
+
+
+def _sorted_store_rules(rules: Iterable[StoreRule]) -> tuple[StoreRule, ...]:
+    return tuple(sorted(set(rules), key=lambda r: (r.edge, r.store)))
+
+
+def _sorted_probes(rules: Iterable[ProbeRule]) -> tuple[ProbeRule, ...]:
+    return tuple(sorted(rules, key=lambda p: (p.level, p.out)))
+
+
+def _sorted_outputs(rules: Iterable[OutputRule]) -> tuple[OutputRule, ...]:
+    return tuple(sorted(rules, key=lambda o: (o.query, o.edge)))
 
 
 def _users(plan: Plan, mirs: Mapping[MirId, Mir]) -> dict[tuple[str, MirId], set[QueryId]]:

@@ -22,7 +22,7 @@ start (cheapest next relation first) instead of the full graph; it is named in
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Label
@@ -42,6 +42,19 @@ Sub = int
 EdgeId = int
 #: A goal whatever problem it is listed in: (maintained MIR, name, start).
 GoalKey = tuple["Sub | None", str, Label]
+
+
+class StoresKept(Protocol):
+    """The stores that there are, where none may be opened (``plans.there``)."""
+
+    def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
+        """The partition attributes of the copies of ``mir``'s store; none: it is not there."""
+
+    def serves(self, query: JoinQuery, mir: Mir) -> bool:
+        """Whether ``query`` may probe the store of ``mir``, an intermediate result."""
+
+    def feeds(self, larger: Mir, mir: Mir) -> bool:
+        """Whether the upkeep of ``larger`` may probe the store of ``mir``."""
 
 
 class SubJoin:
@@ -240,14 +253,17 @@ def build_problem(
     *,
     mir: bool = True,
     max_sets: int = MAX_SETS,
+    there: StoresKept | None = None,
 ) -> Problem:
     """The problem of planning ``queries`` together (in order of their ids).
 
     Args:
         mir: whether intermediate results may be kept.
         max_sets: the cap described above.
+        there: the only stores that may be probed, with the only copies. What arrives is kept in its
+            stores in any case, so that costs nothing here. None: any store may be kept.
     """
-    builder = Builder(model, mir=mir, max_sets=max_sets)
+    builder = Builder(model, mir=mir, max_sets=max_sets, there=there)
     builder.add(queries)
     return builder.problem()
 
@@ -261,8 +277,16 @@ class Builder:
     that an edge can know together with the query that the edge comes from).
     """
 
-    def __init__(self, model: CostModel, *, mir: bool = True, max_sets: int = MAX_SETS) -> None:
+    def __init__(
+        self,
+        model: CostModel,
+        *,
+        mir: bool = True,
+        max_sets: int = MAX_SETS,
+        there: StoresKept | None = None,
+    ) -> None:
         self.model = model
+        self.there = there
         self.graph = Graph()
         #: Candidate partition attributes per store, and the bit of each.
         self.partitions: dict[Sub, dict[AttrRef, int]] = {}
@@ -318,7 +342,9 @@ class Builder:
 
     def _insert(self, store: Sub) -> float:
         if store not in self._inserts:
-            self._inserts[store] = self.model.insert(self.graph.mir(store))
+            mir = self.graph.mir(store)
+            free = self.there is not None and mir.is_base
+            self._inserts[store] = 0.0 if free else self.model.insert(mir)
         return self._inserts[store]
 
     def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
@@ -453,6 +479,13 @@ class _Scope:
             builder.graph.bases.add(sub)
         else:
             sub = self.sub(mask)
+        if builder.there is not None:
+            copies = builder.there.partitions(builder.graph.mir(sub))
+            if copies:
+                self.targets[mask] = sub
+                named = [c for c in copies if c is not None] if builder.model.partitioned else []
+                builder.partitions[sub] = {c: 1 << bit for bit, c in enumerate(named)}
+            return
         self.targets[mask] = sub
         found = builder.partitions.setdefault(sub, {})
         if builder.model.partitioned:
@@ -524,14 +557,26 @@ class _Scope:
 
     def _goal(self, name: str, i: int, mask: int, mir: Sub | None) -> Goal:
         builder, start = self.builder, self.labels[i]
+        edges = [e for after, e in self.edges[i] if not after & ~mask]
+        if builder.there is not None:
+            target = builder.graph.target
+            edges = [e for e in edges if self._may_probe(mir, target[e])]
         return Goal(
             name,
             start,
             mir,
             builder.state(start, self.sub(1 << i)),
             builder.state(start, self.sub(mask)),
-            tuple([e for after, e in self.edges[i] if not after & ~mask]),
+            tuple(edges),
         )
+
+    def _may_probe(self, goal: Sub | None, store: Sub) -> bool:
+        """Whether a goal, the query's or an MIR's, may probe a store that is there."""
+        graph, there = self.builder.graph, self.builder.there
+        if there is None or store in graph.bases:
+            return True
+        mir = graph.mir(store)
+        return there.serves(self.query, mir) if goal is None else there.feeds(graph.mir(goal), mir)
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
         """The goals of the query's MIRs that no query before it has."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.driver.fold_reports import fold
+from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_seen
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.failed_queries import take_out
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
 from anabranch_runtime.epochs.retention import drop_unused, expire
+from anabranch_runtime.epochs.revisions import enter_revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.activations import Failure
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_runtime.epochs.join_samples import Step
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.manifest import State
@@ -41,29 +42,32 @@ class Batch:
     access: dict[str, Access]
 
 
-def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: tuple[JoinSample, ...]) -> State:
+def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
     """The state once ``epoch`` has begun by ``ruleset`` without a batch; see :func:`begin`."""
-    state = enter_epoch(replace(state, steps=steps), ruleset, epoch)
+    state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
     return drop_unused(state, ruleset, accesses(state, ruleset))
 
 
 def begin(
-    state: State, ruleset: Ruleset, epoch: int, steps: tuple[JoinSample, ...], throttle: Throttle
+    state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step], throttle: Throttle
 ) -> Batch:
     """The next batch, which belongs to ``epoch``; where that is a new one, it begins.
 
     Args:
         state: as committed.
-        ruleset: by which ``epoch`` goes, without the queries that have failed.
-        steps: samples of joins up to now, for a new epoch.
+        ruleset: by which the batch goes, without the queries that have failed.
+        steps: edge -> step, by the ruleset that ``state`` goes by; empty where that is not known.
         throttle: how much of a backfill a batch does.
     """
-    fresh = epoch != state.epoch
+    fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
-        state = enter_epoch(replace(state, steps=steps), ruleset, epoch)
+        state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
+    elif revised:
+        state = enter_revision(state, ruleset, steps_of_epoch(state, steps))
     state = backfill.begin(state, ruleset, throttle)
     access = accesses(state, ruleset)
-    return Batch(drop_unused(state, ruleset, access) if fresh else state, ruleset, access)
+    entered = fresh or revised
+    return Batch(drop_unused(state, ruleset, access) if entered else state, ruleset, access)
 
 
 def replaced_segments(

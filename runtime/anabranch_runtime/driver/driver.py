@@ -12,6 +12,7 @@ and after a batch, ``state.checkpoint`` and ``state.recovery`` from where a star
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,7 @@ import structlog
 
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver import batch as batches
 from anabranch_runtime.driver.attempts import attempt, written
@@ -38,6 +40,7 @@ from anabranch_runtime.driver.epoch_cycle import (
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
 from anabranch_runtime.driver.interim_reporter import InterimReporter
 from anabranch_runtime.driver.progress import ProgressReporter
+from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
@@ -68,15 +71,17 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anabranch_contract.errors import StructuredError
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.activations import Failure
-    from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.driver.batch import Batch
     from anabranch_runtime.driver.epoch_cycle import Event
     from anabranch_runtime.driver.settings import Settings
+    from anabranch_runtime.epochs.join_samples import Step
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.checkpoint import Repair
     from anabranch_runtime.state.manifest import State
@@ -153,12 +158,13 @@ class Driver:
         limit = settings.memory_limit
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
-        self.progress = ProgressReporter(control, self._rate_limiter, limit)
+        self._revisions = Revisions(control, self.rulesets)
+        self.progress = ProgressReporter(control, self._rate_limiter, self._revisions, limit)
         self._samples = Samples()
         self._step_names = Steps()
-        self._interims = InterimReporter(
-            control, self.state, self._step_names, settings.interim_seconds
-        )
+        # Where a replay waits for revisions, periods are of as many batches.
+        seconds = math.inf if settings.revise_batches else settings.interim_seconds
+        self._interims = InterimReporter(control, self.state, self._step_names, seconds)
         self._identity = ""
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
@@ -249,7 +255,7 @@ class Driver:
         self.cycle = cycle
 
     def _enter_idle(self, published: int) -> None:
-        ruleset = surviving(self.rulesets.get(published), self.state)
+        ruleset = surviving(self.rulesets.get(self._newest_of(published)), self.state)
         state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, self._steps())
         self.manifests.commit(state)
         self.state = state
@@ -265,7 +271,8 @@ class Driver:
         """
         if failed(self.state):
             self.report("running")
-        found = replace(snapshot(self.state, self._steps()), epoch=epoch)
+        steps = steps_seen(self.state, self._steps())
+        found = replace(snapshot(self.state, steps), epoch=epoch)
         if epoch != self.state.epoch:
             found = without_batches(found)
         changed = self._samples.changed()
@@ -315,7 +322,7 @@ class Driver:
             published = self.control.newest_epoch(epoch)
             if published is None:
                 continue
-            for query in self.control.ruleset(published).queries:
+            for query in self.control.ruleset(RulesetId(published)).queries:
                 if query.sink.kind is SinkKind.PARQUET and query.left_of is None:
                     write_empty(self.settings.results, query)
 
@@ -340,7 +347,8 @@ class Driver:
         started = time.perf_counter()
         settings = self.settings
         choice, ruleset = self._choose(number)
-        steps = self._steps() if choice.epoch != self.state.epoch else ()
+        entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
+        steps = self._steps() if entering else {}
         batch = batches.begin(self.state, ruleset, choice.epoch, steps, settings.throttle)
         context = self._context(batch, choice)
         entered = time.perf_counter()
@@ -383,7 +391,7 @@ class Driver:
         if choice is None:
             epoch = self.cycle.epoch
             running = epoch == self.state.epoch
-            published = self.state.ruleset_epoch if running else self._published(epoch)
+            published = self._revised(number) if running else self._published(epoch)
             ruleset = self.rulesets.get(published)
             reach(Point.CHOOSING)
             logs = prefixes(self.settings.state, self.choices.logs)
@@ -401,26 +409,39 @@ class Driver:
         self.cycle = replace(self.cycle, epoch=choice.epoch)
         return choice, surviving(ruleset, self.state)
 
-    def _published(self, epoch: int) -> int:
+    def _published(self, epoch: int) -> RulesetId:
         """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""
         if self.settings.mode is Mode.STEP or self.state.ruleset_epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
         self.belong()
         newest = self.control.newest_epoch(epoch)
-        return self.state.ruleset_epoch if newest is None else newest
+        return self.state.ruleset if newest is None else self._newest_of(newest)
 
-    def _steps(self) -> tuple[JoinSample, ...]:
-        """Samples of joins, those of the current epoch's edges included.
+    def _newest_of(self, published: int) -> RulesetId:
+        """The ruleset of that epoch, as revised where it is the one that runs."""
+        running = self.state.ruleset
+        return running if published == running.epoch else RulesetId(published)
 
-        Without the epoch's ruleset nothing can be said of its edges.
+    def _revised(self, number: int) -> RulesetId:
+        """The newest revision of the running epoch's ruleset that batch ``number`` can go by."""
+        settings, state = self.settings, self.state
+        if settings.mode is Mode.LIVE:
+            return self._revisions.newest(state, self.control.revision())
+        every, since = settings.revise_batches, number - state.epoch_starts[-1][1]
+        if not every or since % every:
+            return state.ruleset
+        self._interims.require(state)
+        answer = self.control.wait_for_answer(number, settings.patience)
+        return self._revisions.newest(state, answer)
+
+    def _steps(self) -> Mapping[str, Step]:
+        """Edge -> step, by the ruleset that the state goes by.
+
+        Without the ruleset nothing can be said of its edges.
         """
         ruleset = self._rules()
-        return (
-            self.state.steps
-            if ruleset is None
-            else steps_seen(self.state, self._step_names.of(ruleset))
-        )
+        return {} if ruleset is None else self._step_names.of(ruleset)
 
     def _rules(self) -> Ruleset | None:
         """The ruleset that the state goes by; None before the first, and where neither the state
@@ -429,7 +450,7 @@ class Driver:
         if self.state.ruleset_epoch < 0:
             return None
         try:
-            return self.rulesets.get(self.state.ruleset_epoch)
+            return self.rulesets.get(self.state.ruleset)
         except PipelineError as error:
             _LOG.warning("ruleset of the epoch not found", error=str(error))
             return None
@@ -443,7 +464,7 @@ class Driver:
         return BatchContext(
             batch=state.next_batch,
             epoch=state.epoch,
-            ruleset=ruleset.epoch,
+            ruleset=ruleset.id,
             attempt="",
             root=str(self.settings.state),
             staging="",
@@ -562,7 +583,7 @@ def _log_batch(
         "batch committed",
         batch=state.next_batch - 1,
         epoch=state.epoch,
-        ruleset=state.ruleset_epoch,
+        ruleset=str(state.ruleset),
         tuples=_tuples(reports),
         results=sum(sum(r.results.values()) for r in reports),
         fetched=sum(r.fetched_bytes for r in reports),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_runtime.epochs.idleness import clock_reading, pass_time
-from anabranch_runtime.epochs.join_samples import remember, step_samples
+from anabranch_runtime.epochs.join_samples import add_samples, remember, step_samples
 from anabranch_runtime.epochs.statistics import (
     distincts,
     measured,
@@ -100,9 +100,17 @@ def without_batches(found: Snapshot) -> Snapshot:
 def steps_seen(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample, ...]:
     """Samples of joins by the end of the epoch that ``state`` is in.
 
-    ``steps`` are those of the ruleset that the epoch goes by; edges count since the epoch began.
+    ``steps``: edge -> step, by the ruleset that the state goes by.
     """
-    return remember(state.steps, step_samples(steps, state.edges))
+    return remember(state.steps, steps_of_epoch(state, steps))
+
+
+def steps_of_epoch(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample, ...]:
+    """Samples of joins from the epoch that ``state`` is in, by whichever of its rulesets.
+
+    ``steps``: as in :func:`steps_seen`.
+    """
+    return add_samples(state.epoch_steps, step_samples(steps, state.edges))
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:

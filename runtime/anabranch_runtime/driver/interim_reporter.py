@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.epochs.interims import begin, close, leave_epoch
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,22 +26,35 @@ class InterimReporter:
 
     def __init__(self, control: Control, state: State, names: Steps, seconds: float) -> None:
         self._control, self._names, self._seconds = control, names, seconds
+        self._reported = -1
         self._last = state
         self._period: Period = begin(state, time.monotonic())
         self._steps: Mapping[str, Step] = {}
-        self._ruleset = -1
+        self._ruleset = RulesetId(-1)
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Take note of a new state, which goes by ``ruleset``; report if the period is over."""
         now = time.monotonic()
-        if state.epoch != self._last.epoch:
-            self._period = leave_epoch(self._period, self._last, self._steps)
-        if state.ruleset_epoch != self._ruleset:
-            self._steps, self._ruleset = self._names.of(ruleset), state.ruleset_epoch
+        if (state.epoch, state.ruleset) != (self._last.epoch, self._last.ruleset):
+            self._period = leave_ruleset(self._period, self._last, self._steps)
+        if state.ruleset != self._ruleset:
+            self._steps, self._ruleset = self._names.of(ruleset), state.ruleset
         self._last = state
         if now - self._period.since < self._seconds:
             return
-        interim = close(self._period, state, self._steps, now, time.time())
-        self._period = begin(state, now)
-        if interim.batches:
-            self._control.report_interim(interim)
+        if state.next_batch > self._period.begun.next_batch:
+            self._report(now)
+        else:
+            self._period = begin(state, now)
+
+    def require(self, state: State) -> None:
+        """Report the period up to ``state``, unless a period has ended there: a revision is waited
+        for that answers it.
+        """
+        if self._reported != state.next_batch:
+            self._report(time.monotonic())
+
+    def _report(self, now: float) -> None:
+        interim = close(self._period, self._last, self._steps, now, time.time())
+        self._period, self._reported = begin(self._last, now), interim.next_batch
+        self._control.report_interim(interim)

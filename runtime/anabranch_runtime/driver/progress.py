@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_runtime.control import Control
+    from anabranch_runtime.driver.revisions import Revisions
     from anabranch_runtime.sources.batch_input import Sources
     from anabranch_runtime.sources.rate_limiter import RateLimiter
     from anabranch_runtime.state.manifest import State
@@ -33,6 +34,7 @@ class ProgressReporter:
 
     control: Control
     rate_limiter: RateLimiter
+    revisions: Revisions
     memory_limit: int | None
     sources: Sources | None = None
     left_out: dict[str, str] = field(default_factory=dict)
@@ -60,6 +62,9 @@ class ProgressReporter:
                 epoch=state.epoch,
                 epoch_starts={str(e): b for e, b in state.epoch_starts},
                 ruleset_epoch=state.ruleset_epoch,
+                revision=state.revision,
+                revisions=self.revisions.counts,
+                refused_revision=self.revisions.refused,
                 streams=stream_counts(state),
                 latest_since=latest_since(state),
                 results={q: a.results for q, a in state.queries.items()},

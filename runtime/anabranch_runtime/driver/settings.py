@@ -26,6 +26,8 @@ class Settings:
         epoch_seconds: in live mode an epoch also ends after this time if something has been
             registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
         interim_seconds: how long a period is of which interim measurements are reported.
+        revise_batches: in step mode, after how many batches of an epoch a revision of its ruleset
+            is waited for; None: never. Live, revisions are taken as they come.
         patience: seconds to wait for a ruleset that must come.
         attempts: how often a batch's job is tried before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
@@ -49,6 +51,7 @@ class Settings:
     epoch_batches: int = 4
     epoch_seconds: float = 5.0
     interim_seconds: float = 3.0
+    revise_batches: int | None = None
     mode: Mode = Mode.LIVE
     patience: float = 300.0
     attempts: int = 4

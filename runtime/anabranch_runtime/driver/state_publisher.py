@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
     from anabranch_runtime.control import Control
     from anabranch_runtime.epochs.state_report import Readers
     from anabranch_runtime.state.manifest import State
@@ -46,7 +46,7 @@ class StatePublisher:
     _pause: float = 1.0
     #: Store -> the segments and the ruleset that were reported; who waits longest comes first. None
     #: before the first report: what is known then comes from whoever was here before.
-    _parts: dict[str, tuple[tuple[Segment, ...], int] | None] | None = None
+    _parts: dict[str, tuple[tuple[Segment, ...], RulesetId] | None] | None = None
     _waiting: bool = False
     _weights: Weights = field(default_factory=Weights)
 
@@ -101,5 +101,5 @@ class StatePublisher:
         return found
 
     @staticmethod
-    def _now(state: State, name: str) -> tuple[tuple[Segment, ...], int]:
-        return state.stores[name].segments, state.ruleset_epoch
+    def _now(state: State, name: str) -> tuple[tuple[Segment, ...], RulesetId]:
+        return state.stores[name].segments, state.ruleset

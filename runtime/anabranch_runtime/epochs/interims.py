@@ -1,8 +1,8 @@
 """Interim measurements from committed states: differences of counters, period by period.
 
-A period may reach over epochs. Counters of edges begin anew with an epoch, so what an epoch has
-counted is added to the period's steps when the next one is entered: edges have names that mean
-something in one ruleset only, steps have names that stay.
+A period may reach over epochs and revisions. Counters of edges begin anew with each, so what has
+been counted by a ruleset is added to the period's steps when the next one is entered: edges have
+names that mean something in one ruleset only, steps have names that stay.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Period:
 
     Attributes:
         since: when, in seconds of a clock that does not jump.
-        begun: the state at its beginning; of the epoch that is running ``edges`` are its counters
+        begun: the state at its beginning; of the ruleset that is running ``edges`` are the counters
             then.
-        steps: what epochs that have ended within the period have counted.
+        steps: counts of epochs and rulesets that have ended within the period.
     """
 
     since: float
@@ -43,12 +43,12 @@ def begin(state: State, now: float) -> Period:
     return Period(now, state, state.edges)
 
 
-def leave_epoch(period: Period, last: State, steps: Mapping[str, Step]) -> Period:
-    """The period after its epoch.
+def leave_ruleset(period: Period, last: State, steps: Mapping[str, Step]) -> Period:
+    """The period after its epoch, or after its ruleset has been revised.
 
     Args:
-        last: the last state of the epoch.
-        steps: edge -> its step, by the rules of that epoch.
+        last: the last state that went by the ruleset.
+        steps: edge -> its step, by that ruleset.
     """
     return replace(period, edges={}, steps=_counted(period, last, steps))
 
@@ -59,7 +59,7 @@ def close(
     """The measurements of a period that ends with ``state``.
 
     Args:
-        steps: edge -> its step, by the rules of the running epoch.
+        steps: edge -> its step, by the ruleset of ``state``.
         now: as in ``Period.since``. ``until``: seconds since 1970.
     """
     arrived = {
@@ -72,6 +72,7 @@ def close(
         seconds=now - period.since,
         epoch=state.epoch,
         ruleset_epoch=state.ruleset_epoch,
+        revision=state.revision,
         next_batch=state.next_batch,
         batches=state.next_batch - period.begun.next_batch,
         arrivals=arrived,

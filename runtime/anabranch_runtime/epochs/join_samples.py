@@ -93,6 +93,15 @@ def steps_of(ruleset: Ruleset) -> dict[str, Step]:
     return found
 
 
+def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
+    """Samples of equal steps as one."""
+    found = {_step(s): s for s in known}
+    for sample in fresh:
+        before = found.get(_step(sample))
+        found[_step(sample)] = sample if before is None else _weighed(before, 1.0, sample)
+    return tuple(found[step] for step in sorted(found))
+
+
 def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
     """``known`` samples after an epoch in which ``fresh`` ones were taken."""
     new = {_step(s): s for s in fresh}
@@ -102,13 +111,18 @@ def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[
     for sample in known:
         again = new.get(_step(sample))
         weight = UNSEEN if again is None else SEEN_AGAIN
-        kept[_step(sample)] = JoinSample(
-            *_step(sample),
-            sample.probes * weight + (again.probes if again else 0.0),
-            sample.pairs * weight + (again.pairs if again else 0.0),
-            sample.hits * weight + (again.hits if again else 0.0),
-        )
+        kept[_step(sample)] = _weighed(sample, weight, again)
     return tuple(kept[step] for step in sorted(kept) if kept[step].probes >= 1)
+
+
+def _weighed(sample: JoinSample, weight: float, more: JoinSample | None) -> JoinSample:
+    """``sample`` for ``weight`` of it, and ``more`` of the same step."""
+    return JoinSample(
+        *_step(sample),
+        sample.probes * weight + (more.probes if more else 0.0),
+        sample.pairs * weight + (more.pairs if more else 0.0),
+        sample.hits * weight + (more.hits if more else 0.0),
+    )
 
 
 def _step(sample: JoinSample) -> Step:

@@ -69,16 +69,26 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         state,
         epoch=epoch,
         ruleset_epoch=ruleset.epoch,
+        revision=ruleset.revision,
         epoch_starts=starts,
         probes={e: n for e, n in state.probes.items() if e in remembered},
         stores=stores,
         queries=queries,
         edges={},
+        epoch_steps=(),
         reads={},
         reads_before=sum_reads(state.reads_before, state.reads, stores=stores),
         meters={name: StreamMeter(since=s.max_tau) for name, s in state.streams.items()},
         ran=None if state.ran is None else (state.ran[1], state.ran[1]),
     )
+
+
+def close_store(store: StoreState, batch: int) -> StoreState:
+    """``store`` if nothing is kept in it from ``batch`` on; what it covers stays covered."""
+    if store.open_since is None:
+        return store
+    closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
+    return replace(store, intervals=(*store.intervals, *closed), open_since=None, backfill=None)
 
 
 def serves(store: StoreState, relation: Relation) -> bool:
@@ -184,13 +194,8 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
         if name in specs:
             since = batch if store.open_since is None else store.open_since
             stores[name] = replace(store, spec=specs[name], open_since=since)
-        elif store.open_since is None:
-            stores[name] = store
         else:
-            closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
-            stores[name] = replace(
-                store, intervals=(*store.intervals, *closed), open_since=None, backfill=None
-            )
+            stores[name] = close_store(store, batch)
     for spec in ruleset.stores:
         if spec.id not in stores:
             members = [relations[r] for r in spec.relations]

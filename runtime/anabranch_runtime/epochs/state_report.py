@@ -156,6 +156,7 @@ def state_report(
         next_batch=state.next_batch,
         epoch=state.epoch,
         ruleset_epoch=state.ruleset_epoch,
+        revision=state.revision,
         bytes=total,
         packs=len(packs.disk),
         disk_bytes=disk,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.unread import LeftOut
 from anabranch_runtime.storage.documents import Kind, read_document
@@ -20,7 +21,8 @@ from anabranch_runtime.storage.durable import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-KIND = Kind("journal", "choices", 2)
+#: Version 1 had no checksum; up to version 2 no ruleset was a revision.
+KIND = Kind("journal", "choices", 3)
 #: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
 #: before: a checkpoint that is made anew needs the offsets at which a batch begins.
 REMEMBERED = 5
@@ -39,7 +41,7 @@ class Choice:
     """
 
     epoch: int
-    ruleset: int
+    ruleset: RulesetId
     offsets: str | None = None
     logs: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Journal:
         return self._known[self.newest].logs if self.newest is not None else {}
 
     @property
-    def rulesets(self) -> frozenset[int]:
+    def rulesets(self) -> frozenset[RulesetId]:
         """The rulesets that batches have been begun by."""
         return frozenset(c.ruleset for c in self._known.values())
 
@@ -97,7 +99,7 @@ class Journal:
         """Make ``choice`` durable; returns once it is."""
         known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
         known = dict(sorted(known.items())[-REMEMBERED:])
-        body = [{"batch": b, **asdict(c)} for b, c in known.items()]
+        body = [{"batch": b, **asdict(c), "ruleset": str(c.ruleset)} for b, c in known.items()]
         self._durable.write(self._path, KIND, body)
         self._known, self.damage = known, None
 
@@ -108,7 +110,9 @@ def _read(path: Path) -> dict[int, Choice]:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(document, dict) and set(document) == {"batch", "epoch", "ruleset"}:
             return {
-                int(document["batch"]): Choice(int(document["epoch"]), int(document["ruleset"]))
+                int(document["batch"]): Choice(
+                    int(document["epoch"]), RulesetId(int(document["ruleset"]))
+                )
             }
     except (OSError, ValueError, TypeError) as cause:
         raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause
@@ -116,7 +120,7 @@ def _read(path: Path) -> dict[int, Choice]:
     return {
         c["batch"]: Choice(
             c["epoch"],
-            c["ruleset"],
+            RulesetId.parse(str(c["ruleset"])),
             c["offsets"],
             {name: (length, crc) for name, (length, crc) in c["logs"].items()},
             {name: codec.from_json(left, LeftOut) for name, left in c.get("left_out", {}).items()},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch_contract import codec
-from anabranch_contract.plans.ruleset import StoreSpec
+from anabranch_contract.plans.ruleset import RulesetId, StoreSpec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.protocol.reads import Reads
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
-#: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object.
-KIND = Kind("manifest", "state", 7, sealed=3)
+#: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object, up to
+#: version 7 no ruleset had been revised.
+KIND = Kind("manifest", "state", 8, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 #: Seconds for which a task waits for its batch's manifest, and between two looks.
@@ -144,14 +145,16 @@ class State:
     """A committed state; never changed in place.
 
     Attributes:
-        edges: counts of the current epoch.
+        ruleset_epoch, revision: the ruleset that it goes by (:attr:`ruleset`).
+        edges: counts since batches go by that ruleset, in the current epoch.
         reads: store -> index -> lookups in the current epoch; ``reads_before``:
             in earlier ones. Absent from manifests of earlier releases.
         meters: what each stream did in the current epoch. ``ran``: when (seconds since 1970) its
             first batch began and its last one was folded in; None before the first.
         sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
             (:mod:`anabranch_runtime.state.measures`).
-        steps: samples of sub-joins from earlier epochs' edges.
+        steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from those of the
+            current epoch before its ruleset was revised.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
             known (no Spark, or a manifest of an earlier release).
         clock: the last batch's reading (``epochs.idleness``); absent from manifests of earlier
@@ -183,6 +186,13 @@ class State:
     offsets: str | None = None
     written: tuple[int, int] = (0, 0)
     feeds: dict[str, FeedState] = field(default_factory=dict)
+    revision: int = 0
+    epoch_steps: tuple[JoinSample, ...] = ()
+
+    @property
+    def ruleset(self) -> RulesetId:
+        """The id of the ruleset that it goes by; before the first, of epoch -1."""
+        return RulesetId(self.ruleset_epoch, self.revision)
 
     @property
     def bytes(self) -> int:
@@ -232,7 +242,7 @@ class Manifests:
         self._directory.mkdir(parents=True, exist_ok=True)
         #: Packs named by each manifest that is kept and could be read, and the ruleset it goes by.
         self._named: dict[Path, frozenset[str]] = {}
-        self._rulesets: dict[Path, int] = {}
+        self._rulesets: dict[Path, RulesetId] = {}
         self._dropped: frozenset[str] = frozenset()
 
     def load(self) -> State:
@@ -265,7 +275,7 @@ class Manifests:
         return frozenset().union(*self._named.values())
 
     @property
-    def rulesets(self) -> frozenset[int]:
+    def rulesets(self) -> frozenset[RulesetId]:
         """The rulesets that they go by."""
         return frozenset(self._rulesets.values())
 
@@ -303,7 +313,7 @@ class Manifests:
 
     def _note(self, path: Path, state: State) -> None:
         self._named[path] = packs_of(state)
-        self._rulesets[path] = state.ruleset_epoch
+        self._rulesets[path] = state.ruleset
 
     def _names(self) -> list[Path]:
         return sorted(p for p in self._directory.iterdir() if p.suffix == ".json")

@@ -1,7 +1,8 @@
 """The rulesets that a state goes by, kept beside it.
 
 A ruleset is published through Redis and never changes. Before a batch is begun by one, the driver
-keeps it in ``rulesets/<epoch>.json``; tasks read it there. So what has been chosen can be repeated
+keeps it in ``rulesets/<epoch>.json``, a revision in ``rulesets/<epoch>.<revision>.json``; tasks
+read it there. So what has been chosen can be repeated
 whatever has become of Redis, and a Redis that publishes something else under the same number is
 noticed.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import Kind, canonical, read_document
@@ -41,22 +43,27 @@ class Rulesets:
         self._durable = durable(root)
         self._folder = root / "rulesets"
         self._control = control
-        self._known: dict[int, Ruleset] = {}
+        self._known: dict[RulesetId, Ruleset] = {}
 
-    def get(self, epoch: int) -> Ruleset:
-        """The ruleset of ``epoch``, kept from now on.
+    def get(self, name: RulesetId) -> Ruleset:
+        """The ruleset that ``name`` is the id of, kept from now on.
 
         Raises:
             PipelineError: ``no-ruleset``: it is neither here nor in Redis.
         """
-        found = self._known.get(epoch)
+        found = self._known.get(name)
         if found is None:
-            body = self._body(epoch)
+            body = self._body(name)
             if body is None:
-                body = json.loads(self._control.ruleset_text(epoch))
-                self._durable.write(_path(self._folder, epoch), KIND, body)
-            found = self._known[epoch] = rulesets.from_json(body)
+                body = json.loads(self._control.ruleset_text(name))
+                self._durable.write(_path(self._folder, name), KIND, body)
+            found = self._known[name] = rulesets.from_json(body)
         return found
+
+    def keep(self, ruleset: Ruleset, text: str) -> None:
+        """Keep ``ruleset``, of which ``text`` is the document, from now on."""
+        self._durable.write(_path(self._folder, ruleset.id), KIND, json.loads(text))
+        self._known[ruleset.id] = ruleset
 
     def restore(self) -> None:
         """Give Redis the rulesets that it has lost.
@@ -65,28 +72,29 @@ class Rulesets:
             StateError: ``foreign-ruleset``: what it has under one of the numbers is another one.
         """
         for path in self._paths():
-            epoch = int(path.stem)
-            body = self._body(epoch)
+            name = RulesetId.parse(path.stem)
+            body = self._body(name)
             if body is None:
                 continue
-            published = self._control.publish(epoch, json.dumps(body))
+            published = self._control.publish(name, json.dumps(body))
             if canonical(json.loads(published)) != canonical(body):
                 raise StateError(
                     "foreign-ruleset",
-                    f"Redis has another ruleset {epoch} than the one that {path} was made from",
+                    f"Redis has another ruleset {name} than the one that {path} was made from",
                     remedy="restore Redis to what it was, or start again with an empty state "
                     "directory and another namespace",
                 )
 
-    def forget(self, used: Collection[int]) -> None:
+    def forget(self, used: Collection[RulesetId]) -> None:
         """Keep those ``used`` and the newest few only."""
         for path in self._paths()[:-SPARE]:
-            if int(path.stem) not in used:
+            name = RulesetId.parse(path.stem)
+            if name not in used:
                 self._durable.remove([path])
-                self._known.pop(int(path.stem), None)
+                self._known.pop(name, None)
 
-    def _body(self, epoch: int) -> dict[str, Any] | None:
-        path = _path(self._folder, epoch)
+    def _body(self, name: RulesetId) -> dict[str, Any] | None:
+        path = _path(self._folder, name)
         if not path.exists():
             return None
         try:
@@ -100,31 +108,33 @@ class Rulesets:
 
     def _paths(self) -> list[Path]:
         found = self._folder.glob("*.json") if self._folder.is_dir() else ()
-        return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
+        named = (p for p in found if p.stem.replace(".", "", 1).isdecimal())
+        return sorted(named, key=lambda p: RulesetId.parse(p.stem))
 
 
-def kept_ruleset(root: Path, epoch: int) -> Ruleset | None:
-    """The ruleset of ``epoch`` if the state directory has it.
+def kept_ruleset(root: Path, name: RulesetId) -> Ruleset | None:
+    """The ruleset that ``name`` is the id of, if the state directory has it.
 
     Raises:
         StateError: the file is damaged or of a later release.
     """
-    path = _path(root / "rulesets", epoch)
+    path = _path(root / "rulesets", name)
     return rulesets.from_json(read_document(path, KIND)) if path.exists() else None
 
 
 @lru_cache(maxsize=8)
-def task_ruleset(root: str, url: str, namespace: str, epoch: int) -> Ruleset:
-    """The ruleset of ``epoch`` as a task gets it: from the state directory, or (should the file not
-    have reached this host) from Redis.
+def task_ruleset(root: str, url: str, namespace: str, name: RulesetId) -> Ruleset:
+    """The ruleset that ``name`` is the id of, as a task gets it: from the state directory, or
+    (should the file not have reached this host) from Redis.
 
     Raises:
         PipelineError: ``no-ruleset``: it did not come for a while.
         StateError: the file is damaged or of a later release.
     """
-    kept = kept_ruleset(Path(root), epoch)
-    return fetch_ruleset(url, namespace, epoch) if kept is None else kept
+    kept = kept_ruleset(Path(root), name)
+    return fetch_ruleset(url, namespace, name) if kept is None else kept
 
 
-def _path(folder: Path, epoch: int) -> Path:
-    return folder / f"{epoch:08d}.json"
+def _path(folder: Path, name: RulesetId) -> Path:
+    revision = f".{name.revision}" if name.revision else ""
+    return folder / f"{name.epoch:08d}{revision}.json"

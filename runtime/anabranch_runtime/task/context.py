@@ -14,6 +14,7 @@ from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 
 if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import RulesetId
     from anabranch_runtime.epochs.layout import StoreLayout
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.state.coverage import Access, Tile
@@ -26,7 +27,7 @@ class BatchContext:
     """One batch as its tasks see it.
 
     Attributes:
-        batch, epoch: their numbers. ``ruleset``: the epoch under which it was published.
+        batch, epoch: their numbers. ``ruleset``: the id of the epoch's ruleset.
         attempt: distinguishes the files of repeated attempts at the same batch.
         root: the state directory. ``staging``: where result files wait for the commit.
         watermarks: stream -> microseconds, for streams where something can be late.
@@ -54,7 +55,7 @@ class BatchContext:
 
     batch: int
     epoch: int
-    ruleset: int
+    ruleset: RulesetId
     attempt: str
     root: str
     staging: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import redis
 
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.state_report import EdgeReport, StateReport, StoreParts
 from anabranch_runtime.driver import state_publisher as state_teller
@@ -39,7 +40,7 @@ def test_every_state_is_told_of_when_there_is_time(
     for batch in range(3):
         one.run(batch, job(batch))
         found = told(url)
-        assert found == state_report(tmp_path / "state", one.state, one.rulesets.get(0))
+        assert found == state_report(tmp_path / "state", one.state, one.rulesets.get(RulesetId(0)))
         assert found is not None
         assert found.next_batch == batch + 1
         assert {s.mir: (s.rows, s.queries) for s in found.stores} == {
@@ -76,7 +77,7 @@ def test_each_stores_segments_and_readers_are_told_of(
         one.run(batch, job(batch))
     found = parts(url)
     assert found.keys() == one.state.stores.keys()
-    rules = one.rulesets.get(0)
+    rules = one.rulesets.get(RulesetId(0))
     for name, told_of in found.items():
         store = one.state.stores[name]
         assert (told_of.next_batch, told_of.omitted, told_of.edges_omitted) == (3, 0, 0)

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
-from anabranch_runtime.epochs.interims import begin, close, leave_epoch
+from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 from anabranch_runtime.state.manifest import State
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def measured(states: list[State], ends: set[int]) -> list[Interim]:
     period = begin(last, 0.0)
     for number, state in enumerate(states[1:]):
         if state.epoch != last.epoch:
-            period = leave_epoch(period, last, RULES[last.epoch % 3])
+            period = leave_ruleset(period, last, RULES[last.epoch % 3])
         if number in ends or number == len(states) - 2:
             rules = RULES[state.epoch % 3]
             found.append(close(period, state, rules, number + 1.0, 100.0 + number))
@@ -78,7 +78,7 @@ def test_periods_add_up_to_the_whole(seed: int, batches: int, ends: set[int]) ->
 def test_counts_go_to_the_step_that_the_edge_was_then() -> None:
     first = State(epoch=0, next_batch=1, edges={"a": EdgeStatistics(5, 5, 0.0, 9, 5, 3)})
     later = replace(first, epoch=1, next_batch=2, edges={"a": EdgeStatistics(2, 1, 0.0, 4, 1, 1)})
-    period = leave_epoch(begin(State(epoch=0), 10.0), first, RULES[0])
+    period = leave_ruleset(begin(State(epoch=0), 10.0), first, RULES[0])
     found = close(period, later, RULES[1], 13.0, 1_000.0)
 
     assert found.steps == (

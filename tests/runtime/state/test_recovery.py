@@ -14,6 +14,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
+from anabranch_runtime.state.journal import KIND
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.cases.states import RS
 from tests.support.worlds.driven import (
@@ -281,7 +282,7 @@ def test_a_lost_journal_is_refused_where_a_batch_may_have_begun(
     journal = tmp_path / "state" / "choice.json"
     flip(journal)
     log.step(log.start())
-    assert json.loads(journal.read_text())["version"] == 2
+    assert json.loads(journal.read_text())["version"] == KIND.version
 
     def die(_: object) -> None:
         raise Killed

@@ -20,7 +20,12 @@ from anabranch_contract.queries.mirs import (
     canonical,
     join_keys,
     restrict_classes,
+    sub_join,
 )
+from anabranch_planner.cost.validate import validate_plan
+from anabranch_planner.plans.compile import compile_revision
+from anabranch_planner.plans.running import plan_of
+from anabranch_planner.plans.there import StoresThere, owners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -225,3 +230,130 @@ class _Builder:
                     if label in mir.members:
                         found.add(AttrRef(label, member.attribute))
         return sorted(found)
+
+
+def random_revision(
+    running: Ruleset, queries: Sequence[JoinQuery], rng: Random, revision: int
+) -> Ruleset:
+    """A valid revision of ``running``, chosen without regard to cost: any order over the stores
+    that are there, some of the intermediate results no longer kept.
+
+    Args:
+        queries: those of ``running``.
+    """
+    return _Reviser(running, queries, rng).draw(revision)
+
+
+class _Reviser:
+    def __init__(self, running: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> None:
+        self.running, self.queries, self.rng = running, queries, rng
+        self.plan = plan_of(running, queries)
+        self.owners = owners(running)
+        self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
+        self.mirs = {m.id: m for m in self.plan.mirs}
+        closing = rng.choice((0.0, 0.1, 0.5))
+        #: Owner -> the intermediate results that may be probed.
+        self.kept = {
+            (c.owner, c.mir): self.mirs[c.mir]
+            for c in self.plan.copies
+            if self.mirs[c.mir].is_base or rng.random() >= closing
+        }
+        self.probed: set[tuple[str, MirId]] = set()
+        self.access: dict[tuple[str, Label, tuple[object, ...]], AttrRef | None] = {}
+
+    def draw(self, revision: int) -> Ruleset:
+        orders = []
+        for query in self.queries:
+            owner = self.owners[query.id]
+            relation_of = {m.label: m.relation for m in query.members}
+            usable = [m for (o, _), m in self.kept.items() if o == owner and self._serves(query, m)]
+            for label in query.labels:
+                steps = self._steps(owner, query.classes, relation_of, label, usable)
+                orders.append(ProbeOrder(str(query.id), False, label, steps, owner))
+        pending, done = sorted(self.probed), set[tuple[str, MirId]]()
+        while pending:
+            owner, name = key = pending.pop(0)
+            larger = self.mirs[name]
+            if key in done or larger.is_base:
+                continue
+            done.add(key)
+            relation_of = dict(zip(larger.members, larger.relations, strict=True))
+            inside = frozenset(larger.members)
+            usable = [
+                m
+                for (o, _), m in self.kept.items()
+                if o == owner
+                and (
+                    m.is_base
+                    or (
+                        set(m.members) < inside
+                        and canonical(larger.classes, relation_of, frozenset(m.members)).id == m.id
+                        and self.there[owner].feeds(larger, m)
+                    )
+                )
+            ]
+            for label in larger.members:
+                steps = self._steps(owner, larger.classes, relation_of, label, usable)
+                orders.append(ProbeOrder(str(name), True, label, steps, owner))
+            pending = sorted({*pending, *self.probed} - done)
+        used = {key for key in self.kept if self.kept[key].is_base or key in done}
+        plan = replace(
+            self.plan,
+            orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+            copies=tuple(c for c in self.plan.copies if (c.owner, c.mir) in used),
+            mirs=tuple(m for m in self.plan.mirs if any(name == m.id for _, name in used)),
+        )
+        validate_plan(plan, self.queries)
+        return compile_revision(plan, self.queries, self.running, revision)
+
+    def _serves(self, query: JoinQuery, mir: Mir) -> bool:
+        if mir.is_base:
+            return True
+        labels = frozenset(mir.members)
+        return (
+            labels < frozenset(query.labels)
+            and sub_join(query, labels).id == mir.id
+            and self.there[self.owners[query.id]].serves(query, mir)
+        )
+
+    def _steps(
+        self,
+        owner: str,
+        classes: tuple[KeyClass, ...],
+        relation_of: Mapping[Label, RelationId],
+        start: Label,
+        usable: Sequence[Mir],
+    ) -> tuple[Step, ...]:
+        head, left, steps = frozenset({start}), set(relation_of) - {start}, []
+        path: tuple[object, ...] = ()
+        while left:
+            options = []
+            for mir in usable:
+                if mir.is_base:
+                    fills = [{x} for x in sorted(left) if relation_of[x] == mir.relations[0]]
+                else:
+                    fills = [set(mir.members)]
+                options += [
+                    (mir, frozenset(filled))
+                    for filled in fills
+                    if filled <= left and join_keys(classes, head, frozenset(filled))
+                ]
+            mir, members = self.rng.choice(options)
+            filled = tuple(sorted(members))
+            joined = canonical(classes, relation_of, head | members).id
+            path = (*path, (mir.id, filled, joined))
+            copies = [c.partition for c in self.plan.copies if (c.owner, c.mir) == (owner, mir.id)]
+            partition = self.access.setdefault((owner, start, path), self.rng.choice(copies))
+            rename = dict(zip(filled, mir.members, strict=True))
+            known = {
+                AttrRef(rename[member.label], member.attribute)
+                for key_class in classes
+                if key_class.restrict(head)
+                for member in key_class.restrict(members)
+            }
+            broadcast = partition is not None and partition not in known
+            steps.append(Step(mir.id, filled, partition, broadcast, 0.0, 0.0))
+            self.probed.add((owner, mir.id))
+            head |= members
+            left -= members
+        return tuple(steps)

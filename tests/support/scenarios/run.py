@@ -73,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--relaxed", action="store_true", help="parts of filters are checked after joining (local)"
     )
+    parser.add_argument(
+        "--revised", action="store_true", help="a random revision before every batch (local)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -89,7 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.engine == "local":
             url = stack.enter_context(redis_url())
             engine = partial(
-                local, url=url, make=make, remote=options.objects, relaxed=options.relaxed
+                local,
+                url=url,
+                make=make,
+                remote=options.objects,
+                relaxed=options.relaxed,
+                revised=options.revised,
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
@@ -151,13 +159,16 @@ def local(
     *,
     remote: bool = False,
     relaxed: bool = False,
+    revised: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
-    ``relaxed``: ``Script.relaxed``.
+    ``relaxed``: ``Script.relaxed``, ``revised``: before every batch.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     script = replace(draw(seed, batches), relaxed=relaxed)
+    if revised:
+        script = replace(script, revised=frozenset(range(1, batches)))
     return run_local(generated, script, url, remote=remote)
 
 
@@ -169,6 +180,7 @@ def assert_exact(
     wanted: Collection[str],
     *,
     relaxed: bool = False,
+    revised: bool = False,
 ) -> None:
     """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
 
@@ -178,7 +190,9 @@ def assert_exact(
     wrong: dict[int, str] = {}
     covered: set[str] = set()
     for seed in seeds:
-        verdict, happened = local(seed, folder / str(seed), url, make, relaxed=relaxed)
+        verdict, happened = local(
+            seed, folder / str(seed), url, make, relaxed=relaxed, revised=revised
+        )
         covered |= set(happened)
         if verdict.problems:
             wrong[seed] = str(verdict)

@@ -61,6 +61,7 @@ class Script:
         late: live epoch -> batches by which its ruleset comes after the epoch's start.
         backfills: per epoch, whether the past of its intermediate results is computed anew.
         relaxed: relations have a random part of their filters, the rest is checked after joining.
+        revised: batches before which a random revision of the running ruleset is published.
     """
 
     mode: Mode = Mode.STEP
@@ -76,6 +77,7 @@ class Script:
     late: tuple[tuple[int, int], ...] = ()
     backfills: tuple[Backfilling, ...] = (Backfilling.NEVER,)
     relaxed: bool = False
+    revised: frozenset[int] = frozenset()
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""
@@ -138,4 +140,10 @@ def draw(seed: int, batches: int) -> Script:
         missing=frozenset(e for e in epochs if live and rng.random() < 0.15),
         late=tuple((e, rng.randint(1, 4)) for e in epochs if live and rng.random() < 0.15),
         backfills=tuple(rng.choice(_BACKFILLS) for _ in range(batches)),
+        revised=_revised(rng, batches),
     )
+
+
+def _revised(rng: Random, batches: int) -> frozenset[int]:
+    often = rng.choice((0.0, 0.3, 1.0))
+    return frozenset(b for b in range(1, batches) if rng.random() < often)

@@ -45,6 +45,10 @@ RESPELLED_REPLAYS = tuple(range(5500, 5650))
 RELAXED_FEW = (3, 5, 7)
 RELAXED_MANY = tuple(range(6000, 6300))
 
+#: In this process with a random revision before every batch, by default and in ``make test-full``.
+REVISED_FEW = (4, 7, 8, 9, 10, 12)
+REVISED_MANY = tuple(range(7000, 7300))
+
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     """``seeds`` in runs of ``length``.

@@ -79,7 +79,7 @@ def job(batch: int, seen: list[tuple[int, int]] | None = None, *, copies: int = 
 
     def run(context: BatchContext) -> list[TaskReport]:
         if seen is not None:
-            seen.append((context.epoch, context.ruleset))
+            seen.append((context.epoch, context.ruleset.epoch))
         one, value = (pa.array([x] * copies, pa.int64()) for x in (0, batch))
         blocks = [
             Block("R", pa.record_batch({"a": one, "ts": moment})),

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import redis
 
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -29,7 +30,7 @@ from anabranch_runtime.control import (
 from anabranch_runtime.driver import state_publisher as state_teller
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
-from anabranch_runtime.epochs.failed_queries import surviving
+from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
 from anabranch_runtime.sinks.parquet import write_empty
@@ -143,6 +144,7 @@ class _Run:
             self.scenario.every,
             # Every batch is a period of measurements.
             interim_seconds=0.0,
+            revise_batches=1 if script.revised else None,
             mode=script.mode,
             patience=5,
             access=OPEN,
@@ -163,6 +165,8 @@ class _Run:
         self.deaths = dict(script.deaths)
         self.attempts: Counter[int] = Counter()
         self.lost: set[int] = set()
+        #: The batch that a revision was drawn for, or not, and the ruleset it has to go by.
+        self.revised, self.before = (-1, RulesetId(-1)), RulesetId(-1)
         self.watch = Watch(self.settings.state, replay.events, replay.objects)
 
     def play(self) -> dict[str, Activation]:
@@ -179,6 +183,7 @@ class _Run:
                 driver = self._start()
             for epoch in self._due(batch):
                 self.service.publish(epoch)
+            self._revise(driver.state, batch)
             fanout = self.script.fanout[min(batch, len(self.script.fanout) - 1)]
             driver.settings = replace(self.settings, fanout=fanout)
             try:
@@ -244,17 +249,45 @@ class _Run:
         epoch = batch // self.scenario.every
         wanted = self.script.ruleset_of(epoch, self.scenario.every)
         assert (state.epoch, state.ruleset_epoch) == (epoch, wanted), (
-            f"batch {batch} is of epoch {state.epoch} by ruleset {state.ruleset_epoch}, "
+            f"batch {batch} is of epoch {state.epoch} by ruleset {state.ruleset}, "
             f"not of {epoch} by {wanted}"
         )
+        self._check_revision(state)
         if epoch in self.script.missing:
             self.replay.events["ruleset missing"] += 1
-        self.watch.committed(state, surviving(self.control.ruleset(wanted), state))
+        self.watch.committed(state, surviving(self.control.ruleset(state.ruleset), state))
         self.service.snapshot = last_snapshot(self.control)
+
+    def _revise(self, state: State, batch: int) -> None:
+        """Answer the measurements before ``batch``, once."""
+        if not self.script.revised or batch == self.revised[0]:
+            return
+        wanted = state.ruleset
+        if batch in self.script.revised and state.ruleset_epoch >= 0:
+            wanted = self.service.revise(self.control.ruleset(state.ruleset), batch)
+        else:
+            self.service.answer(batch)
+        self.revised = (batch, wanted)
+
+    def _check_revision(self, state: State) -> None:
+        """Revisions are taken at once, but by a batch that begins an epoch."""
+        batch, wanted = self.revised
+        if not self.script.revised or batch != state.next_batch - 1:
+            return
+        begins = state.epoch_starts[-1][1] == batch
+        taken = state.ruleset == wanted
+        assert taken or begins or failed(state), f"batch {batch} goes by {state.ruleset}"
+        if state.revision and taken and wanted != self.before:
+            self.replay.events["revision taken"] += 1
+            closed = {s.id for s in self.control.ruleset(self.before).stores} - {
+                s.id for s in self.control.ruleset(wanted).stores
+            }
+            self.replay.events["revision closes a store"] += bool(closed)
+        self.before = state.ruleset
 
     def _finish(self, state: State) -> None:
         for epoch in {e for e in self.service.done if e * self.scenario.every < self.batches}:
-            for query in self.control.ruleset(epoch).queries:
+            for query in self.control.ruleset(RulesetId(epoch)).queries:
                 if query.id in state.queries:
                     write_empty(self.settings.results, query)
         self.watch.ended(state)

@@ -1,0 +1,62 @@
+"""The columns that a store of an intermediate result keeps for those who read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.expressions import columns
+from anabranch_contract.queries.joins import needed_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import (
+        AttrRef,
+        JoinQuery,
+        KeyClass,
+        Label,
+        RelationId,
+        StreamName,
+    )
+    from anabranch_contract.queries.mirs import Mir
+
+#: A member of a store, and a column of its stream.
+Kept = tuple["Label", str]
+
+
+def read_by_query(
+    query: JoinQuery,
+    mir: Mir,
+    stream_of: Mapping[RelationId, StreamName],
+    derived: Mapping[tuple[StreamName, str], Expr],
+) -> set[Kept]:
+    """The columns of ``mir``'s members that ``query`` projects, filters on, or joins by outside."""
+    found = {(label, c) for label in mir.members for c in needed_columns(query, label)}
+    return found | behind(joined_outside(query.classes, mir), mir, stream_of, derived)
+
+
+def joined_outside(classes: Iterable[KeyClass], mir: Mir) -> set[AttrRef]:
+    """The attributes of ``mir``'s members by which ``classes`` join it with other labels."""
+    members = frozenset(mir.members)
+    found: set[AttrRef] = set()
+    for key_class in classes:
+        if not {m.label for m in key_class.members} <= members:
+            found.update(key_class.restrict(members))
+    return found
+
+
+def behind(
+    refs: Iterable[AttrRef],
+    mir: Mir,
+    stream_of: Mapping[RelationId, StreamName],
+    derived: Mapping[tuple[StreamName, str], Expr],
+) -> set[Kept]:
+    """The stream columns that attributes of ``mir``'s members are made of."""
+    relation_of = dict(zip(mir.members, mir.relations, strict=True))
+    found: set[Kept] = set()
+    for ref in refs:
+        made = derived.get((stream_of[relation_of[ref.label]], ref.attribute))
+        names = [ref.attribute] if made is None else [c.name for c in columns(made)]
+        found |= {(ref.label, name) for name in names}
+    return found

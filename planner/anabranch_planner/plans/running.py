@@ -1,0 +1,142 @@
+"""The plan that a ruleset runs: its orders, intermediate results and store copies, read from rules.
+
+A ruleset is compiled from a plan (:mod:`~anabranch_planner.plans.compile`); this is the inverse. So
+what runs can be priced under new statistics, compared and revised by whoever has the ruleset alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.queries.mirs import base_mir
+from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.validate import knows
+from anabranch_planner.search.copies import attribute_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, StoreSpec
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+    from anabranch_contract.queries.mirs import Mir, MirId
+
+
+def plan_of(
+    ruleset: Ruleset,
+    queries: Sequence[JoinQuery],
+    optimizer: Optimizer = Optimizer.CLASH,
+    objective: Objective = Objective.DEFAULT,
+) -> Plan:
+    """The plan that ``ruleset`` was compiled from, without costs (``cost.validate`` has them).
+
+    Args:
+        queries: those of the ruleset.
+        optimizer, objective: by which the plan was made; rules do not say so.
+
+    Raises:
+        RulesetError: the ruleset has a store or a query that ``queries`` do not explain.
+    """
+    reader = _Reader(ruleset, queries)
+    orders = [*reader.query_orders(), *reader.upkeep_orders()]
+    stores = reader.stores()
+    copies = [StoreCopy(s.mir, _attribute(s), s.owner) for s in stores]
+    return Plan(
+        optimizer=optimizer,
+        objective=objective,
+        queries=tuple(sorted(q.id for q in queries)),
+        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+        mirs=tuple(reader.mirs[m] for m in sorted(reader.mirs)),
+        copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
+        cost=0.0,
+        bound=0.0,
+        gap=0.0,
+        method="read from rules",
+    )
+
+
+class _Reader:
+    """Looks rules of one ruleset up."""
+
+    def __init__(self, ruleset: Ruleset, queries: Sequence[JoinQuery]) -> None:
+        self._ruleset = ruleset
+        self._queries = {q.id: q for q in queries}
+        self._subs = SubJoins(queries)
+        self._stores: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
+        self._probes: dict[Edge, ProbeRule] = {p.out: p for p in ruleset.probe_rules}
+        self.mirs: dict[MirId, Mir] = {s.mir: self._mir(s) for s in self.stores()}
+
+    def stores(self) -> list[StoreSpec]:
+        """Those that queries need: not those that only find the latest per key."""
+        read = {r.id for q in self._queries.values() for r in q.relations}
+        return [s for s in self._ruleset.stores if len(s.members) > 1 or s.relations[0] in read]
+
+    def _mir(self, store: StoreSpec) -> Mir:
+        """The sub-join that ``store`` holds."""
+        if len(store.members) == 1:
+            return base_mir(store.relations[0])
+        return self._subs.of(self._containing(store), frozenset(store.members))
+
+    def _containing(self, store: StoreSpec) -> JoinQuery:
+        query = self._subs.containing(frozenset(store.members), store.mir)
+        if query is None:
+            raise RulesetError("bad-ruleset", f"no query contains the sub-join of {store.id}")
+        return query
+
+    def query_orders(self) -> list[ProbeOrder]:
+        """One per query and label."""
+        found = []
+        for rule in self._ruleset.output_rules:
+            query = self._queries.get(rule.query)
+            if query is None:
+                raise RulesetError("bad-ruleset", f"query {rule.query} is not among those given")
+            path = self._path(rule.edge)
+            start = path[0].start if path else query.labels[0]
+            found.append(self._order(str(rule.query), query, path, start, maintains=False))
+        return found
+
+    def upkeep_orders(self) -> list[ProbeOrder]:
+        """One per intermediate result and member, however many copies it has."""
+        found: dict[tuple[str, MirId, Label], ProbeOrder] = {}
+        arriving = {arrival_edge(r.id) for r in self._ruleset.relations}
+        for rule in self._ruleset.store_rules:
+            if rule.edge not in arriving:
+                store, path = self._stores[rule.store], self._path(rule.edge)
+                query = self._containing(store)
+                order = self._order(str(store.mir), query, path, path[0].start, maintains=True)
+                found[store.owner, store.mir, path[0].start] = order
+        return list(found.values())
+
+    def _path(self, edge: Edge) -> list[ProbeRule]:
+        """The probes from an arriving tuple to ``edge``."""
+        found = []
+        while edge in self._probes:
+            found.append(self._probes[edge])
+            edge = self._probes[edge].edge
+        return found[::-1]
+
+    def _order(
+        self,
+        goal: str,
+        query: JoinQuery,
+        path: Sequence[ProbeRule],
+        start: Label,
+        *,
+        maintains: bool,
+    ) -> ProbeOrder:
+        """The order along ``path``, by the predicates of ``query``."""
+        owner = self._stores[path[0].store].owner if path else ""
+        head, steps = frozenset({start}), []
+        for rule in path:
+            partition = _attribute(self._stores[rule.store])
+            step = Step(rule.mir, rule.members, partition, False, 0.0, 0.0)
+            steps.append(replace(step, broadcast=not knows(query, head, step, self.mirs)))
+            head |= frozenset(rule.members)
+        return ProbeOrder(goal, maintains, start, tuple(steps), owner)
+
+
+def _attribute(store: StoreSpec) -> AttrRef | None:
+    return None if store.partition is None else store.partition[0]

@@ -1,0 +1,75 @@
+"""The stores that a running ruleset has, and which goals may probe them.
+
+A revision opens no store, so an intermediate result can be probed only by what its store was made
+for: it has to keep the columns that a query reads of it, and combinations as far apart in time as
+the query's bounds allow. The same holds for a larger intermediate result that is made from it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anabranch_planner.cost.timing import PairBounds, pair_bounds
+from anabranch_planner.plans.columns import Kept, behind, joined_outside, read_by_query
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
+    from anabranch_contract.queries.mirs import Mir, MirId
+
+
+def owners(running: Ruleset) -> dict[QueryId, str]:
+    """Query -> the owner of the stores that it probes; empty: they are shared."""
+    owner_of = {s.id: s.owner for s in running.stores}
+    edges = {p.out: owner_of[p.store] for p in running.probe_rules}
+    return {rule.query: edges.get(rule.edge, "") for rule in running.output_rules}
+
+
+class StoresThere:
+    """The stores of one owner in a ruleset, as ``search.problem.StoresKept`` asks for them."""
+
+    def __init__(self, running: Ruleset, owner: str = "") -> None:
+        self._stream_of = {r.id: r.stream for r in running.relations}
+        self._derived = {(stream, text): expr for stream, text, expr in running.derived}
+        self._stores: dict[MirId, list[StoreSpec]] = {}
+        for store in running.stores:
+            if store.owner == owner:
+                self._stores.setdefault(store.mir, []).append(store)
+        self._fits: dict[tuple[str, MirId], bool] = {}
+
+    def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
+        """The partition attributes of the copies of ``mir``'s store; none: it is not there."""
+        copies = self._stores.get(mir.id, [])
+        return tuple(None if s.partition is None else s.partition[0] for s in copies)
+
+    def serves(self, query: JoinQuery, mir: Mir) -> bool:
+        """Whether ``query`` may probe the store of ``mir``, an intermediate result."""
+        key = f"query {query.id}", mir.id
+        if key not in self._fits:
+            need = read_by_query(query, mir, self._stream_of, self._derived)
+            self._fits[key] = self._fit(mir, need, pair_bounds(query))
+        return self._fits[key]
+
+    def feeds(self, larger: Mir, mir: Mir) -> bool:
+        """Whether the upkeep of ``larger`` may probe the store of ``mir``, which is part of it."""
+        key = f"store {larger.id}", mir.id
+        if key not in self._fits:
+            kept, inside = self._stores.get(larger.id, []), frozenset(mir.members)
+            need = {(label, c) for s in kept for label, c in s.columns if label in inside}
+            refs = joined_outside(larger.classes, mir)
+            need |= behind(refs, mir, self._stream_of, self._derived)
+            self._fits[key] = bool(kept) and self._fit(mir, need, _bounds(kept[0]))
+        return self._fits[key]
+
+    def _fit(self, mir: Mir, need: set[Kept], bounds: PairBounds) -> bool:
+        copies = self._stores.get(mir.id, [])
+        return bool(copies) and all(
+            need <= set(store.columns)
+            and all(bounds.get(pair, math.inf) <= reach for pair, reach in _bounds(store).items())
+            for store in copies
+        )
+
+
+def _bounds(store: StoreSpec) -> PairBounds:
+    return {(b.earlier, b.later): b.micros for b in store.bounds}

@@ -1,0 +1,79 @@
+"""Following the service's revisions of the running ruleset: the newest that can be taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.progress import RevisionCounts
+from anabranch_runtime.epochs.failed_queries import surviving
+from anabranch_runtime.epochs.revisions import check_revision
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from anabranch_contract.protocol.revisions import RevisionAnswer
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.rulesets import Rulesets
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+class Revisions:
+    """Finds the ruleset that the next batch of a running epoch goes by.
+
+    Attributes:
+        counts: of this driver. ``refused``: why the last one was refused; empty: none was.
+    """
+
+    def __init__(self, control: Control, kept: Rulesets) -> None:
+        self._control, self._rulesets = control, kept
+        self.counts, self.refused = RevisionCounts(), ""
+        #: The newest one that has been decided against.
+        self._seen = RulesetId(-1)
+
+    def newest(self, state: State, answer: RevisionAnswer | None) -> RulesetId:
+        """The newest revision of the ruleset that ``state`` goes by, kept beside the state; that
+        ruleset itself where there is none, or none that can be taken.
+        """
+        running = state.ruleset
+        if answer is None or not answer.revision:
+            return running
+        name = RulesetId(answer.epoch, answer.revision)
+        # A revision of an epoch that is yet to begin waits for it.
+        if name in (running, self._seen) or name.epoch > running.epoch:
+            return running
+        if name < running:
+            self._seen = name
+            self.counts = replace(self.counts, passed_over=self.counts.passed_over + 1)
+            _LOG.info("revision passed over", revision=str(name), ruleset=str(running))
+            return running
+        try:
+            self._keep(state, name, answer.digest)
+        except (PipelineError, RulesetError) as error:
+            self._seen = name
+            self.counts = replace(self.counts, refused=self.counts.refused + 1)
+            self.refused = f"{name}: {error.code}: {error}"
+            _LOG.error("revision refused", revision=str(name), code=error.code, error=str(error))
+            return running
+        self.counts = replace(self.counts, taken=self.counts.taken + 1)
+        return name
+
+    def _keep(self, state: State, name: RulesetId, digest: str) -> None:
+        text = self._control.ruleset_text(name).decode()
+        if rulesets.digest(text) != digest:
+            raise PipelineError(
+                "revision-digest-differs",
+                f"the document of {name} is not the one that was published",
+                remedy="the old rules go on; check who writes to this Redis",
+            )
+        revision = rulesets.loads(text)
+        running = self._rulesets.get(state.ruleset)
+        # A query that has failed has taken stores with it.
+        check_revision(surviving(running, state), surviving(revision, state))
+        self._rulesets.keep(revision, text)

@@ -1,0 +1,93 @@
+"""Taking a revision of the running ruleset: what it may change, and the state in which it begins.
+
+A revision routes tuples otherwise over the same stores. So a store that it names goes on as it is,
+one that it leaves out is closed as of the batch before, and nothing else about the epoch changes:
+not its queries, not what they may see. Backfills go on where their store does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_runtime.epochs.lifecycle import close_store
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Edge, Ruleset, StoreRule, StoreSpec
+    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.queries.joins import Label
+    from anabranch_runtime.state.manifest import State
+
+
+def check_revision(running: Ruleset, revision: Ruleset) -> None:
+    """Check that ``revision`` can take the place of ``running`` between two batches.
+
+    Raises:
+        PipelineError: ``revision-differs``: it is one of another ruleset, or has other queries,
+            streams or relations; ``revision-stores-differ``: it has a store that is not there, or
+            lacks one that arriving tuples are kept in; ``revision-upkeep-differs``: it does not
+            keep an intermediate result up from each of its members.
+    """
+    name = revision.id
+    if name.epoch != running.epoch or name <= running.id:
+        raise _refused("revision-differs", f"{name} is no revision of {running.id}")
+    for part in ("queries", "streams", "relations", "derived", "sketches", "latest_rules"):
+        if getattr(revision, part) != getattr(running, part):
+            raise _refused("revision-differs", f"{name} has other {part} than {running.id}")
+    there = {s.id: _kept(s) for s in running.stores}
+    for store in revision.stores:
+        if there.get(store.id) != _kept(store):
+            raise _other_stores(f"{running.id} has no such store {store.id} as {name}")
+    if not set(revision.backfill_rules) <= set(running.backfill_rules):
+        raise _other_stores(f"{name} has a backfill that {running.id} has not")
+    _check_upkeep(running, revision)
+
+
+def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]) -> State:
+    """The state in which the first batch by ``ruleset`` starts, a revision of what it went by.
+
+    Args:
+        steps: samples of joins from the epoch's edges up to now.
+    """
+    batch, kept = state.next_batch, {str(s.id): s for s in ruleset.stores}
+    stores = {
+        name: replace(store, spec=kept[name]) if name in kept else close_store(store, batch)
+        for name, store in state.stores.items()
+    }
+    return replace(state, revision=ruleset.revision, stores=stores, edges={}, epoch_steps=steps)
+
+
+def _check_upkeep(running: Ruleset, revision: Ruleset) -> None:
+    """Arriving tuples are kept as before; each intermediate result follows all its members."""
+    starts: dict[Edge, Label] = {p.out: p.start for p in revision.probe_rules}
+    for store in revision.stores:
+        if len(store.members) > 1:
+            fed = sorted(starts[r.edge] for r in revision.store_rules if r.store == store.id)
+            if fed != sorted(store.members):
+                message = f"{revision.id} keeps {store.id} up from {fed}"
+                raise _refused("revision-upkeep-differs", message)
+    if _arriving(running) != _arriving(revision):
+        raise _other_stores(f"{revision.id} keeps arriving tuples otherwise")
+
+
+def _arriving(ruleset: Ruleset) -> set[StoreRule]:
+    """The rules by which arriving tuples are kept."""
+    edges = {arrival_edge(r.id) for r in ruleset.relations}
+    return {rule for rule in ruleset.store_rules if rule.edge in edges}
+
+
+def _kept(store: StoreSpec) -> StoreSpec:
+    """What may not change: anything but the indexes that newly written rows get."""
+    return replace(store, indexes=())
+
+
+def _other_stores(message: str) -> PipelineError:
+    return _refused("revision-stores-differ", message)
+
+
+def _refused(code: str, message: str) -> PipelineError:
+    return PipelineError(
+        code, message, remedy="the old rules go on; use a service of the runtime's release"
+    )

@@ -1,0 +1,258 @@
+"""Revisions as a driver meets them: taken between batches, passed over, refused, waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import redis as redis_client
+
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.progress import Mode, Progress, RevisionCounts
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_runtime.errors import PipelineError
+from tests.support.cases.states import RS, ST, rules
+from tests.support.worlds.driven import (
+    KEYS,
+    Killed,
+    boundaries,
+    die,
+    driver,
+    expected,
+    job,
+    publish,
+    results,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+
+
+def revise(
+    url: str,
+    name: RulesetId,
+    *,
+    answered: int = 0,
+    digest: str | None = None,
+    document: Ruleset | None = None,
+) -> None:
+    """Publish a revision of the rules of ``driven.publish``, as the service does."""
+    made = document or replace(rules(name.epoch, {"q": RS}), revision=name.revision)
+    text = rulesets.dumps(made)
+    connection = redis_client.Redis.from_url(url)
+    connection.set(KEYS.ruleset(name), text)
+    answer = RevisionAnswer(*name, digest or rulesets.digest(text), answered)
+    connection.set(KEYS.revision, answer.dumps())
+
+
+def progress(url: str) -> Progress:
+    text = redis_client.Redis.from_url(url).get(KEYS.runtime)
+    assert text is not None
+    return Progress.loads(text)
+
+
+def test_the_newest_revision_is_taken_between_two_batches(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(0, job(0))
+    revise(url, RulesetId(0, 1))
+    revise(url, RulesetId(0, 2))
+    one.run(1, job(1))
+    assert one.state.ruleset == (0, 2)
+    assert one.state.epoch_starts == ((0, 0),)
+    one.run(2, job(2))
+
+    assert one.state.ruleset == (0, 2)
+    assert results(tmp_path) == expected(3)
+    told = progress(url)
+    assert (told.epoch, told.ruleset_epoch, told.revision) == (0, 0, 2)
+    assert told.revisions == RevisionCounts(taken=1)
+    assert driver(url, tmp_path, Mode.LIVE).state == one.state
+
+
+def test_a_batch_that_was_begun_is_repeated_by_the_rules_it_had(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(0, job(0))
+    revise(url, RulesetId(0, 1))
+    with pytest.raises(Killed):
+        one.run(1, die())
+    revise(url, RulesetId(0, 2))
+
+    again = driver(url, tmp_path, Mode.LIVE, every=10)
+    again.run(1, job(1))
+    assert again.state.ruleset == (0, 1)
+    again.run(2, job(2))
+    assert again.state.ruleset == (0, 2)
+    assert results(tmp_path) == expected(3)
+
+
+def test_it_is_kept_beside_the_state_when_redis_loses_it(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(0, job(0))
+    revise(url, RulesetId(0, 1))
+    one.run(1, job(1))
+    connection = redis_client.Redis.from_url(url)
+    document = connection.get(KEYS.ruleset(RulesetId(0, 1)))
+    connection.delete(KEYS.ruleset(RulesetId(0, 1)), KEYS.revision)
+
+    again = driver(url, tmp_path, Mode.LIVE, every=10)
+    again.run(2, job(2))
+
+    assert again.state.ruleset == (0, 1)
+    assert rulesets.loads(connection.get(KEYS.ruleset(RulesetId(0, 1))) or b"") == rulesets.loads(
+        document or b""
+    )
+    # Only epochs' own rulesets are published for epochs.
+    assert connection.zrange(KEYS.published, 0, -1) == [b"0"]
+    assert results(tmp_path) == expected(3)
+
+
+def test_the_next_epoch_goes_on_by_the_revision_where_nothing_newer_is_there(
+    url: str, tmp_path: Path
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=2)
+    one.run(0, job(0))
+    revise(url, RulesetId(0, 1))
+    for batch in range(1, 4):
+        one.run(batch, job(batch))
+
+    assert (one.state.epoch, one.state.ruleset) == (1, (0, 1))
+    revise(url, RulesetId(0, 2))
+    one.run(4, job(4))
+    assert (one.state.epoch, one.state.ruleset) == (2, (0, 1))
+    one.run(5, job(5))
+    assert (one.state.epoch, one.state.ruleset) == (2, (0, 2))
+    assert results(tmp_path) == expected(6)
+
+
+def test_a_revision_of_an_epoch_that_is_over_is_passed_over(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    publish(url, 1)
+    one = driver(url, tmp_path, Mode.LIVE, every=1)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    publish(url, 2)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(2, job(2))
+    revise(url, RulesetId(1, 1))
+    one.run(3, job(3))
+    one.run(4, job(4))
+
+    assert one.state.ruleset == (2, 0)
+    assert progress(url).revisions == RevisionCounts(passed_over=1)
+    assert results(tmp_path) == expected(5)
+
+
+@pytest.mark.parametrize(
+    ("digest", "document", "code"),
+    [
+        ("0" * 32, None, "revision-digest-differs"),
+        (None, replace(rules(0, {"q": RS, "p": ST}), revision=1), "revision-differs"),
+        (
+            None,
+            replace(rules(0, {"q": RS}, parallelism=3), revision=1),
+            "revision-stores-differ",
+        ),
+    ],
+)
+def test_one_that_does_not_fit_is_refused_and_the_old_rules_go_on(
+    url: str, tmp_path: Path, digest: str | None, document: Ruleset | None, code: str
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(0, job(0))
+    revise(url, RulesetId(0, 1), digest=digest, document=document)
+    one.run(1, job(1))
+    one.run(2, job(2))
+
+    assert one.state.ruleset == (0, 0)
+    told = progress(url)
+    assert told.revisions == RevisionCounts(refused=1)
+    assert told.refused_revision.startswith("0.1: ")
+    assert code in told.refused_revision
+    revise(url, RulesetId(0, 2))
+    one.run(3, job(3))
+    assert one.state.ruleset == (0, 2)
+    assert results(tmp_path) == expected(4)
+
+
+def test_one_that_is_not_there_is_refused(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(0, job(0))
+    redis_client.Redis.from_url(url).set(KEYS.revision, RevisionAnswer(0, 1, "x").dumps())
+    one.run(1, job(1))
+    redis_client.Redis.from_url(url).set(KEYS.revision, "{")
+    one.run(2, job(2))
+
+    assert one.state.ruleset == (0, 0)
+    assert "no-ruleset" in progress(url).refused_revision
+    assert results(tmp_path) == expected(3)
+
+
+def test_a_replay_waits_for_the_answer_before_every_nth_batch(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.STEP, every=8, revise_batches=2)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    with pytest.raises(PipelineError) as caught:
+        one.run(2, job(2))
+    assert caught.value.code == "no-revision"
+    revise(url, RulesetId(0, 1), answered=2)
+    one.run(2, job(2))
+    one.run(3, job(3))
+
+    assert one.state.ruleset == (0, 1)
+    found = redis_client.Redis.from_url(url).lrange(KEYS.interims, 0, -1)
+    interims = [Interim.loads(text) for text in found]
+    assert [(i.next_batch, i.batches, i.revision) for i in interims] == [(2, 2, 0)]
+    assert results(tmp_path) == expected(4)
+
+
+def test_the_measurements_are_reported_again_after_a_restart(url: str, tmp_path: Path) -> None:
+    """What the driver had counted has gone with it; the question must not."""
+    publish(url, 0)
+    driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1).run(0, job(0))
+    again = driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1)
+    with pytest.raises(PipelineError):
+        again.run(1, job(1))
+    connection = redis_client.Redis.from_url(url)
+    (text,) = connection.lrange(KEYS.interims, 0, -1)
+    assert Interim.loads(text).next_batch == 1
+    revise(url, RulesetId(0, 1), answered=1)
+    again.run(1, job(1))
+
+    assert again.state.ruleset == (0, 1)
+    assert results(tmp_path) == expected(2)
+
+
+def test_statistics_of_an_epoch_have_the_samples_of_all_its_rulesets(
+    url: str, tmp_path: Path
+) -> None:
+    publish(url, 0)
+    plain = driver(url, tmp_path / "plain", Mode.LIVE, every=4)
+    for batch in range(4):
+        plain.run(batch, job(batch))
+    wanted = boundaries(url)[-1].snapshot
+    redis_client.Redis.from_url(url).flushall()
+
+    publish(url, 0)
+    one = driver(url, tmp_path / "revised", Mode.LIVE, every=4)
+    for batch in range(4):
+        one.run(batch, job(batch))
+        revise(url, RulesetId(0, batch + 1))
+    found = boundaries(url)[-1].snapshot
+
+    assert wanted is not None
+    assert found is not None
+    # The first batch has nothing to look at, so its probes are no sample by themselves.
+    counted = [[(s["pairs"], s["hits"]) for s in steps["steps"]] for steps in (found, wanted)]
+    assert counted[0] == counted[1] == [(6.0, 6.0), (6.0, 6.0)]

@@ -1,0 +1,42 @@
+"""Runs with a random revision of the ruleset before every batch are exact.
+
+A revision has any orders over the stores that are there, and closes some intermediate results; some
+are of an epoch that is over, some have a wrong digest. Tasks fail and drivers die as in other runs.
+``python -m tests.support.scenarios.run --engine local --revised`` runs as many as one likes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.scenarios.draw import generate
+from tests.support.scenarios.run import assert_exact
+from tests.support.scenarios.seeds import REVISED_FEW, REVISED_MANY, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: What the scenarios have to have had in them.
+WANTED = {
+    "revision taken",
+    "revision closes a store",
+    "MIR",
+    "backfill",
+    "gap filled from the parts",
+    "restart",
+    "driver gone: job",
+    "task failed: meet",
+}
+
+
+def test_revised_runs_are_exact(redis: str, tmp_path: Path) -> None:
+    assert_exact(REVISED_FEW, tmp_path, redis, generate, WANTED, revised=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", parts(REVISED_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_revised_runs_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, WANTED, revised=True)
