@@ -46,6 +46,7 @@ class RevisionRequest:
     Attributes:
         queries: those of ``running``.
         running: the newest ruleset of the epoch.
+        number: of the revision.
         options: by which its plan was made; limits of memory and copies can only be kept better by
             fewer stores, so they are not read.
         switching: how many times its cost a step is charged that does not run.
@@ -54,6 +55,7 @@ class RevisionRequest:
     queries: Sequence[JoinQuery]
     statistics: Statistics
     running: Ruleset
+    number: int
     options: Options = field(default_factory=Options)
     switching: float = 0.1
 
@@ -108,7 +110,7 @@ def revise(request: RevisionRequest) -> Revised | None:
         sum(o.bound for _, o in found),
     ]
     plan = replace(after, cost=costs[0], gap=gap(total[0], min(total)))
-    ruleset = compile_revision(plan, request.queries, running, running.revision + 1)
+    ruleset = compile_revision(plan, request.queries, running, request.number)
     return _described(request, plan, ruleset, costs[1], parallelism)
 
 

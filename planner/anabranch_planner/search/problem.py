@@ -88,6 +88,7 @@ class Goal:
         mir: the MIR that the path maintains.
         root, sink: the states that it leads from and to.
         edges: in an order in which a path only goes forward.
+        limited: whether other goals may pass its states by edges that are none of its own.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Goal:
     root: int
     sink: int
     edges: tuple[EdgeId, ...]
+    limited: bool = False
 
     @property
     def maintains(self) -> bool:
@@ -287,6 +289,9 @@ class Builder:
     ) -> None:
         self.model = model
         self.there = there
+        #: Whether stores may have partition attributes. Those that are there have theirs, even in
+        #: a single partition.
+        self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
         #: Candidate partition attributes per store, and the bit of each.
         self.partitions: dict[Sub, dict[AttrRef, int]] = {}
@@ -483,7 +488,7 @@ class _Scope:
             copies = builder.there.partitions(builder.graph.mir(sub))
             if copies:
                 self.targets[mask] = sub
-                named = [c for c in copies if c is not None] if builder.model.partitioned else []
+                named = [c for c in copies if c is not None]
                 builder.partitions[sub] = {c: 1 << bit for bit, c in enumerate(named)}
             return
         self.targets[mask] = sub
@@ -516,7 +521,7 @@ class _Scope:
         """All edges of the query, smaller heads first."""
         if self.reduced:
             return self._add_one_order()
-        edge, partitioned = self.builder.edge, self.builder.model.partitioned
+        edge, partitioned = self.builder.edge, self.builder.partitioned
         subs = {mask: self.sub(mask) for mask in self.sets}
         for head in self.sets:
             around = self.around(head)
@@ -543,7 +548,7 @@ class _Scope:
                 _, target = min(
                     (model.cardinality(graph.mir(self.sub(head | t))), t) for t in options
                 )
-                known = self._known(head, target) if model.partitioned else 0
+                known = self._known(head, target) if builder.partitioned else 0
                 after = head | target
                 step = builder.edge(
                     start, self.sub(head), self.sub(after), self.targets[target], known
@@ -557,10 +562,11 @@ class _Scope:
 
     def _goal(self, name: str, i: int, mask: int, mir: Sub | None) -> Goal:
         builder, start = self.builder, self.labels[i]
-        edges = [e for after, e in self.edges[i] if not after & ~mask]
+        within = [e for after, e in self.edges[i] if not after & ~mask]
+        edges = within
         if builder.there is not None:
             target = builder.graph.target
-            edges = [e for e in edges if self._may_probe(mir, target[e])]
+            edges = [e for e in within if self._may_probe(mir, target[e])]
         return Goal(
             name,
             start,
@@ -568,6 +574,7 @@ class _Scope:
             builder.state(start, self.sub(1 << i)),
             builder.state(start, self.sub(mask)),
             tuple(edges),
+            limited=len(edges) < len(within),
         )
 
     def _may_probe(self, goal: Sub | None, store: Sub) -> bool:

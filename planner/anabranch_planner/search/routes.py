@@ -123,15 +123,14 @@ def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Su
     """Routes inside a choice: only ``edges``, probing no store in ``barred``.
 
     Every state keeps one way in, whichever goal passes through it, so routes merge into trees.
+    A goal that may not take such a way (:attr:`Goal.limited`) goes by itself.
     """
     graph = problem.graph
     roots = {goal.root for goal in problem.goals}
     ways: dict[int, EdgeId] = {}
     reached: dict[int, float] = dict.fromkeys(roots, 0.0)
-    ordered = sorted(
-        (e for e in edges if graph.target[e] not in barred),
-        key=lambda e: (graph.size[e], e),
-    )
+    chosen = {e for e in edges if graph.target[e] not in barred}
+    ordered = sorted(chosen, key=lambda e: (graph.size[e], e))
     for e in ordered:
         so_far = reached.get(graph.tail[e])
         if so_far is not None:
@@ -145,8 +144,13 @@ def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Su
         while state != goal.root and state in ways:
             path.append(ways[state])
             state = graph.tail[path[-1]]
-        if state == goal.root:
+        if state == goal.root and (not goal.limited or set(path) <= set(goal.edges)):
             routes[index] = tuple(reversed(path))
+        elif goal.limited:
+            own = [e for e in goal.edges if e in chosen]
+            alone = shortest(problem, goal, graph.cost, barred, edges=own)
+            if alone is not None:
+                routes[index] = alone
     return routes
 
 

@@ -116,6 +116,7 @@ def test_any_plan_is_revised_within_its_stores(seed: int) -> None:
             queries=queries,
             statistics=statistics,
             running=running,
+            number=running.revision + 1,
             options=options,
             switching=rng.choice((0.0, 0.1)),
         )
@@ -157,7 +158,7 @@ def test_without_intermediate_results_it_is_the_best_plan(seed: int) -> None:
     running = compile_ruleset(plan, queries, (), epoch=3, parallelism=1, sinks={})
     statistics = drawn_statistics(queries, rng)
     request = RevisionRequest(
-        queries=queries, statistics=statistics, running=running, switching=0.0
+        queries=queries, statistics=statistics, running=running, number=1, switching=0.0
     )
 
     found = revise(request)
@@ -184,7 +185,11 @@ THREE = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 
 def revised(queries: Sequence[JoinQuery], before: TableStatistics, now: TableStatistics) -> Revised:
     running = compiled(optimise(queries, before, Options()), queries)
-    found = revise(RevisionRequest(queries=queries, statistics=now, running=running))
+    found = revise(
+        RevisionRequest(
+            queries=queries, statistics=now, running=running, number=running.revision + 1
+        )
+    )
     assert found is not None
     return found
 
@@ -211,7 +216,11 @@ def test_nothing_is_opened() -> None:
     running = compiled(optimise(queries, before, Options()), queries)
     there = {s.id for s in running.stores}
 
-    found = revise(RevisionRequest(queries=queries, statistics=now, running=running))
+    found = revise(
+        RevisionRequest(
+            queries=queries, statistics=now, running=running, number=running.revision + 1
+        )
+    )
 
     assert found is not None
     assert {s.id for s in found.ruleset.stores} < there
@@ -236,7 +245,14 @@ def test_equal_statistics_change_nothing() -> None:
     statistics = chain(R=20, S=300, T=40, U=5)
     running = compiled(optimise(queries, statistics, Options()), queries)
 
-    assert revise(RevisionRequest(queries=queries, statistics=statistics, running=running)) is None
+    assert (
+        revise(
+            RevisionRequest(
+                queries=queries, statistics=statistics, running=running, number=running.revision + 1
+            )
+        )
+        is None
+    )
 
 
 def test_a_query_whose_columns_are_not_kept_does_not_probe_the_store() -> None:
@@ -263,7 +279,11 @@ def test_a_query_whose_columns_are_not_kept_does_not_probe_the_store() -> None:
     assert ("S", "d") not in kept.columns
     now = chain(R=10, S=10, T=10000, U=10000)
 
-    found = revise(RevisionRequest(queries=[first, other], statistics=now, running=running))
+    found = revise(
+        RevisionRequest(
+            queries=[first, other], statistics=now, running=running, number=running.revision + 1
+        )
+    )
 
     rules = running if found is None else found.ruleset
     edges = {p.out: p for p in rules.probe_rules}
