@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from anabranch_client.replay import tpch
-from benchmarks import statistics_cost, throughput
+from benchmarks import rate_change, statistics_cost, throughput
 from benchmarks.report import __main__ as report
 from benchmarks.session import BatchLog, read_log
 from benchmarks.system_run import PHASES, phases
@@ -137,6 +137,19 @@ def test_the_runtimes_log_gives_batches_and_phases(tmp_path: Path) -> None:
         | {"probe": 0.4, "write": 0.04, "spark": 0.2, "commit": 0.05}
     )
     assert sum(found.values()) == pytest.approx(1.0)
+
+
+def test_rate_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """By forecasts a change is answered at once, by history after longer."""
+    arguments = ["--json", "--histories", "10", "--after", "30", "--steady", "4"]
+    assert rate_change.main(arguments) == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = document["rows"]
+    assert [(r["case"], r["mode"]) for r in rows] == [
+        (case, mode) for case in rate_change.cases(10) for mode in ("live", "step")
+    ]
+    for row in rows:
+        assert row["ahead"]["epochs"] <= 3 < row["history"]["epochs"]
 
 
 @pytest.mark.slow

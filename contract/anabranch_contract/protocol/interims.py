@@ -44,6 +44,22 @@ class StoreSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrivals(Message):
+    """The arrivals of one period: the part of an :class:`Interim` that rates are made of.
+
+    Reading the text of an ``Interim`` as one passes over all else, which is nearly all of it.
+
+    Attributes:
+        next_batch: the first batch after the period. ``batches``: how many it had.
+        arrivals: relation -> tuples that arrived, after the local filter.
+    """
+
+    next_batch: int
+    batches: int
+    arrivals: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Interim(Message):
     """The measurements of one period, which begins and ends between two batches.
 

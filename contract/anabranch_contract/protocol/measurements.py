@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch_contract.codec import Message
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.queries.joins import Equality, RelationId
 
@@ -155,6 +156,30 @@ class StreamStatistics:
         return (1 << len(self.delays)) - 1
 
 
+def valid(counts: Mapping[str, int]) -> int:
+    """Tuples that were taken in, of the counts of a stream as :class:`Snapshot` has them."""
+    return counts["input"] - counts["late"] - counts["invalid"] - counts.get("ahead", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(Message):
+    """The part of a :class:`Snapshot` that rates are made of; reading it passes over all else.
+
+    Attributes:
+        batches, total_batches, arrivals, streams: as in ``Snapshot``.
+    """
+
+    batches: int
+    total_batches: int
+    arrivals: dict[str, int] = field(default_factory=dict)
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def relations(self) -> dict[str, int]:
+        """Relation -> its tuples so far; a stream is a relation, too."""
+        return {**self.arrivals, **{name: valid(counts) for name, counts in self.streams.items()}}
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The statistics of one epoch. Answers the protocol ``Statistics`` of the planner.
@@ -192,8 +217,7 @@ class Snapshot:
         """
         stream = self.streams.get(relation)
         if stream is not None:
-            aside = stream["late"] + stream["invalid"] + stream.get("ahead", 0)
-            return float(max(stream["input"] - aside, 1))
+            return float(max(valid(stream), 1))
         seen = self.arrivals.get(relation)
         return None if seen is None else float(max(seen, 1))
 
@@ -213,3 +237,6 @@ class Snapshot:
     def samples(self) -> Sequence[JoinSample]:
         """The measurements of sub-joins so far."""
         return self.steps
+
+    def ahead(self) -> None:
+        """An epoch says what was, not what will be."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from anabranch_contract.rest.documents import Closed, Document, Time
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
-from anabranch_contract.rest.plans import PlanFigures
+from anabranch_contract.rest.plans import AheadRecord, PlanFigures
 from anabranch_contract.rest.queries import ProblemRecord
 
 
@@ -20,6 +20,8 @@ class PublishedEpoch(Closed, PlanFigures):
         assumed: relations whose cardinality was unknown, so that the cost model assumed one.
         estimated: relations that were new, so that their share of a sample of their stream was
             taken -> that share. Absent from records of earlier releases.
+        ahead: what was forecast of the next period; None: nothing, costs are of all history, as in
+            records of earlier releases.
         fallback: empty, or why the plan is not what the chosen optimiser would have given.
         rejected: queries that could not be planned for this epoch.
         switching_cost: what changing to this plan from the epoch before was charged, beside
@@ -36,6 +38,7 @@ class PublishedEpoch(Closed, PlanFigures):
     statistics_epoch: int | None
     assumed: list[str]
     estimated: dict[str, float] = Field(default_factory=dict)
+    ahead: AheadRecord | None = None
     fallback: str = ""
     rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
     explain: dict[str, Any]

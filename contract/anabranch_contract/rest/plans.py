@@ -89,6 +89,20 @@ class CostRangeOut(Document):
     high: float
 
 
+class AheadRecord(Document):
+    """What the next period brings, by which a plan is priced.
+
+    Attributes:
+        period: its length, in units of the history: an epoch's batches over all so far.
+        arrivals: relation -> tuples forecast. Of other relations the history's rate is taken.
+        periods: of how many measured periods they are forecast.
+    """
+
+    period: float
+    arrivals: dict[str, float]
+    periods: int
+
+
 class PlanFigures(Document):
     """The figures of every plan, published or not."""
 
@@ -110,7 +124,8 @@ class DryRunOut(PlanFigures):
 
     ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
     With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
-    that nothing has been counted of yet -> their share of a sample of their stream.
+    that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: what
+    is forecast of the next period; null: nothing, costs are of all history.
     """
 
     candidates: int
@@ -120,6 +135,7 @@ class DryRunOut(PlanFigures):
     cost_range: CostRangeOut
     assumed: list[str]
     estimated: dict[str, float]
+    ahead: AheadRecord | None
     rejected: dict[str, ProblemOut]
     explain: dict[str, JsonValue]
     text: str

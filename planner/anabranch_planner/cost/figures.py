@@ -5,8 +5,8 @@ else is put right, each by the rule below, and listed in :attr:`Figures.contradi
 slightly wrong figures is worth more than none.
 
 * a distinct count above the cardinality is taken as the cardinality: both are of the same tuples,
-  those of one unit of time. Counts come from sketches: within :data:`TOLERANCE` that is not worth
-  mentioning.
+  those of one unit of time (with those of the next period, where arrivals are forecast). Counts
+  come from sketches: within :data:`TOLERANCE` that is not worth mentioning.
 * no distinct value among tuples that there are (all NULL, or not yet counted) is taken as one: a
   predicate that nothing has ever matched may still match something.
 * a composite count below one of its parts is taken as that part, one above the product of its
@@ -46,6 +46,7 @@ class Figures:
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
+        self._ahead = statistics.ahead()
         self._sizes: dict[RelationId, float] = {}
         self._links: dict[Keys, tuple[bool, float]] = {}
         self.assumed: set[str] = set()
@@ -60,6 +61,29 @@ class Figures:
                 known = DEFAULT_CARDINALITY
             self._sizes[relation] = sane(known, f"cardinality of {relation}")
         return self._sizes[relation]
+
+    @property
+    def period(self) -> float | None:
+        """The length of the next period in units of the history; None: nothing is forecast."""
+        return None if self._ahead is None else self._ahead.length
+
+    def arriving(self, relation: RelationId) -> float:
+        """Tuples that the next period brings; without forecasts those of a unit of time."""
+        if self._ahead is None:
+            return self.cardinality(relation)
+        known = self._ahead.arrivals.get(relation)
+        if known is None:
+            known = self._ahead.length * self.cardinality(relation)
+        return sane(known, f"arrivals of {relation}")
+
+    def recent(self, relation: RelationId) -> Sequence[tuple[float, float]]:
+        """(age in units of the history, tuples that are at most so old), ascending."""
+        return () if self._ahead is None else self._ahead.recent.get(relation, ())
+
+    def _largest(self, relation: RelationId) -> float:
+        """Tuples that there may be of the relation until the next period ends."""
+        size = self.cardinality(relation)
+        return size if self._ahead is None else size + self.arriving(relation)
 
     def span(self, relation: RelationId) -> float | None:
         """Microseconds over which those tuples are spread; None: unknown, or at one instant."""
@@ -105,7 +129,7 @@ class Figures:
         return parts[0] if len(parts) == 1 else self._composite(relation, names, parts)
 
     def _single(self, relation: RelationId, name: str) -> float:
-        size = self.cardinality(relation)
+        size = self._largest(relation)
         known = self._statistics.distinct(relation, (name,))
         what = f"distinct {relation}({name})"
         if known is None:
@@ -116,7 +140,7 @@ class Figures:
     def _composite(
         self, relation: RelationId, names: tuple[str, ...], parts: Sequence[float]
     ) -> float:
-        size, product = self.cardinality(relation), math.prod(parts)
+        size, product = self._largest(relation), math.prod(parts)
         known = self._statistics.distinct(relation, names)
         what = f"distinct {relation}({', '.join(names)})"
         if known is None:

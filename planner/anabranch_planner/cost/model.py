@@ -21,6 +21,13 @@ arrives within one unit of time that begins with empty stores:
 
 What a unit of time is, is for the statistics to say: plans are compared, so only that all figures
 are over the same one matters. It has a length only where there are time bounds (``span``).
+
+**Ahead.** Where the statistics foresee the next period (:class:`~.statistics.Ahead`), that is the
+unit of probes and inserts: a step costs what it will send in the period, an insert what will be
+added, by rows that are held already and by forecast arrivals
+(:mod:`~anabranch_planner.cost.ahead`). :meth:`CostModel.cardinality` and :meth:`CostModel.matches`
+count what history has brought, as before: they say how much there is, of which memory, backfills
+and the sizes of stores depend, not how much is to come.
 """
 
 from __future__ import annotations
@@ -30,6 +37,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
+from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.cost.selectivity import Selectivities
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
@@ -86,6 +94,8 @@ class CostModel:
         self._selectivities = Selectivities(self._figures, statistics.samples())
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
+        self._sent: dict[MirId, dict[Label, float]] = {}
+        self._supplies: dict[tuple[RelationId, float], Supply] = {}
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -104,6 +114,11 @@ class CostModel:
             head: the sub-join.
             start: the label whose tuples set out on the path; None: the mean over all of them.
         """
+        if self._figures.period is not None:
+            sent = self._ahead(head, self._figures.period)
+            if start is None or head.is_base:
+                return sum(sent.values()) / len(sent)
+            return sent[start]
         parts = None if start is None or head.is_base else self._parts(head)
         if parts is None or start is None:
             return self.cardinality(head) / len(head.members)
@@ -115,10 +130,21 @@ class CostModel:
 
     def insert(self, mir: Mir) -> float:
         """The cost of one copy of the store of ``mir`` per unit of time."""
-        return 0.0 if self.objective is Objective.PAPER else self.cardinality(mir)
+        return 0.0 if self.objective is Objective.PAPER else self.added(mir)
+
+    @property
+    def by_start(self) -> bool:
+        """Whether steps cost differently by the label they begin with, even without time bounds."""
+        return self._figures.period is not None
+
+    def added(self, mir: Mir) -> float:
+        """Tuples of the sub-join that come into being per unit of time."""
+        if self._figures.period is None:
+            return self.cardinality(mir)
+        return sum(self._ahead(mir, self._figures.period).values())
 
     def cardinality(self, mir: Mir) -> float:
-        """Tuples of the sub-join per unit of time: one number, whatever the path to it."""
+        """Tuples of the sub-join that a unit of history has brought, whatever the path to it."""
         parts = self._parts(mir)
         product = self._product(mir)
         return product if parts is None else product * sum(parts.values())
@@ -143,6 +169,46 @@ class CostModel:
             for factor in self._selectivities.factors(mir):
                 found *= factor
             found = self._products[mir.id] = min(found, LARGEST_PRODUCT)
+        return found
+
+    def _ahead(self, mir: Mir, period: float) -> dict[Label, float]:
+        """Combinations that each label's tuples complete in the next period."""
+        found = self._sent.get(mir.id)
+        if found is None:
+            found = self._sent[mir.id] = self._foreseen(mir, period)
+        return found
+
+    def _foreseen(self, mir: Mir, period: float) -> dict[Label, float]:
+        bounds, longest = self.bounds(mir), 0.0
+        if bounds:
+            # Event time goes on alike for all streams, also those that began late or bring little.
+            longest = max(self._figures.span(relation) or 0.0 for relation in mir.relations)
+        supplies = {
+            label: self._supply(relation, longest)
+            for label, relation in zip(mir.members, mir.relations, strict=True)
+        }
+        parts = met(mir.members, bounds, supplies, period * longest or None)
+        factors = self._selectivities.factors(mir)
+        sent = {}
+        for label, part in zip(mir.members, parts, strict=True):
+            found = supplies[label].arriving * part
+            for factor in factors:
+                found *= factor
+            sent[label] = min(found, LARGEST_PRODUCT)
+        return sent
+
+    def _supply(self, relation: RelationId, longest: float) -> Supply:
+        """The rows of a relation; ``longest``: microseconds of the history, 0: not asked for."""
+        found = self._supplies.get((relation, longest))
+        if found is None:
+            figures = self._figures
+            size, coming = figures.cardinality(relation), figures.arriving(relation)
+            if longest:
+                recent = tuple((age * longest, n) for age, n in figures.recent(relation))
+                found = Supply(size, coming, figures.span(relation), recent)
+            else:
+                found = Supply(size, coming, None)
+            self._supplies[relation, longest] = found
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:

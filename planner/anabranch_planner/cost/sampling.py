@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.protocol.samples import StreamSample, Value
     from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
-    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.cost.statistics import Ahead, Statistics
 
 
 #: Values that :func:`describe` names, most frequent first.
@@ -290,6 +290,29 @@ class SampledStatistics:
     def samples(self) -> Sequence[JoinSample]:
         """As ``base``."""
         return self.base.samples()
+
+    def ahead(self) -> Ahead | None:
+        """As ``base``; a relation that is estimated brings its share of what its stream brings."""
+        coming = self.base.ahead()
+        if coming is None:
+            return None
+        known, recent = coming.arrivals, coming.recent
+        found = {
+            relation: (share, self._stream(relation))
+            for relation, share in self.shares.items()
+            if relation not in known and self._stream(relation) in known
+        }
+        return replace(
+            coming,
+            arrivals={**known, **{r: known[s] * share for r, (share, s) in found.items()}},
+            recent={
+                **recent,
+                **{
+                    r: tuple((age, rows * share) for age, rows in recent.get(s, ()))
+                    for r, (share, s) in found.items()
+                },
+            },
+        )
 
     def _stream(self, relation: RelationId) -> RelationId:
         """The relation that is the whole stream."""

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from anabranch_contract.errors import StatisticsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What the next period is expected to bring.
+
+    Attributes:
+        length: of the period, in units of the history over which the statistics count.
+        arrivals: relation -> its tuples in the period, after its local filter. A relation that is
+            not listed brings what it did in the history: ``length`` times its cardinality.
+        recent: relation -> (age in units of the history, its tuples that are at most so old),
+            ascending; before that they are spread evenly over the rest of the history.
+        periods: of how many measured periods the arrivals are forecasts.
+
+    Raises:
+        StatisticsError: the length is no finite number above 0.
+    """
+
+    length: float
+    arrivals: Mapping[RelationId, float] = field(default_factory=dict)
+    recent: Mapping[RelationId, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    periods: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.length < math.inf:
+            raise StatisticsError(
+                "bad-period",
+                f"the next period is {self.length} times as long as the history",
+                field="statistics",
+                remedy="give a finite number above 0",
+            )
 
 
 class Statistics(Protocol):
@@ -29,6 +63,9 @@ class Statistics(Protocol):
 
     def samples(self) -> Sequence[JoinSample]:
         """Measured steps between sub-joins; empty: none."""
+
+    def ahead(self) -> Ahead | None:
+        """What the next period brings; None: what the history brought, begun with empty stores."""
 
 
 class NoStatistics:
@@ -53,6 +90,9 @@ class NoStatistics:
     def samples(self) -> Sequence[JoinSample]:
         """Nothing has been seen."""
         return ()
+
+    def ahead(self) -> None:
+        """Nothing is foreseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +141,38 @@ class TableStatistics:
     def samples(self) -> Sequence[JoinSample]:
         """Nothing has been seen."""
         return ()
+
+    def ahead(self) -> None:
+        """Nothing is foreseen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastStatistics:
+    """The statistics of ``base``, and what the next period brings."""
+
+    base: Statistics
+    coming: Ahead
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        """As ``base``."""
+        return self.base.cardinality(relation)
+
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """As ``base``."""
+        return self.base.distinct(relation, attributes)
+
+    def selectivity(self, predicate: Equality) -> float | None:
+        """As ``base``."""
+        return self.base.selectivity(predicate)
+
+    def span(self, relation: RelationId) -> float | None:
+        """As ``base``."""
+        return self.base.span(relation)
+
+    def samples(self) -> Sequence[JoinSample]:
+        """As ``base``."""
+        return self.base.samples()
+
+    def ahead(self) -> Ahead:
+        """As it is given."""
+        return self.coming

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
-    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.cost.statistics import Ahead, Statistics
 
 #: By which factor an assumed figure may be wrong, either way.
 SPREAD = 10.0
@@ -120,3 +120,6 @@ class _Assuming:
 
     def samples(self) -> Sequence[JoinSample]:
         return self.base.samples()
+
+    def ahead(self) -> Ahead | None:
+        return self.base.ahead()

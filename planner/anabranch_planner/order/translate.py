@@ -46,11 +46,12 @@ def operator_of(
         inside = frozenset(label for i, label in enumerate(labels) if mask >> i & 1)
         return model.probe(sub_join(query, inside), labels[start] if bounded else None)
 
-    bounded = bool(model.bounds(sub_join(query, frozenset(labels))))
-    rows = tuple(model.cardinality(base_mir(m.relation)) for m in query.members)
+    bounded = model.by_start or bool(model.bounds(sub_join(query, frozenset(labels))))
+    bases = [base_mir(m.relation) for m in query.members]
+    rows = tuple(model.cardinality(base) for base in bases)
     return Operator(
         names=tuple(member.alias for member in query.members),
-        weights=rows,
+        weights=tuple(model.added(base) for base in bases),
         keys=tuple(
             _keys(query, member, statistics, row)
             for member, row in zip(query.members, rows, strict=True)

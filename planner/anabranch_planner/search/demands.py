@@ -5,9 +5,9 @@ per unit of time, times their widths.
 
 **Switching.** A plan that is cheaper by next to nothing should not rewire an epoch. Every step and
 every store copy that the running plan does not have is charged once: a step ``weight`` times its
-cost, a copy ``weight`` times the tuples that it holds. So a step is replaced only where the
-replacement saves more than ``weight`` of what it changes, and nothing is charged for what stays or
-goes away. With weight 0 the running plan makes no difference.
+cost, a copy ``weight`` times the tuples that it takes in per unit of time. So a step is replaced
+only where the replacement saves more than ``weight`` of what it changes, and nothing is charged for
+what stays or goes away. With weight 0 the running plan makes no difference.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _new_copies(problem: Problem, switching: Switching) -> dict[tuple[Sub, AttrR
     charged: dict[tuple[Sub, AttrRef | None], float] = {}
     for store, attributes in problem.partitions.items():
         mir = problem.graph.mir(store)
-        price = switching.weight * problem.model.cardinality(mir)
+        price = switching.weight * problem.model.added(mir)
         for attribute in attributes or (None,):
             if (mir.id, attribute) not in running:
                 charged[store, attribute] = price

@@ -545,9 +545,7 @@ class _Scope:
             while head != self.whole:
                 around = self.around(head) & ~head
                 options = [t for t in self.targets if t & around]
-                _, target = min(
-                    (model.cardinality(graph.mir(self.sub(head | t))), t) for t in options
-                )
+                _, target = min((model.added(graph.mir(self.sub(head | t))), t) for t in options)
                 known = self._known(head, target) if builder.partitioned else 0
                 after = head | target
                 step = builder.edge(

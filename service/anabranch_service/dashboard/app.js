@@ -177,6 +177,11 @@ function showEpoch(epoch, running) {
   for (const [name, share] of Object.entries(epoch.estimated ?? {})) {
     notes.push(`${name} is new: by a sample, ${(share * 100).toFixed(1)} % of its stream.`);
   }
+  if (epoch.ahead) {
+    const periods = epoch.ahead.periods;
+    const names = Object.keys(epoch.ahead.arrivals).join(", ");
+    if (names) notes.push(`Priced for the next epoch, by the last ${periods} periods of ${names}.`);
+  }
   if (epoch.assumed.length) {
     notes.push(`Not measured yet, so assumed: how many tuples ${epoch.assumed.join(", ")} receive.`);
   }

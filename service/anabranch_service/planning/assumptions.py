@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics import Ahead, Statistics
 from anabranch_service.errors import InvalidInput
 
 #: Names that a remedy lists at most.
@@ -59,6 +59,12 @@ class AssumedStatistics:
     def samples(self) -> Sequence[JoinSample]:
         """Those of ``base``, unless selectivities are stated: samples would correct them."""
         return () if self.selectivities else self.base.samples()
+
+    def ahead(self) -> Ahead | None:
+        """What ``base`` foresees, unless cardinalities are stated: they are over all of history,
+        and nothing has measured a rate to them.
+        """
+        return None if self.cardinalities else self.base.ahead()
 
 
 class Names:

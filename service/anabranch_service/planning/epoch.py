@@ -22,7 +22,8 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
+from anabranch_contract.rest.plans import AheadRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.sampling import SampledStatistics
@@ -50,6 +51,7 @@ class Planned:
         fallback: empty, or why this is not what the chosen optimiser would have given.
         assumed: relations whose cardinality the statistics don't know.
         estimated: relations whose cardinality is their share of a sample -> that share.
+        ahead: what is forecast of the next period; None: nothing.
     """
 
     plan: Plan
@@ -62,6 +64,7 @@ class Planned:
     fallback: str
     assumed: tuple[str, ...]
     estimated: dict[str, float]
+    ahead: AheadRecord | None
     explain: dict[str, Any]
 
     @property
@@ -146,6 +149,7 @@ def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
         fallback=joint.fallback,
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
         estimated=_estimated(task.statistics),
+        ahead=_ahead(task.statistics, relations),
         explain={**explain(plan, chosen), "backfill": backfills},
     )
 
@@ -187,6 +191,15 @@ def _plan_jointly(queries: tuple[JoinQuery, ...], task: Task) -> Joint:
 def _estimated(statistics: Statistics) -> dict[str, float]:
     shares = statistics.shares if isinstance(statistics, SampledStatistics) else {}
     return {str(name): share for name, share in sorted(shares.items())}
+
+
+def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadRecord | None:
+    """What is forecast of the ``relations`` that are planned."""
+    coming = statistics.ahead()
+    if coming is None:
+        return None
+    arrivals = {str(r): coming.arrivals[r] for r in relations if r in coming.arrivals}
+    return AheadRecord(period=coming.length, arrivals=arrivals, periods=coming.periods)
 
 
 def _raise_budget(cause: Exception) -> None:

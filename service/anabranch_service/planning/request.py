@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
@@ -18,6 +19,7 @@ from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.epoch import Planned, Task, finite, plan_queries, problem_of
 from anabranch_service.planning.options import default_planning
+from anabranch_service.planning.rates import foresee, read_periods
 from anabranch_service.planning.what_if import (
     SUMMARY,
     Insight,
@@ -49,6 +51,7 @@ class Registered:
     Attributes:
         wanted: the queries of the next epoch.
         running: the epoch to compare with; None: none has been published.
+        mode: whose periods are in ``periods``, the documents that rates are forecast from.
     """
 
     queries: list[QueryRecord]
@@ -58,10 +61,12 @@ class Registered:
     snapshot: Snapshot | None
     samples: Mapping[str, StreamSample]
     running: EpochRecord | None
+    mode: Mode
+    periods: Sequence[str]
 
     @property
     def statistics(self) -> Statistics:
-        """The newest measurements."""
+        """The newest measurements, without forecasts."""
         return NoStatistics() if self.snapshot is None else self.snapshot
 
 
@@ -71,12 +76,15 @@ async def read_registered(
     now: datetime,
     snapshot: Snapshot | None,
     before: int | None = None,
+    *,
+    foreseen: bool = True,
 ) -> Registered:
     """Read the input of a plan.
 
     Args:
         snapshot: the newest statistics.
         before: the epoch that is planned; its predecessor runs. None: the newest one runs.
+        foreseen: whether rates are to be forecast, of periods that are read here.
     """
     activations, queries = await store.activations(), await store.queries()
     return Registered(
@@ -87,6 +95,8 @@ async def read_registered(
         snapshot=snapshot,
         samples={} if snapshot is None else await store.samples(),
         running=await store.newest_epoch(before),
+        mode=settings.mode,
+        periods=await read_periods(store, settings.mode, snapshot) if foreseen else (),
     )
 
 
@@ -173,6 +183,7 @@ class PlanningAnswer:
             "statistics_epoch": self.request.statistics_epoch,
             "assumed": planned.assumed,
             "estimated": planned.estimated,
+            "ahead": planned.ahead,
             "fallback": planned.fallback,
             "switching_cost": plan.switching,
             "shares": insight.shares,
@@ -186,6 +197,7 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
     """The request for a plan of all that is wanted, in ``seconds`` per solve."""
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
+    statistics = foresee(found.snapshot, found.periods, found.mode)
     running = None
     if found.running is not None:
         members = set(found.running.queries)
@@ -194,7 +206,7 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
     return PlanningRequest(
         queries=queries,
         rejected=rejected,
-        task=Task(streams, found.statistics, found.options, seconds),
+        task=Task(streams, statistics, found.options, seconds),
         statistics_epoch=None if found.snapshot is None else found.snapshot.epoch,
         samples=found.samples,
         running=running,

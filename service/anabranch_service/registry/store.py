@@ -6,7 +6,7 @@ one transaction: two service processes on one namespace can't lose each other's 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -384,9 +384,19 @@ class Store:
 
         A period that can't be read (another release's) is left out, which is logged.
         """
-        texts = await _answer(self.redis.lrange(self.keys.interims, -last, -1), list[str])
+        texts = await self.interim_texts(last)
         found = (_lenient(Interim, "interim measurements", text) for text in texts)
         return [one for one in found if one is not None]
+
+    async def interim_texts(self, last: int) -> tuple[str, ...]:
+        """The documents of :meth:`interims`."""
+        return tuple(await _answer(self.redis.lrange(self.keys.interims, -last, -1), list[str]))
+
+    async def statistics_texts(self, epochs: Iterable[int]) -> tuple[str, ...]:
+        """The documents of :meth:`statistics` of those ``epochs`` that have any."""
+        keys = [self.keys.statistics(epoch) for epoch in epochs if epoch >= 0]
+        texts = await _answer(self.redis.mget(keys), list[str | None]) if keys else []
+        return tuple(text for text in texts if text is not None)
 
     async def samples(self) -> dict[str, StreamSample]:
         """Stream -> its newest sample."""

@@ -65,7 +65,7 @@ async def add_query(
     now = ctx.clock()
     name = body.id or f"q-{uuid4().hex[:12]}"
     snapshot = await ctx.store.last_snapshot()
-    found = await read_registered(ctx.store, ctx.settings, now, snapshot)
+    found = await read_registered(ctx.store, ctx.settings, now, snapshot, foreseen=False)
     check_room("queries", len(found.wanted), ctx.settings.max_queries)
     streams = usable_streams(found.streams.values())
     most = ctx.settings.max_aliases

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_planner.cost.statistics import Ahead
 
 INT = DataType(TypeKind.INT)
 
@@ -106,6 +107,7 @@ class FixedStatistics:
     selectivity_default: float | None = None
     history: float | None = None
     seen: tuple[JoinSample, ...] = ()
+    coming: Ahead | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         return self.cardinalities.get(relation, self.default)
@@ -125,3 +127,6 @@ class FixedStatistics:
 
     def samples(self) -> tuple[JoinSample, ...]:
         return self.seen
+
+    def ahead(self) -> Ahead | None:
+        return self.coming

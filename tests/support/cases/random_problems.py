@@ -42,6 +42,9 @@ class UniformStatistics:
         """Nothing has been seen."""
         return ()
 
+    def ahead(self) -> None:
+        """Nothing is foreseen."""
+
 
 def random_queries(
     seed: int, *, count: int, size: int = 3, relations: int = 10, attributes: int = 3

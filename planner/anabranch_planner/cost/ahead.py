@@ -1,0 +1,155 @@
+"""The partners that tuples of the next period meet: rows that are held now, and rows yet to come.
+
+**Setting.** The next period is [0, 1]. In it ``a_j`` tuples of relation ``j`` arrive, evenly.
+``n_j(x)`` rows of it that are held when it begins are at most ``x`` old. In event time the period
+has the length ``E``. A tuple of ``i`` that arrives at ``t`` meets those rows of ``j`` that are at
+most ``reach_j = D[j][i]`` older than it, and at least ``gap_j = max(0, -D[i][j])``. The held rows
+that can be met at all are no older than ``past_j``, the smaller of ``reach_j`` and the age of the
+oldest; they are taken to be spread evenly over it. With all times in units of ``E``:
+
+    W_j(t) = n_j(past_j) * |[max(t - reach_j, -past_j), min(t - gap_j, 0)]| / past_j
+           + a_j * max(0, min(reach_j, t) - gap_j)
+
+(``|.|``: the length of an interval, 0 of an empty one). So the combinations of the sub-join ``X``
+that the tuples of ``i`` complete in the period are
+
+    P_i(X) = f(X) * a_i * integral over t in [0, 1] of  product over j != i of  W_j(t).
+
+**The integral.** ``W_j`` is linear between the break points ``gap_j``, ``reach_j``,
+``gap_j - past_j`` and ``reach_j - past_j``, and continuous. Between neighbouring break points a
+factor is ``w (1 - s) + w' s`` with ``s`` from 0 to 1, ``w`` and ``w'`` being its values at the
+ends, so the product of ``m`` factors is a sum of terms ``c_k s^k (1 - s)^(m - k)`` with positive
+``c_k``, each of which has the integral ``c_k / ((m + 1) * binomial(m, k))``. It is exact, and
+nothing cancels.
+
+**Special cases.** Nothing held and ``E`` as long as the history: the shares of
+:mod:`~anabranch_planner.cost.timing`, which takes all of history for such a period. Windows that
+are shorter than the history, at constant rates ``lambda_j``: ``W_j = lambda_j * T_j`` at any time,
+however long the period is, which is PMJoin's model without the time that windows take to fill.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.queries.joins import Label
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """The rows of a relation that a tuple of the next period may meet.
+
+    Attributes:
+        held: rows at the beginning of the period.
+        arriving: rows that the period brings.
+        span: microseconds over which the held rows are spread; None: unknown, each row is within
+            reach whatever the bounds are.
+        recent: (microseconds, held rows that are at most so old), ascending: what is known of how
+            they are spread. Between these points, and from 0 and to the oldest, evenly.
+    """
+
+    held: float
+    arriving: float
+    span: float | None
+    recent: tuple[tuple[float, float], ...] = ()
+
+    def younger(self, age: float) -> float:
+        """The held rows that are at most ``age`` microseconds old."""
+        if self.span is None or age >= self.span:
+            return self.held
+        before, less = 0.0, 0.0
+        for at, count in (*self.recent, (self.span, self.held)):
+            here, rows = min(at, self.span), min(max(count, less), self.held)
+            if age < here:
+                return less + (rows - less) * (age - before) / (here - before)
+            before, less = here, rows
+        return self.held
+
+
+def met(
+    members: Sequence[Label],
+    bounds: Mapping[tuple[Label, Label], int],
+    supplies: Mapping[Label, Supply],
+    extent: float | None,
+) -> tuple[float, ...]:
+    """Per member ``i`` the mean over the period of the product of ``W_j(t)`` over ``j != i``.
+
+    Args:
+        members: the labels of a sub-join.
+        bounds: (earlier, later) -> microseconds, closed under shortest paths.
+        extent: microseconds of event time that the period takes; None: unknown, each row is within
+            reach.
+
+    >>> from anabranch_contract.queries.joins import Label
+    >>> R, S = Label("R"), Label("S")
+    >>> met((R, S), {}, {R: Supply(0.0, 8.0, None), S: Supply(0.0, 6.0, None)}, None)
+    (3.0, 4.0)
+    >>> met((R, S), {}, {R: Supply(30.0, 8.0, None), S: Supply(0.0, 6.0, None)}, None)
+    (3.0, 34.0)
+    """
+    if len(members) == 1:
+        return (1.0,)
+    found = []
+    known: dict[tuple[_Piece, ...], float] = {}
+    for last in members:
+        pieces, rows = [], 1.0
+        for other in members:
+            if other == last:
+                continue
+            supply, held = supplies[other], supplies[other].held
+            reach, gap, past = math.inf, 0.0, math.inf
+            if extent is not None and supply.span is not None:
+                most, least = bounds.get((other, last)), bounds.get((last, other), 0)
+                age = supply.span if most is None else min(supply.span, most)
+                held, past = supply.younger(age), age / extent
+                reach = math.inf if most is None else most / extent
+                gap = max(0, -least) / extent
+            total = held + supply.arriving
+            rows *= total
+            pieces.append((held / total if total > 0 else 0.0, reach, gap, past))
+        key = tuple(sorted(pieces))
+        if key not in known:
+            known[key] = _mean(key)
+        found.append(rows * known[key])
+    return tuple(found)
+
+
+#: Held part of the rows; reach, gap and past in units of the period.
+_Piece = tuple[float, float, float, float]
+
+
+def _mean(pieces: Sequence[_Piece]) -> float:
+    """The integral over [0, 1] of the product; see the module."""
+    breaks = {0.0, 1.0}
+    for _, reach, gap, past in pieces:
+        if past < math.inf:
+            breaks.update(p for p in (gap, reach, gap - past, reach - past) if 0.0 < p < 1.0)
+    total = 0.0
+    for low, high in pairwise(sorted(breaks)):
+        terms = [1.0]
+        for piece in pieces:
+            first, last = _within(piece, low), _within(piece, high)
+            terms = [
+                left * first + right * last
+                for left, right in zip([*terms, 0.0], [0.0, *terms], strict=True)
+            ]
+        degree = len(pieces)
+        area = math.fsum(c / math.comb(degree, k) for k, c in enumerate(terms))
+        total += (high - low) * area / (degree + 1)
+    return total
+
+
+def _within(piece: _Piece, at: float) -> float:
+    """The part of all rows that a tuple arriving ``at`` meets."""
+    held, reach, gap, past = piece
+    if past == math.inf or (reach == math.inf and gap == 0.0):
+        return held + (1.0 - held) * at
+    old = max(0.0, min(at - gap, 0.0) - max(at - reach, -past)) / past if past > 0 else 0.0
+    new = max(0.0, min(reach, at) - gap)
+    return held * old + (1.0 - held) * new

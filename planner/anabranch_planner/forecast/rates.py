@@ -1,0 +1,113 @@
+"""How many tuples of each relation a batch will bring.
+
+Rates are per batch, not per second: an epoch is so many batches, what is held is counted in
+batches, too, and a replay has no other clock. The series of a relation is that of
+:mod:`.forecast`, with batches for seconds. Two things are added:
+
+* **Intermittent** relations bring nothing in some periods between others in which they do (their
+  files come every other minute). The last value says nothing about them, and a trend little. Their
+  forecast is the mean of the series, tuples by batches: what J. D. Croston forecasts for such a
+  demand ("Forecasting and stock control for intermittent demands", Operational Research Quarterly
+  23, 1972), the mean size over the mean interval, without his smoothing.
+* **A floor.** What has arrived may arrive again: no forecast is below a tenth (:data:`FLOOR`) of
+  the mean. A rate of 0 would make everything that begins with the relation free of charge.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.series import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.protocol.interims import Arrivals
+
+#: Periods that are looked at, at most.
+PERIODS = 20
+#: Periods that must have been measured: one is no series.
+EVIDENCE = 2
+#: Part of a series' mean that is the least forecast.
+FLOOR = 0.1
+#: Periods after which a measurement counts half.
+HALF_LIFE = PERIODS / 3
+
+
+def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
+    """Relation -> the tuples that a batch brings of it, expected.
+
+    Args:
+        measured: consecutive periods, oldest first; the newest :data:`PERIODS` are used. Where the
+            number of batches goes back (another pipeline, or a recovery) those before are not.
+        horizon: periods after the newest.
+
+    A relation is listed if it has arrived in these periods and was counted in
+    :data:`EVIDENCE` of them.
+
+    >>> from anabranch_contract.protocol.interims import Arrivals
+    >>> rates([Arrivals(4, 4, {"R": 40, "S": 0}), Arrivals(8, 4, {"R": 44, "S": 8})], 1.0)
+    {'R': 11.0, 'S': 2.0}
+    """
+    periods = _newest(measured)
+    if len(periods) < EVIDENCE:
+        return {}
+    batches = float(median(one.batches for one in periods))
+    found, asked = {}, {}
+    for relation in sorted({name for one in periods for name in one.arrivals}):
+        series = [
+            (float(one.next_batch), one.arrivals[relation] / one.batches, float(one.batches))
+            for one in periods
+            if one.arrivals.get(relation, -1) >= 0
+        ]
+        arrived = [value > 0 for _, value, _ in series]
+        if len(series) < EVIDENCE or not any(arrived):
+            continue
+        mean = sum(v * w for _, v, w in series) / sum(w for _, _, w in series)
+        first, last = arrived.index(True), len(arrived) - 1 - arrived[::-1].index(True)
+        if all(arrived[first:last]):
+            asked[relation] = (mean, Series.of(series, PERIODS, HALF_LIFE * batches))
+        else:
+            found[relation] = mean
+    made = forecasts([(series, Kind.RATE) for _, series in asked.values()], batches, horizon)
+    for (relation, (mean, _)), one in zip(asked.items(), made, strict=True):
+        found[relation] = max(one.value or 0.0, FLOOR * mean)
+    return dict(sorted(found.items()))
+
+
+def recent(measured: Sequence[Arrivals]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Relation -> (batches, tuples that the newest so many batches have brought), ascending.
+
+    >>> from anabranch_contract.protocol.interims import Arrivals
+    >>> recent([Arrivals(4, 4, {"R": 40}), Arrivals(8, 4, {"R": 44, "S": 8})])
+    {'R': ((4, 44), (8, 84)), 'S': ((4, 8),)}
+    """
+    periods = _newest(measured)
+    found = {}
+    for relation in sorted({name for one in periods for name in one.arrivals}):
+        points, tuples = [], 0
+        for one in reversed(periods):
+            count = one.arrivals.get(relation, -1)
+            if count < 0:
+                break
+            tuples += count
+            points.append((periods[-1].next_batch - one.next_batch + one.batches, tuples))
+        if points:
+            found[relation] = tuple(points)
+    return found
+
+
+def _newest(measured: Sequence[Arrivals]) -> list[Arrivals]:
+    return _consecutive([one for one in measured if one.batches > 0])[-PERIODS:]
+
+
+def _consecutive(periods: Sequence[Arrivals]) -> list[Arrivals]:
+    """The newest periods whose batches ascend."""
+    found: list[Arrivals] = []
+    for one in periods:
+        if found and one.next_batch <= found[-1].next_batch:
+            found.clear()
+        found.append(one)
+    return found

@@ -1,0 +1,103 @@
+"""What the next epoch will bring, from what has been measured of the newest periods.
+
+The *period* that a plan is made for is an epoch as long as the last one, in batches: plans are made
+for epochs, and can be made anew after each. Rates are per batch, too (``forecast.rates``).
+
+**Live**, they are forecast from interim measurements of a few seconds: the newest there is. A plan
+that is made now is in force in the second epoch from now.
+
+**In step mode** they are forecast from the statistics of epochs: where a period of seconds begins
+and ends is a matter of the clock, and a replay must repeat byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import structlog
+
+from anabranch_contract.codec import Malformed
+from anabranch_contract.protocol.interims import Arrivals
+from anabranch_contract.protocol.measurements import Counts, Snapshot
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import RelationId
+from anabranch_planner.cost.statistics import (
+    Ahead,
+    ForecastStatistics,
+    NoStatistics,
+    Statistics,
+)
+from anabranch_planner.forecast.rates import PERIODS, rates, recent
+from anabranch_service.registry.store import Store
+
+_LOG = structlog.get_logger(__name__)
+
+#: Periods from the newest one to those in which a plan that is made now is in force.
+AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
+
+
+async def read_periods(store: Store, mode: Mode, snapshot: Snapshot | None) -> tuple[str, ...]:
+    """The documents of the newest periods, oldest first, as :func:`foresee` reads them.
+
+    They are not parsed here: with many queries that takes longer than the event loop may wait.
+    """
+    if snapshot is None:
+        return ()
+    if mode is Mode.LIVE:
+        return await store.interim_texts(PERIODS)
+    return await store.statistics_texts(range(snapshot.epoch - PERIODS, snapshot.epoch + 1))
+
+
+def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Statistics:
+    """The statistics of ``snapshot``, with forecasts where ``texts`` has periods enough."""
+    if snapshot is None:
+        return NoStatistics()
+    periods = _interims(texts) if mode is Mode.LIVE else _epochs(texts)
+    expected = rates(periods, AHEAD[mode])
+    if not expected or snapshot.total_batches < 1:
+        return snapshot
+    batches, history = max(snapshot.batches, 1), snapshot.total_batches
+    coming = Ahead(
+        batches / history,
+        {RelationId(name): batches * rate for name, rate in expected.items()},
+        {
+            RelationId(name): tuple((age / history, float(rows)) for age, rows in points)
+            for name, points in recent(periods).items()
+        },
+        min(len(periods), PERIODS),
+    )
+    return ForecastStatistics(snapshot, coming)
+
+
+def _interims(texts: Sequence[str]) -> list[Arrivals]:
+    found = []
+    for text in texts:
+        try:
+            found.append(Arrivals.loads(text))
+        except Malformed as cause:
+            _LOG.warning("unreadable interim measurements left out", reason=str(cause))
+    return found
+
+
+def _epochs(texts: Sequence[str]) -> list[Arrivals]:
+    """The differences of epochs' counts, which are of all batches so far."""
+    counted = []
+    for text in texts:
+        try:
+            counted.append(Counts.loads(text))
+        except Malformed as cause:
+            _LOG.warning("unreadable statistics left out", reason=str(cause))
+    if counted and counted[0].batches == counted[0].total_batches:
+        counted.insert(0, Counts(0, 0))  # the first epoch's counts are all its own
+    return [
+        Arrivals(
+            after.total_batches,
+            after.total_batches - before.total_batches,
+            {
+                name: count - before.relations.get(name, 0)
+                for name, count in sorted(after.relations.items())
+            },
+        )
+        for before, after in pairwise(counted)
+    ]
