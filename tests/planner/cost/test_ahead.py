@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.errors import StatisticsError
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds, shares
+from anabranch_planner.cost.uncertainty import cost_range
+from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.normal.time_bounds import close, from_windows
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.random_problems import random_queries
 from tests.support.oracles.rate_model import counted
 
 if TYPE_CHECKING:
@@ -232,3 +237,36 @@ def test_senseless_forecasts_are_refused(value: float) -> None:
         known.probe(within("R"), Label("R"))
     with pytest.raises(StatisticsError, match="next period"):
         Ahead(value)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plans_are_priced_alike_wherever_they_are_priced(seed: int) -> None:
+    rng = random.Random(seed)
+    queries = [
+        replace(q, bounds=close(from_windows(list(q.labels), widths), list(q.labels)))
+        for q in random_queries(seed, count=4, size=rng.choice([3, 4]), relations=6)
+        for widths in [{str(x): rng.choice([None, rng.randrange(1, SPAN)]) for x in q.labels}]
+    ]
+    relations = sorted({r.id for q in queries for r in q.relations})
+    coming = Ahead(
+        rng.uniform(0.01, 2),
+        {r: rng.uniform(0, 1000) for r in relations if rng.random() < 0.8},
+        {r: ((0.1, rng.uniform(0, 50)), (0.2, rng.uniform(50, 100))) for r in relations},
+    )
+    statistics = FixedStatistics(
+        {r: rng.uniform(10, 1000) for r in relations},
+        selectivity_default=0.01,
+        history=float(SPAN),
+        coming=coming,
+    )
+    plans = [
+        optimise(queries, statistics, Options(optimizer=one, parallelism=3))
+        for one in (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
+    ]
+    for plan in plans:
+        validate_plan(plan, queries)
+        assert cost_of(plan, queries, statistics, parallelism=3) == pytest.approx(plan.cost)
+    assert plans[0].cost <= plans[1].cost * (1 + 1e-9)
+    assert plans[1].cost <= plans[2].cost * (1 + 1e-9)
+    spread = cost_range(plans[0], queries, statistics, parallelism=3)
+    assert spread.low == pytest.approx(spread.high)
