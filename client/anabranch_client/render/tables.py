@@ -293,6 +293,9 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
     }
     for past in epoch.explain.get("backfill", ()):
         facts[f"past of {past['label']}"] = _past(past)
+    if epoch.ahead is not None and epoch.ahead.arrivals:
+        tuples = ", ".join(f"{number(n)} of {name}" for name, n in epoch.ahead.arrivals.items())
+        facts["expected"] = f"{tuples} (by {epoch.ahead.periods} periods)"
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
     return Group(facts_table(facts), *rejections(epoch.rejected), *plan_trees(epoch.explain))

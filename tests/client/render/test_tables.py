@@ -117,6 +117,15 @@ def test_an_epoch_with_a_fallback_says_so() -> None:
     assert "out of time" in shown
     assert "50.00%" in shown
     assert "individually –" in shown
+    assert "expected" not in shown
+
+
+def test_an_epoch_says_what_was_forecast_for_it() -> None:
+    arrivals = {"orders": 1234.0, "parts": 2.5}
+    ahead = {"period": 0.1, "arrivals": arrivals, "periods": 20}
+    epoch = EpochOut.read({"epoch": 3, "optimizer": "clash", "cost": 12.0, "ahead": ahead})
+    shown = text(render.epoch_detail(epoch))
+    assert "1,234 of orders, 2.5 of parts (by 20 periods)" in shown
 
 
 @pytest.mark.parametrize(
