@@ -1,12 +1,13 @@
 """After how many epochs a plan answers a change of rates, with forecasts and by history alone.
 
-``python -m benchmarks.rate_change [--json] [--histories 20 200 2000] [--after 400]``
+``python -m benchmarks.rate_change [--json] [--histories 20 200 2000] [--after 400] [--falling]``
 
 The service's planning without Spark or Redis: a four-way chain ``R(a) S(a,b) T(b,c) U(c)``. Batch
 by batch streams bring what their rates say (Poisson), keys are drawn evenly from domains that do
-not change meanwhile. After ``--histories`` epochs U brings ten times as many tuples. At the end of
-each epoch a plan is made, charged for changing the plan before, by two statistics: those of all
-history (``history``), and those with what is forecast of the next epoch (``ahead``).
+not change meanwhile. After ``--histories`` epochs U brings ten times as many tuples (``--falling``:
+a tenth). At the end of each epoch a plan is made, charged for changing the plan before, by two
+statistics: those of all history (``history``), and those with what is forecast of the next epoch
+(``ahead``).
 
 ``epochs``: those from the change until plans cost, for five epochs, at most a tenth more than the
 plan of who knows the rates and what is held; the charge for switching leaves as much. None: not
@@ -21,7 +22,7 @@ import argparse
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -200,10 +201,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--after", type=int, default=400)
     parser.add_argument("--steady", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--falling", action="store_true", help="U brings fewer after the change")
     options = parser.parse_args(arguments)
     rows, load = [], os.getloadavg()
     for history in options.histories:
         for name, case in cases(history).items():
+            if options.falling:
+                case = replace(case, before=case.after, after=case.before)
             for mode in Mode:
                 begun = time.perf_counter()
                 found = answered(case, history, options.after, mode, options.steady, options.seed)
