@@ -171,7 +171,8 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     for e, index in made.edges.items():
         store, known = graph.target[e], graph.known[e]
         attributes = problem.partitions[store]
-        if store not in made.mirs and len(attributes) <= 1:
+        # Whoever probes knows a candidate attribute, but perhaps not that of a copy that is there.
+        if store not in made.mirs and (not attributes or (known and len(attributes) == 1)):
             continue
         indices = [index, *_copies(problem, made, store, known)]
         values = [1.0, *([-1.0] * (len(indices) - 1))]
