@@ -7,8 +7,9 @@ piece per step is in memory however much a step multiplies. A chunk that finds n
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,52 @@ class Step:
     known: tuple[tuple[str, str], ...]
 
 
+#: Inputs that a partial result is over (sorted), and the table that it probes.
+StepName: TypeAlias = tuple[tuple[str, ...], str]
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """One step, whichever chains ran it: tuples that probed, those of them that found a row, and
+    the rows that they found.
+    """
+
+    probes: int = 0
+    found: int = 0
+    matches: int = 0
+
+
+@dataclass(slots=True)
+class StepMeter:
+    """What the steps of some batches have done.
+
+    Attributes:
+        steps: those on which something probed.
+        seconds: of CPU that counting has taken.
+    """
+
+    steps: dict[StepName, StepCounts] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def sent(self, partial: Partial, step: Step) -> StepCounts:
+        """``partial`` probes; returns the counts of the step, for :meth:`answered`."""
+        name = tuple(sorted(partial.place)), step.table
+        counts = self.steps.setdefault(name, StepCounts())
+        counts.probes += partial.length
+        return counts
+
+    def answered(self, counts: StepCounts, positions: I32, probes: int) -> None:
+        """Some of ``probes`` tuples found rows, a position for each row; no tuple comes in two
+        calls.
+        """
+        began = time.process_time()
+        hit = np.zeros(probes, np.bool_)
+        hit[positions] = True
+        counts.found += int(np.count_nonzero(hit))
+        counts.matches += len(positions)
+        self.seconds += time.process_time() - began
+
+
 @dataclass(slots=True)
 class Produced:
     """What a batch has brought.
@@ -57,11 +104,13 @@ class Produced:
     Attributes:
         results: how many. ``pairs``: found by probes, last steps included.
         by_input: results by the input of the tuple that arrived last.
+        meter: counts steps; None: nobody does.
     """
 
     results: int = 0
     pairs: int = 0
     by_input: dict[str, int] = field(default_factory=dict)
+    meter: StepMeter | None = None
 
     def found(self, name: str, count: int) -> None:
         """So many results more."""
@@ -158,8 +207,12 @@ def follow(
     keys = [partial.column(Label(n), c) for n, c in step.known]
     bounds = Bounds(before, *_between(join, partial, step))
     place = {Label(m): m if len(step.members) > 1 else "" for m in step.members}
+    meter = produced.meter
+    counts = None if meter is None else meter.sent(partial, step)
     for found in backend.tables[step.table].probe(step.index, keys, bounds, PIECE):
         produced.pairs += len(found.positions)
+        if meter is not None and counts is not None:
+            meter.answered(counts, found.positions, partial.length)
         grown = partial.extend(found.positions, found.rows, place)
         sigma = before[found.positions]
         kept = _in_time(join, grown, partial, step)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from benchmarks.umjoin.backends.interface import Backend, TableSpec
+    from benchmarks.umjoin.operators.chains import StepMeter
     from benchmarks.umjoin.operators.joins import Join
 
     #: Input -> the others, in the order in which its tuples probe them.
@@ -89,6 +90,7 @@ class MultiJoin:
         arrivals: Mapping[str, pa.RecordBatch],
         emit: Callable[[pa.RecordBatch], None] | None = None,
         watermarks: Mapping[str, int] | None = None,
+        meter: StepMeter | None = None,
     ) -> Produced:
         """Take one batch, and commit it.
 
@@ -101,11 +103,12 @@ class MultiJoin:
                 that a kill has interrupted comes again. None: results are counted only.
             watermarks: input -> event time (microseconds) below which none of its tuples will come;
                 rows that no result to come can have may go.
+            meter: counts what the steps do; None: nobody does.
 
         Raises:
             StateError: see the backend. The operator goes on with the backend opened again.
         """
-        sequence, produced = Sequence36(batch), Produced()
+        sequence, produced = Sequence36(batch), Produced(meter=meter)
         stored = {}
         for name, tuples in arrivals.items():
             stored[name] = arrived(self.join, name, tuples, sequence)

@@ -1,0 +1,85 @@
+"""dpPick without a part of it, from the same 24 initial orders.
+
+``query-cost`` and ``match-cost`` see one part of the cost only, ``no-smooth`` takes the statistics
+of the last period instead of their forecasts. Every match but a result's is a probe of the next
+store here, so probes and matches differ by what no order changes (arrivals and results). So both
+ablations have the same cheapest orders as the whole cost, as long as a query costs the same
+whatever the store; what differs is which of the orders of equal forecast cost is taken.
+``printed`` is Eq. 8 as the paper has it: its engine hands all matches of a probe on as one query.
+There the parts differ.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.command import Benchmark
+from benchmarks.dppick.command import stream_options
+from benchmarks.dppick.rounds import FIXED, ablations, in_turns, initial_orders, work
+from benchmarks.dppick.streams import SHORT, tpcds_stream
+from benchmarks.report.charts import Row, grouped
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    stream_options(parser)
+    parser.add_argument("--rounds", type=int, default=1, help="timed runs of each")
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    workload = tpcds_stream(options.scale, options.batch, options.seed, options.cache)
+    first = initial_orders(workload.join, SHORT)
+    in_turns(workload, [(FIXED, next(iter(first.values())))], 1, home)
+    found = {}
+    for name, orders in first.items():
+        tell(f"initial order {name}")
+        policies = [(p, orders) for p in ablations(options.period, options.length)]
+        found[name] = in_turns(workload, policies, options.rounds, home)
+    return {"orders": found}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Each against the whole."""
+    orders = entry["orders"]
+    rows = []
+    for name in next(iter(orders.values())):
+        works = [work(one[name]) / work(one["dppick"]) for one in orders.values()]
+        seconds = [
+            one[name]["seconds"]["median"] / one["dppick"]["seconds"]["median"]
+            for one in orders.values()
+        ]
+        rows.append(
+            (
+                name,
+                f"{statistics.fmean(works):.3f} ({min(works):.3f}–{max(works):.3f})",
+                f"{statistics.fmean(seconds):.2f} ({min(seconds):.2f}–{max(seconds):.2f})",
+                str(sum(w < 1 for w in works)),
+                str(sum(s < 1 for s in seconds)),
+                f"{statistics.fmean(one[name]['reorderings'] for one in orders.values()):.1f}",
+            )
+        )
+    head = (
+        *("", "probes and matches, of dppick's", "run time, of dppick's", "less work in"),
+        *("less time in", "re-orderings"),
+    )
+    return [Grid("means over the 24 initial orders, and ranges", head, tuple(rows))]
+
+
+def charts(entry: dict[str, Any]) -> dict[str, str]:
+    """The paper's Fig. 3, by probes and matches."""
+    names = list(next(iter(entry["orders"].values())))
+    rows = [
+        Row(order, tuple(work(one[n]) / 1e6 for n in names))
+        for order, one in entry["orders"].items()
+    ]
+    title = "Millions of probes and matches by initial order (Fig. 3)"
+    return {"dppick-ablations": grouped(title, names, rows)}
+
+
+PART = Benchmark("ablations", "dpPick without a part of it", _options, _measure, tables)

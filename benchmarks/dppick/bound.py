@@ -1,0 +1,71 @@
+"""What probe orders can save at most where keys are independent: arithmetic, without a run.
+
+Let ``n`` tuples of each input come evenly over the stream, with keys that are independent and
+uniform over ``keys`` values, and ``m`` be the rows with a key over ``keys``: the partners that a
+probe would find at the end. A tuple that comes at a share ``t`` of the stream finds ``t m``. So the
+prefix of an order that has probed ``k`` inputs has ``n * m_1 ... m_k / (k + 1)`` partial results
+over the whole stream (the mean of ``t^k``). They are the matches of its last step and the probes of
+the next one. All orders end with the same results.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An input: ``rows`` that come, and of those the ones ``with_key``."""
+
+    rows: int
+    with_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """By which share the best orders have less than the mean and than the worst of all
+    permutations of the inputs; ``least``: what they have themselves.
+    """
+
+    mean: float
+    worst: float
+    least: float
+
+
+def savings(sizes: Mapping[str, Size], keys: int) -> dict[str, Saving]:
+    """Of ``probes``, and of probes and matches together (``both``).
+
+    >>> even = {name: Size(100, 100) for name in "abcd"}
+    >>> savings(even, 50)["probes"].worst
+    0.0
+    """
+    each = [_sum(sizes, keys, permutation) for permutation in permutations(sizes)]
+    # Each input's best order is a permutation of the others, its partners by their number.
+    best = _sum(sizes, keys, sorted(sizes, key=lambda name: sizes[name].with_key))
+    found = {}
+    for name, at in (("probes", 0), ("both", 1)):
+        of = [one[at] for one in each]
+        mean = 1 - best[at] / statistics.fmean(of)
+        found[name] = Saving(mean, 1 - best[at] / max(of), best[at])
+    return found
+
+
+def _sum(sizes: Mapping[str, Size], keys: int, permutation: Sequence[str]) -> tuple[float, float]:
+    """Probes, and probes and matches, of the orders that a permutation stands for."""
+    probes = matches = 0.0
+    for start, size in sizes.items():
+        partners = 1.0
+        probes += size.rows
+        others = [name for name in permutation if name != start]
+        for k, name in enumerate(others, 1):
+            partners *= sizes[name].with_key / keys
+            results = size.with_key * partners / (k + 1)
+            matches += results
+            probes += results if k < len(others) else 0.0
+    return probes, probes + matches

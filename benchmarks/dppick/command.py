@@ -1,0 +1,46 @@
+"""What the command lines of these benchmarks have in common."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.command import run_benchmark
+from benchmarks.state.command import CACHE
+from benchmarks.umjoin.backends.opening import warm
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from benchmarks.command import Benchmark
+
+#: A file system in memory, if there is one: no run is measured by its disk.
+MEMORY = Path("/dev/shm")
+
+
+def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
+    """Entry point of a benchmark; returns the exit code."""
+    warm()
+    return run_benchmark("dppick", benchmark, arguments, _options)
+
+
+def stream_options(parser: argparse.ArgumentParser) -> None:
+    """What the benchmarks over TPC-DS have in common."""
+    parser.add_argument("--scale", type=float, default=1.0, help="TPC-DS scale factor")
+    parser.add_argument("--batch", type=int, default=10_000, help="tuples per batch")
+    parser.add_argument("--seed", type=int, default=7, help="of the arrival order")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for generated data")
+    period_options(parser, 6)
+
+
+def period_options(parser: argparse.ArgumentParser, period: int) -> None:
+    """T and L."""
+    parser.add_argument("--period", type=int, default=period, help="T, in batches")
+    parser.add_argument("--length", type=int, default=60, help="L, in periods")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    below = MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
+    parser.add_argument("--folder", type=Path, default=below, help="where the operator's log is")

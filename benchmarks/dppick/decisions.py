@@ -1,0 +1,105 @@
+"""How long one decision takes: a search, and the forecasts before it.
+
+Figures of the steps are random per edge, as the paper has them. dpPick enumerates all sequences, so
+it refuses a clique of ten streams; the exact search finds orders of the same cost.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anabranch_contract.errors import PlannerError
+from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.series import Series
+from anabranch_planner.order.figures import EdgeFigures, Match
+from anabranch_planner.order.problem import Operator, edges_near
+from anabranch_planner.order.search import Algorithm, search_orders
+from benchmarks.command import Benchmark, spread
+from benchmarks.report.grids import Grid  # fmt: skip
+from benchmarks.report.grids import spread as shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from pathlib import Path
+
+ALGORITHMS = (Algorithm.EXACT, Algorithm.DPPICK)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--streams", type=int, nargs="+", default=[4, 10, 15])
+    parser.add_argument("--rounds", type=int, default=15)
+
+
+def operator_of(graph: str, streams: int, seed: int) -> Operator:
+    """A ``chain`` or a ``clique`` with random figures."""
+    draw = np.random.default_rng(seed)
+    edges = {
+        (a, b): Match(float(draw.random()), float(draw.uniform(1, 10)))
+        for a in range(streams)
+        for b in range(streams)
+        if a != b and (graph == "clique" or abs(a - b) == 1)
+    }
+    each = (1000.0,) * streams
+    names = tuple(f"s{n}" for n in range(streams))
+    near = edges_near(streams, edges)
+    return Operator(names, each, each, each, near, EdgeFigures(streams, edges))
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    del home
+    found = []
+    for streams in options.streams:
+        draw = np.random.default_rng(streams)
+        # Of a chain with forward and backward steps, and of each store.
+        kinds = [*[Kind.HIT_RATIO, Kind.MATCHES] * (2 * streams), *[Kind.RATE, Kind.KEYS] * streams]
+        asked = [
+            (Series.of([(float(t), float(v), 1.0) for t, v in enumerate(draw.random(60))]), kind)
+            for kind in kinds
+        ]
+        one: dict[str, Any] = {"streams": streams, "series": len(asked)}
+        one["forecasts"] = _timed(lambda asked=asked: forecasts(asked, 1.0), options.rounds)  # type: ignore[misc]
+        for graph in ("chain", "clique"):
+            for algorithm in ALGORITHMS:
+                operator = operator_of(graph, streams, streams)
+                name = f"{graph}, {algorithm}"
+                try:
+                    one[name] = _timed(
+                        lambda o=operator, a=algorithm: search_orders(o, a),  # type: ignore[misc]
+                        options.rounds,
+                    )
+                except PlannerError as error:
+                    one[name] = {"refused": error.code}
+        found.append(one)
+    return {"decisions": found}
+
+
+def _timed(work: Callable[[], object], rounds: int) -> dict[str, float]:
+    """Milliseconds; the first run is not counted."""
+    work()
+    found = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        found.append(1000 * (time.perf_counter() - began))
+    return spread(found, 3)
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Milliseconds by streams."""
+    names = [n for n in entry["decisions"][0] if n not in ("streams", "series")]
+    rows = tuple(
+        (
+            str(one["streams"]),
+            str(one["series"]),
+            *(one[n].get("refused") or shown(one[n], 2) for n in names),
+        )
+        for one in entry["decisions"]
+    )
+    return [Grid("milliseconds", ("streams", "series", *names), rows)]
+
+
+PART = Benchmark("decisions", "how long a decision takes", _options, _measure, tables)

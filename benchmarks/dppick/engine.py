@@ -1,0 +1,266 @@
+"""One multi-way join operator over a stream, and who chooses its probe orders.
+
+The operator is UMJoin's (:mod:`benchmarks.umjoin`) over its backend in memory. The stream comes in
+batches; every ``period`` of them what was counted goes into series, and the orders of the next
+period are searched. A period is so many batches and not so many seconds, so that all counts and all
+orders repeat. Nothing moves where orders change: the stores and their indexes are the same in all.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from anabranch_planner.order.problem import Accounting, order_cost
+from anabranch_planner.order.search import Ablation, Algorithm, search_orders
+from benchmarks.dppick.measures import History, Period
+from benchmarks.session import WrongResultError
+from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
+from benchmarks.umjoin.backends.opening import open_backend
+from benchmarks.umjoin.operators.chains import StepMeter
+from benchmarks.umjoin.operators.multi_join import MultiJoin, probe_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from benchmarks.umjoin.operators.chains import StepCounts, StepName
+    from benchmarks.umjoin.operators.joins import Join
+
+#: Input -> the others, in the order in which its tuples probe them.
+Orders: TypeAlias = "Mapping[str, tuple[str, ...]]"
+#: Bytes that no run reaches.
+AMPLE = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A stream and what it is joined by.
+
+    Attributes:
+        expected: results, by DuckDB.
+        reach: batches after which a tuple finds no partner any more; None: it always may.
+    """
+
+    name: str
+    join: Join
+    batches: tuple[Mapping[str, pa.RecordBatch], ...]
+    expected: int
+    reach: int | None = None
+
+    def stored(self, batch: int) -> dict[str, int]:
+        """Tuples of each input that may still find partners when ``batch`` begins."""
+        first = 0 if self.reach is None else max(0, batch - self.reach)
+        some = self.batches[first:batch]
+        return {name: sum(b[name].num_rows for b in some) for name in self.join.by_name}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who chooses.
+
+    Attributes:
+        algorithm: ``fixed`` chooses nothing: the first orders stay.
+        smooth: whether statistics are forecast; otherwise those of the last period are taken.
+        period: T, in batches. ``length``: L, in periods.
+        gain: p, the least share of an order's cost that a change must promise. The rivals
+            ``greedy`` and ``selectivity`` know no costs of whole orders: they always change.
+    """
+
+    name: str
+    algorithm: Algorithm
+    ablation: Ablation | None = None
+    smooth: bool = True
+    accounting: Accounting = Accounting.TUPLE
+    period: int = 3
+    length: int = 60
+    gain: float = 0.02
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        results: that it found.
+        steps: what all steps did; nothing where nobody counted.
+        seconds: of CPU, from the first batch to the last, statistics and decisions included.
+        counting, deciding: CPU seconds of these: counts and keys; forecasts and searches.
+        batches: CPU seconds of each batch, without decisions.
+        changes: (first batch, input, its new order).
+    """
+
+    results: int = 0
+    steps: dict[StepName, StepCounts] = field(default_factory=dict)
+    seconds: float = 0.0
+    counting: float = 0.0
+    deciding: float = 0.0
+    batches: list[float] = field(default_factory=list)
+    changes: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
+
+    @property
+    def probes(self) -> int:
+        """Tuples sent to stores."""
+        return sum(step.probes for step in self.steps.values())
+
+    @property
+    def matches(self) -> int:
+        """Rows found, those of results included."""
+        return sum(step.matches for step in self.steps.values())
+
+    @property
+    def work(self) -> int:
+        """Probes and matches."""
+        return self.probes + self.matches
+
+    @property
+    def reorderings(self) -> int:
+        """How often orders changed: all that change at once count once."""
+        return len({batch for batch, _, _ in self.changes})
+
+
+def orders_of(join: Join, permutation: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The orders that one permutation of the inputs stands for: each input probes the others in
+    the permutation's order, each as soon as it joins what was visited.
+    """
+    found = {}
+    for start in join.by_name:
+        order: list[str] = []
+        left = [name for name in permutation if name != start]
+        while left:
+            order.append(next(n for n in left if join.key((start, *order), n)))
+            left.remove(order[-1])
+        found[start] = tuple(order)
+    return found
+
+
+def run(
+    workload: Workload, policy: Policy, first: Orders, folder: Path, *, counted: bool = True
+) -> Outcome:
+    """The whole stream, from ``first`` on.
+
+    Args:
+        folder: for the backend, new.
+        counted: whether steps are counted also where nobody chooses.
+
+    Raises:
+        WrongResultError: it has found another number of results than DuckDB.
+    """
+    join, names = workload.join, tuple(workload.join.by_name)
+    history = History.of(join, policy.length)
+    chooses = policy.algorithm is not Algorithm.FIXED
+    keys = {name: KeyCount() for name in names}
+    orders, operator = dict(first), MultiJoin(join, first)
+    outcome, arrived = Outcome(), dict.fromkeys(names, 0)
+    before = dict.fromkeys(names, 0)
+    meter = StepMeter() if chooses or counted else None
+    with open_backend(folder, _tables(join), AMPLE, BackendKind.MEMORY) as backend:
+        for number, arrivals in enumerate(workload.batches):
+            began = time.process_time()
+            outcome.results += operator.process(backend, number, arrivals, meter=meter).results
+            counts = time.process_time()
+            if chooses:
+                for name, tuples in arrivals.items():
+                    arrived[name] += tuples.num_rows
+                    keys[name].add(tuples)
+            decides = time.process_time()
+            last = number + 1 == len(workload.batches)
+            if chooses and not last and (number + 1) % policy.period == 0:
+                assert meter is not None
+                kept = {name: count.count for name, count in keys.items()}
+                stored = workload.stored(number + 1)
+                history = history.recorded(Period(meter.steps, arrived, kept, before, stored))
+                new = decide(history, policy, orders)
+                outcome.changes += [(number + 1, n, new[n]) for n in names if new[n] != orders[n]]
+                if new != orders:
+                    orders, operator = new, MultiJoin(join, new)
+                _fold(outcome, meter)
+                meter, arrived, before = StepMeter(), dict.fromkeys(names, 0), stored
+            done = time.process_time()
+            outcome.batches.append(decides - began)
+            outcome.counting += decides - counts
+            outcome.deciding += done - decides
+            outcome.seconds += done - began
+    if meter is not None:
+        _fold(outcome, meter)
+    if outcome.results != workload.expected:
+        raise WrongResultError(
+            f"{workload.name}, {policy.name}: {outcome.results} results, DuckDB has "
+            f"{workload.expected}"
+        )
+    return outcome
+
+
+def decide(history: History, policy: Policy, orders: Orders) -> dict[str, tuple[str, ...]]:
+    """The orders of the next period."""
+    problem = history.problem(smooth=policy.smooth, accounting=policy.accounting)
+    number = {name: n for n, name in enumerate(problem.names)}
+    found = search_orders(problem, policy.algorithm, policy.ablation).orders
+    by_cost = policy.algorithm in (Algorithm.DPPICK, Algorithm.EXACT)
+    chosen = {}
+    for name, start in number.items():
+        new, old = found[start], tuple(number[n] for n in orders[name])
+        if by_cost and new != old:
+            now = order_cost(problem, start, old)
+            if not order_cost(problem, start, new) < (1 - policy.gain) * now:
+                new = old
+        chosen[name] = tuple(problem.names[n] for n in new)
+    return chosen
+
+
+class KeyCount:
+    """How many distinct keys an input has had, by the column that has most; keys are from 0 on."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, NDArray[np.bool_]] = {}
+        self._counts: dict[str, int] = {}
+
+    @property
+    def count(self) -> int:
+        """Distinct keys (kappa); nothing is taken away, as nothing expires here."""
+        return max(self._counts.values(), default=0)
+
+    def add(self, tuples: pa.RecordBatch) -> None:
+        """They are stored."""
+        for name, column in zip(tuples.schema.names, tuples.columns, strict=True):
+            values = column.drop_null().to_numpy()
+            seen = self._seen.get(name, np.zeros(0, np.bool_))
+            if len(values) and (most := int(values.max())) >= len(seen):
+                wider = np.zeros(1 << most.bit_length(), np.bool_)
+                wider[: len(seen)] = seen
+                seen = self._seen[name] = wider
+            fresh = np.unique(values[~seen[values]])
+            seen[fresh] = True
+            self._counts[name] = self._counts.get(name, 0) + len(fresh)
+
+
+def _tables(join: Join) -> dict[str, TableSpec]:
+    """The tables with the indexes of all orders that there are."""
+    orders = {name: list(probe_orders(join, name)) for name in join.by_name}
+    found: dict[str, TableSpec] = {}
+    for number in range(max(map(len, orders.values()))):
+        one = MultiJoin(join, {name: some[number % len(some)] for name, some in orders.items()})
+        for name, spec in one.tables.items():
+            known = found[name].indexes if name in found else ()
+            indexes = tuple(dict.fromkeys((*known, *spec.indexes)))
+            found[name] = TableSpec(spec.columns, indexes, timed=spec.timed)
+    return found
+
+
+def _fold(outcome: Outcome, meter: StepMeter) -> None:
+    """Add a period's counts to the run's."""
+    outcome.counting += meter.seconds
+    for name, counts in meter.steps.items():
+        known = outcome.steps.get(name)
+        if known is None:
+            outcome.steps[name] = counts
+        else:
+            known.probes += counts.probes
+            known.found += counts.found
+            known.matches += counts.matches
