@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state bench-dppick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,12 @@ bench-state: setup ## measure state backends and UMJoin's experiments, write doc
 		$(BIN)/python -m benchmarks.state.$$part --json >> docs/benchmarks/state.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.state.report
+
+# A quarter of an hour on a small machine; ARGS="--only drifting --seeds 1" takes some of it.
+bench-dppick: setup ## measure probe orders chosen at run time, write docs/benchmarks-dppick.md
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.dppick --json $(ARGS) >> docs/benchmarks/dppick.jsonl
+	@$(BIN)/python -m benchmarks.dppick --report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

@@ -4,8 +4,8 @@
 rows in one random order, results counted and not made. The paper's 24 initial orders are
 permutations of the four streams; a permutation is read as four probe orders: that of each stream is
 the permutation without it. Since all four tables have the same key, a stream may probe the others
-in each of six orders; the algorithms choose among all 6^4 combinations. *Hindsight* is the best of the
-24 permutations, each of which was run from beginning to end without a change.
+in each of six orders; the algorithms choose among all 6^4 combinations. *Hindsight* is the best of
+the 24 permutations, each of which was run from beginning to end without a change.
 
 The bound is arithmetic, from the tables' sizes and the greatest number of distinct keys: what the
 best orders save where keys are independent. No algorithm can save more.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import asdict
 from itertools import permutations
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -14,6 +16,7 @@ from anabranch_planner.order.problem import Accounting
 from anabranch_planner.order.search import Algorithm
 from benchmarks.dppick import __main__ as dppick
 from benchmarks.dppick.bound import Size, savings
+from benchmarks.dppick.command import MEMORY
 from benchmarks.dppick.drifts import GRAPHS, NAMES, PATTERNS, Drift, workload_of
 from benchmarks.dppick.engine import Policy, orders_of, run
 from benchmarks.dppick.measures import History, Period
@@ -25,7 +28,6 @@ from benchmarks.umjoin.operators.chains import StepCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from benchmarks.dppick.engine import Orders, Outcome, Workload
 
@@ -33,9 +35,10 @@ DRIFT = Drift("star", "swap", 1, tuples=80, batches=45)
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Path]:
-    """New folders, one after the other."""
-    return (tmp_path / f"state-{number}" for number in range(1000))
+def folders() -> Iterator[Iterator[Path]]:
+    """New folders, one after the other, in memory if that can be."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as home:
+        yield (Path(home) / f"state-{number}" for number in range(1000))
 
 
 def _tables(cache: Path) -> None:
@@ -157,7 +160,7 @@ def test_a_store_that_has_grown_answers_more_in_the_next_period() -> None:
 
 def test_the_bound_is_what_static_orders_have(tmp_path: Path, folders: Iterator[Path]) -> None:
     _tables(tmp_path / "cache")
-    workload = tpcds_stream(0.001, 50, 7, tmp_path / "cache")
+    workload = tpcds_stream(0.001, 100, 7, tmp_path / "cache")
     sizes, keys = sizes_of(workload)
     assert sizes["web_returns"] == Size(300, 290)
     found = savings(sizes, keys)
@@ -181,8 +184,8 @@ def test_the_page_has_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[st
     _tables(cache)
     (docs / "benchmarks").mkdir(parents=True)
     assert dppick.main(["--report", "--docs", str(docs)]) == 1
-    stream = ["--scale", "0.001", "--batch", "200", "--cache", str(cache), "--period", "2"]
-    small = ["--tuples", "40", "--batches", "20"]
+    stream = ["--scale", "0.001", "--batch", "500", "--cache", str(cache), "--period", "2"]
+    small = ["--tuples", "40", "--batches", "12"]
     for part, more in (
         ("orders", [*stream, "--rounds", "1"]),
         ("ablations", stream),
