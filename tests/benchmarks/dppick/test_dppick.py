@@ -57,7 +57,7 @@ def _tables(cache: Path) -> None:
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_every_policy_and_order_finds_the_same_results(graph: str, folders: Iterator[Path]) -> None:
-    workload = workload_of(Drift(graph, "swap", 3, tuples=80, batches=15))
+    workload = workload_of(Drift(graph, "swap", 3, tuples=60, batches=12))
     assert workload.expected > 0
     policies = (*rivals(3, 60), *ablations(3, 60))
     distinct: list[Orders] = []
@@ -95,7 +95,7 @@ def test_decisions_and_counts_repeat_for_equal_seeds(folders: Iterator[Path]) ->
 
 
 def test_dppick_follows_a_swap_and_beats_every_order_that_stays(folders: Iterator[Path]) -> None:
-    workload = workload_of(Drift("star", "swap", 1, tuples=120, batches=90))
+    workload = workload_of(Drift("star", "swap", 1, tuples=80, batches=90))
     fixed = [
         run(workload, FIXED, orders_of(workload.join, (*p, "h")), next(folders)).work
         for p in permutations("abc")
@@ -160,7 +160,7 @@ def test_a_store_that_has_grown_answers_more_in_the_next_period() -> None:
 
 def test_the_bound_is_what_static_orders_have(tmp_path: Path, folders: Iterator[Path]) -> None:
     _tables(tmp_path / "cache")
-    workload = tpcds_stream(0.001, 100, 7, tmp_path / "cache")
+    workload = tpcds_stream(0.001, 250, 7, tmp_path / "cache")
     sizes, keys = sizes_of(workload)
     assert sizes["web_returns"] == Size(300, 290)
     found = savings(sizes, keys)
@@ -173,7 +173,7 @@ def test_the_bound_is_what_static_orders_have(tmp_path: Path, folders: Iterator[
         ("probes", [one.probes for one in fixed]),
         ("both", [one.work for one in fixed]),
     ):
-        assert found[name].least == pytest.approx(min(counts), rel=0.1)
+        assert found[name].least == pytest.approx(min(counts), rel=0.15)
         assert found[name].mean == pytest.approx(1 - min(counts) * 24 / sum(counts), abs=0.05)
         assert found[name].worst == pytest.approx(1 - min(counts) / max(counts), abs=0.05)
     assert asdict(found["probes"]) == asdict(savings(sizes, keys)["probes"])
@@ -184,7 +184,7 @@ def test_the_page_has_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[st
     _tables(cache)
     (docs / "benchmarks").mkdir(parents=True)
     assert dppick.main(["--report", "--docs", str(docs)]) == 1
-    stream = ["--scale", "0.001", "--batch", "500", "--cache", str(cache), "--period", "2"]
+    stream = ["--scale", "0.001", "--batch", "1250", "--cache", str(cache), "--period", "1"]
     small = ["--tuples", "40", "--batches", "12"]
     for part, more in (
         ("orders", [*stream, "--rounds", "1"]),
