@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from benchmarks.dppick.rounds import (
     ablations,
     in_turns,
     initial_orders,
+    net,
     rivals,
     statics,
     work,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HINDSIGHT = replace(FIXED, name="hindsight")
+#: What dpPick is compared with.
+OTHERS = ("fixed", "selectivity", "greedy", "exact", "no-smooth", "hindsight")
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -83,56 +87,63 @@ def _scenario(drift: Drift, options: argparse.Namespace, home: Path) -> dict[str
     }
 
 
-def ratio(scenario: dict[str, Any], of: str, to: str, *, time: bool = True) -> float:
-    """One policy's run time over another's, or its probes and matches."""
-    a, b = scenario["figures"][of], scenario["figures"][to]
-    return float(a["seconds"]["median"] / b["seconds"]["median"] if time else work(a) / work(b))
+class Of(StrEnum):
+    """What two policies are compared by: probes and matches, run time, or run time without
+    statistics and decisions.
+    """
+
+    WORK = "probes and matches"
+    TIME = "run time"
+    NET = "run time without statistics and decisions"
+
+    def figure(self, figures: dict[str, Any]) -> float:
+        """Of one policy's runs."""
+        if self is Of.WORK:
+            return work(figures)
+        return net(figures) if self is Of.NET else float(figures["seconds"]["median"])
+
+
+def ratio(scenario: dict[str, Any], of: str, to: str, by: Of) -> float:
+    """One policy's figure over another's."""
+    figures = scenario["figures"]
+    return by.figure(figures[of]) / by.figure(figures[to])
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Scenarios, and means by pattern."""
-    scenarios = entry["scenarios"]
-    others = ("fixed", "selectivity", "greedy", "exact", "no-smooth", "hindsight")
-    rows = [
-        (
-            one["name"],
-            f"{work(one['figures']['dppick']) / 1e6:.2f}",
-            *(f"{ratio(one, 'dppick', other, time=False):.2f}" for other in others),
-            f"{one['figures']['dppick']['seconds']['median']:.2f}",
-            *(f"{ratio(one, 'dppick', other):.2f}" for other in others),
-            str(one["figures"]["dppick"]["reorderings"]),
+    """By each figure: scenarios, means by pattern, the mean of all."""
+    return [_table(entry["scenarios"], by) for by in Of]
+
+
+def _table(scenarios: Sequence[dict[str, Any]], by: Of) -> Grid:
+    patterns = dict.fromkeys(one["pattern"] for one in scenarios)
+    groups = {one["name"]: [one] for one in scenarios}
+    groups |= {f"mean of {p}": [o for o in scenarios if o["pattern"] == p] for p in patterns}
+    groups["mean of all"] = list(scenarios)
+    rows = []
+    for name, some in groups.items():
+        picks = [one["figures"]["dppick"] for one in some]
+        own = statistics.fmean(map(by.figure, picks))
+        rows.append(
+            (
+                name,
+                f"{own / 1e6:.2f}" if by is Of.WORK else f"{own:.2f}",
+                *(
+                    f"{statistics.fmean(ratio(o, 'dppick', other, by) for o in some):.2f}"
+                    for other in OTHERS
+                ),
+                f"{statistics.fmean(pick['reorderings'] for pick in picks):.1f}",
+            )
         )
-        for one in scenarios
-    ]
-    for pattern in dict.fromkeys(one["pattern"] for one in scenarios):
-        some = [one for one in scenarios if one["pattern"] == pattern]
-        rows.append((f"mean of {pattern}", *_means(some, others), ""))
-    rows.append(("mean of all", *_means(scenarios, others), ""))
-    head = (
-        *("graph, pattern, seed", "dppick: millions of probes and matches"),
-        *(f"of {other}" for other in others),
-        "dppick: s",
-        *(f"of {other}" for other in others),
-        "re-orderings",
-    )
-    return [Grid("dppick against the others: probes and matches, run time", head, tuple(rows))]
-
-
-def _means(some: Sequence[dict[str, Any]], others: Sequence[str]) -> list[str]:
-    found = []
-    for time in (False, True):
-        found.append("")
-        for other in others:
-            ratios = (ratio(one, "dppick", other, time=time) for one in some)
-            found.append(f"{statistics.fmean(ratios):.2f}")
-    return found
+    unit = "dppick, millions" if by is Of.WORK else "dppick, s"
+    head = ("graph, pattern, seed", unit, *(f"of {o}" for o in OTHERS), "re-orderings")
+    return Grid(f"{by}: dppick's, and over the others'", head, tuple(rows))
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
     """Probes and matches over hindsight's."""
     names = ["fixed", "selectivity", "greedy", "dppick"]
     rows = [
-        Row(one["name"], tuple(ratio(one, n, "hindsight", time=False) for n in names))
+        Row(one["name"], tuple(ratio(one, n, "hindsight", Of.WORK) for n in names))
         for one in entry["scenarios"]
     ]
     title = "Probes and matches over those of hindsight's static order"

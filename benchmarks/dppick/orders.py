@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.command import Benchmark
 from benchmarks.dppick.bound import savings
 from benchmarks.dppick.command import stream_options
-from benchmarks.dppick.rounds import FIXED, in_turns, initial_orders, rivals, statics, work
+from benchmarks.dppick.rounds import FIXED, in_turns, initial_orders, net, rivals, statics, work
 from benchmarks.dppick.streams import SHORT, sizes_of, tpcds_stream
 from benchmarks.report.charts import Row, grouped
 from benchmarks.report.figures import tell
@@ -89,13 +89,6 @@ def ratios(entry: dict[str, Any], of: str, to: str) -> dict[str, float]:
         name: one[of]["seconds"]["median"] / one[to]["seconds"]["median"]
         for name, one in entry["orders"].items()
     }
-
-
-def net(figures: dict[str, Any]) -> float:
-    """Seconds of a run without statistics and decisions."""
-    return float(
-        figures["seconds"]["median"] - figures["counting"]["median"] - figures["deciding"]["median"]
-    )
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:

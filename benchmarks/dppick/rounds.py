@@ -74,6 +74,13 @@ def work(counts: dict[str, Any]) -> int:
     return int(counts["probes"] + counts["matches"])
 
 
+def net(figures: dict[str, Any]) -> float:
+    """Seconds of a run without statistics and decisions."""
+    return float(
+        figures["seconds"]["median"] - figures["counting"]["median"] - figures["deciding"]["median"]
+    )
+
+
 def in_turns(
     workload: Workload,
     policies: Sequence[tuple[Policy, Orders]],

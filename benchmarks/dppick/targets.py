@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.dppick import drifting, orders
+from benchmarks.dppick.drifting import Of
 from benchmarks.dppick.rounds import work
 from benchmarks.report.targets import Target, table
 
@@ -65,23 +66,23 @@ def _ablations(entry: dict[str, Any]) -> Iterator[Target]:
 
 def _drifting(entry: dict[str, Any]) -> Iterator[Target]:
     scenarios = entry["scenarios"]
+
+    def mean(of: str, to: str, by: Of, pattern: str | None = None) -> float:
+        some = [one for one in scenarios if pattern in (None, one["pattern"])]
+        return statistics.fmean(drifting.ratio(one, of, to, by) for one in some)
+
     for other, limit in PUBLISHED.items():
-        mean = statistics.fmean(drifting.ratio(one, "dppick", other) for one in scenarios)
-        what = f"drifting: run time saved of {other}, mean"
-        yield Target(what, 100 * (1 - mean), limit, True, 1, " %")
+        for by in (Of.TIME, Of.NET, Of.WORK):
+            what = f"drifting: {by} saved of {other}, mean"
+            yield Target(what, 100 * (1 - mean("dppick", other, by)), limit, True, 1, " %")
+    there = {one["pattern"] for one in scenarios}
     for pattern, limit in (("constant", 1.05), ("swap", 0.9)):
-        some = [one for one in scenarios if one["pattern"] == pattern]
-        for time in (True, False) if some else ():
-            mean = statistics.fmean(
-                drifting.ratio(one, "dppick", "hindsight", time=time) for one in some
-            )
-            what = "run time" if time else "probes and matches"
-            yield Target(f"drifting, {pattern}: {what}, of hindsight's, mean", mean, limit, False)
-    some = [one for one in scenarios if one["pattern"] == "trend"]
-    if some:
-        mean = statistics.fmean(drifting.ratio(o, "no-smooth", "dppick", time=False) for o in some)
+        for by in (Of.TIME, Of.NET, Of.WORK) if pattern in there else ():
+            found = mean("dppick", "hindsight", by, pattern)
+            yield Target(f"drifting, {pattern}: {by}, of hindsight's, mean", found, limit, False)
+    if "trend" in there:
         what = "drifting, trend: probes and matches of no-smooth, of dppick's, mean"
-        yield Target(what, mean, 1, True, 3)
+        yield Target(what, mean("no-smooth", "dppick", Of.WORK, "trend"), 1, True, 3)
 
 
 def _decisions(entry: dict[str, Any]) -> Iterator[Target]:

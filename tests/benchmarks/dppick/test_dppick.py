@@ -29,7 +29,7 @@ from benchmarks.umjoin.operators.chains import StepCounts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.dppick.engine import Orders, Outcome, Workload
+    from benchmarks.dppick.engine import Outcome, Workload
 
 DRIFT = Drift("star", "swap", 1, tuples=80, batches=45)
 
@@ -60,7 +60,7 @@ def test_every_policy_and_order_finds_the_same_results(graph: str, folders: Iter
     workload = workload_of(Drift(graph, "swap", 3, tuples=60, batches=12))
     assert workload.expected > 0
     policies = (*rivals(3, 60), *ablations(3, 60))
-    distinct: list[Orders] = []
+    distinct: list[dict[str, tuple[str, ...]]] = []
     for permutation in permutations(NAMES):
         orders = orders_of(workload.join, permutation)
         if orders not in distinct:
@@ -68,8 +68,8 @@ def test_every_policy_and_order_finds_the_same_results(graph: str, folders: Iter
     for orders in distinct:
         assert run(workload, FIXED, orders, next(folders)).results == workload.expected
     for number, policy in enumerate(policies):
-        first = distinct[number % len(distinct)]
-        assert run(workload, policy, first, next(folders)).results == workload.expected
+        orders = distinct[number % len(distinct)]
+        assert run(workload, policy, orders, next(folders)).results == workload.expected
 
 
 def test_other_results_are_refused(folders: Iterator[Path]) -> None:
