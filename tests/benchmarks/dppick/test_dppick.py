@@ -204,4 +204,4 @@ def test_the_page_has_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "of hindsight's" in text
     assert (docs / "benchmarks" / "dppick-drifts.svg").exists()
     assert dppick.main(["--only", "decisions", "--streams", "4", "--rounds", "2"]) == 0
-    assert "milliseconds" in capsys.readouterr().out
+    assert "CPU milliseconds" in capsys.readouterr().out
