@@ -139,6 +139,25 @@ def _table(scenarios: Sequence[dict[str, Any]], by: Of) -> Grid:
     return Grid(f"{by}: dppick's, and over the others'", head, tuple(rows))
 
 
+def history(entries: Sequence[dict[str, Any]]) -> Grid:
+    """Each line's mean of probes and matches over the others', whatever its settings."""
+    rows = tuple(
+        (
+            entry["at"],
+            *(str(entry["settings"][name]) for name in ("tuples", "batches", "period")),
+            str(len(some)),
+            *(
+                f"{statistics.fmean(ratio(one, 'dppick', to, Of.WORK) for one in some):.2f}"
+                for to in OTHERS
+            ),
+        )
+        for entry in entries
+        for some in (entry["scenarios"],)
+    )
+    head = ("at", "tuples", "batches", "T", "scenarios", *(f"of {other}" for other in OTHERS))
+    return Grid("probes and matches of dppick, by line", head, rows)
+
+
 def charts(entry: dict[str, Any]) -> dict[str, str]:
     """Probes and matches over hindsight's."""
     names = ["fixed", "selectivity", "greedy", "dppick"]
