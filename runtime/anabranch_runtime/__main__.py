@@ -56,6 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="how long a period is of which interim measurements are reported, 0.1 to 3600",
     )
+    parser.add_argument(
+        "--revise-batches",
+        type=_batches,
+        default=None,
+        metavar="BATCHES",
+        help="in step mode, after how many batches a revision of the rules is waited for",
+    )
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
     parser.add_argument(
         "--verify",
@@ -137,6 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         epoch_batches=options.epoch_batches,
         epoch_seconds=options.epoch_seconds,
         interim_seconds=options.interim_seconds,
+        revise_batches=options.revise_batches,
         mode=options.mode,
         verify=options.verify,
         target_latency=options.target_latency if options.target_latency > 0 else None,
@@ -208,6 +216,12 @@ def _seconds_of_period(text: str) -> float:
             f"{text!r} is not a number of seconds from 0.1 to 3600 (ANABRANCH_INTERIM_SECONDS)"
         )
     return seconds
+
+
+def _batches(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of batches, 1 or more")
+    return int(text)
 
 
 def _bytes(text: str) -> int:

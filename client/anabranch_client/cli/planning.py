@@ -28,6 +28,7 @@ from anabranch_client.render.tables import (
     current_detail,
     epoch_detail,
     epochs_table,
+    revisions_table,
     settings_table,
 )
 from anabranch_client.rest.api import DEFAULT_URL, query_body
@@ -72,6 +73,15 @@ def epoch_statistics(
     """Show what was measured in an epoch: streams, stores, edges."""
     with connect(url) as client:
         show(client.epoch_statistics(number), statistics_detail, as_json)
+
+
+@epochs.command("revisions")
+def epoch_revisions(
+    number: Annotated[int, typer.Argument(min=0)], url: Url = DEFAULT_URL, as_json: Json = False
+) -> None:
+    """Show how the rules of an epoch were revised: why, and what was expected and measured."""
+    with connect(url) as client:
+        show(client.revisions(number), revisions_table, as_json)
 
 
 @epochs.command("series")
@@ -128,6 +138,12 @@ def settings_set(
         float | None,
         typer.Option(help="How long a plan uses them, as multiples of the history so far."),
     ] = None,
+    revision_gain: Annotated[
+        str | None,
+        typer.Option(
+            help="Share of its cost that a revision has to save, or 'none' for no revisions."
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -142,6 +158,7 @@ def settings_set(
         "solver": solver,
         "backfill": backfill,
         "backfill_horizon": backfill_horizon,
+        "revision_gain": _limit(revision_gain, "--revision-gain", float),
     }
     if all(value is None for value in given.values()):
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")

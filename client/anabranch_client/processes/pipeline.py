@@ -51,6 +51,7 @@ class PipelineSpec:
         auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
         allow_hostname: further names that it answers to, separated by commas.
         master: Spark's master; None leaves it to the runtime.
+        revise_batches: in step mode, batches after which revisions are waited for; None: never.
         access: the limits of registrations.
     """
 
@@ -68,6 +69,7 @@ class PipelineSpec:
     host: str = "127.0.0.1"
     auth: str = "auto"
     allow_hostname: str = ""
+    revise_batches: int | None = None
 
     access: Access = field(default_factory=Access)
 
@@ -134,6 +136,7 @@ def spawn_runtime(
         *("--state", str(spec.state), "--results", str(spec.results)),
         *("--epoch-batches", str(spec.epoch_batches), "--mode", spec.mode),
         *(("--master", spec.master) if spec.master else ()),
+        *(("--revise-batches", str(spec.revise_batches)) if spec.revise_batches else ()),
         *spec.access_arguments,
         *("--run", run, *options),
     ]

@@ -15,6 +15,7 @@ from rich.tree import Tree
 
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut
+from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
@@ -266,6 +267,27 @@ def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
     return table
 
 
+def revisions_table(found: RevisionList) -> RenderableType:
+    """The revisions of an epoch's rules, a line each."""
+    table = table_of(
+        "revision", "before batch", "why", "cost", "instead of", "predicted", "measured", "ms",
+        "no longer kept",
+        right=("before batch", "cost", "instead of", "predicted", "measured", "ms"),
+    )  # fmt: skip
+    for r in found.items:
+        table.add_row(
+            f"{r.epoch}.{r.revision}",
+            number(r.next_batch),
+            r.reason,
+            *numbers(r.cost, r.running_cost),
+            percent(r.predicted),
+            percent(None if r.measured is None else r.measured.gain),
+            number(r.plan_ms),
+            escape(", ".join(r.closed)),
+        )
+    return table
+
+
 def switching_charge(cost: float) -> dict[str, object]:
     """The charge for rewiring, if any."""
     return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
@@ -273,7 +295,7 @@ def switching_charge(cost: float) -> dict[str, object]:
 
 def settings_table(settings: SettingsOut) -> Table:
     """Planning settings and their values."""
-    unset = {"memory": "any", "copies": "any"}
+    unset = {"memory": "any", "copies": "any", "revision_gain": "no revisions"}
     return facts_table(
         {k: unset.get(k, "-") if v is None else v for k, v in settings.document().items()}
     )

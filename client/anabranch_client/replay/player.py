@@ -25,6 +25,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
+from anabranch_contract.rest.revisions import RevisionRecord
 
 #: A batch that takes longer than this is taken for a runtime that hangs.
 STALL_SECONDS = 900.0
@@ -96,6 +97,7 @@ class Played:
     progress: Progress = field(default_factory=lambda: Progress(state="starting"))
     activations: dict[str, Activation] = field(default_factory=dict)
     epochs: list[EpochOut] = field(default_factory=list)
+    revisions: list[RevisionRecord] = field(default_factory=list)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -239,6 +241,8 @@ def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
     played.activations = pipeline.channel.activations()
     epochs = sorted(map(int, played.progress.epoch_starts))
     played.epochs = [client.epoch(number) for number in epochs]
+    if pipeline.spec.revise_batches:
+        played.revisions = [r for number in epochs for r in client.revisions(number).items]
     for name in played.registered:
         info = client.query(name)
         played.registered[name] = info

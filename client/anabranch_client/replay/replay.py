@@ -54,6 +54,7 @@ def step_spec(scenario: Scenario, out: Path, master: str | None) -> PipelineSpec
         optimizer=scenario.optimizer[0],
         parallelism=scenario.parallelism,
         epoch_batches=scenario.every,
+        revise_batches=scenario.revise,
         redis_url=given_redis_url(),
         master=master,
         # The scenario is the user's own: its files may be anywhere.

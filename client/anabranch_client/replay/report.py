@@ -18,6 +18,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.normalised import OutputInfo
+from anabranch_contract.rest.revisions import RevisionRecord
 
 
 def finish_results(played: Played, folder: Path) -> dict[str, int]:
@@ -138,6 +139,11 @@ def _status(played: Played, name: str, activation: Activation | None, expired: i
     return "active" if expired is None else "expired"
 
 
+def _revision(found: RevisionRecord) -> dict[str, Any]:
+    """A revision, without what the clock says."""
+    return found.model_dump(mode="json", exclude={"epoch", "published_at", "plan_ms"})
+
+
 def _epoch(played: Played, epoch: EpochOut) -> dict[str, Any]:
     return {
         "epoch": epoch.epoch,
@@ -149,5 +155,6 @@ def _epoch(played: Played, epoch: EpochOut) -> dict[str, Any]:
         "gap": epoch.gap,
         "solve_ms": epoch.solve_ms,
         "probes": played.progress.probes.get(str(epoch.epoch), 0),
+        "revisions": [_revision(r) for r in played.revisions if r.epoch == epoch.epoch],
         "plan": epoch.explain,
     }

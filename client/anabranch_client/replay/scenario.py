@@ -76,6 +76,7 @@ class Scenario:
 
     Attributes:
         every: batches per epoch.
+        revise: after how many of them a revision of the rules is waited for; None: never.
         optimizer: batch -> the optimiser that is switched on before it; has an entry for 0.
         parallelism: partitions per store.
     """
@@ -85,6 +86,7 @@ class Scenario:
     every: int
     optimizer: Mapping[int, Optimizer]
     parallelism: int
+    revise: int | None = None
 
     @property
     def batches(self) -> int:
@@ -108,6 +110,7 @@ def load_scenario(path: Path) -> Scenario:
             for name, q in entries.queries.items()
         ),
         every=entries.epochs.every,
+        revise=None if entries.revisions is None else entries.revisions.every,
         optimizer={0: Optimizer.CLASH} | dict(sorted(entries.optimizer.items())),
         parallelism=entries.parallelism,
     )
@@ -227,12 +230,19 @@ class EpochsEntry(Closed):
     every: Count = 4
 
 
+class RevisionsEntry(Closed):
+    """``revisions``."""
+
+    every: Count
+
+
 class ScenarioEntries(Closed):
     """The whole file, before any of its streams has been looked at."""
 
     streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
     queries: dict[str, QueryEntry] = Field(default_factory=dict)
     epochs: EpochsEntry = EpochsEntry()
+    revisions: RevisionsEntry | None = None
     optimizer: dict[BatchNumber, Optimizer] = Field(default_factory=dict)
     parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 4
 

@@ -30,6 +30,7 @@ from anabranch_contract.rest.access import (
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.queries import QueryList, QueryOut, ViewRowsOut
+from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
@@ -188,6 +189,15 @@ class Calls:
         return Call("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
 
     @method
+    def revisions(self, number: int) -> Call[RevisionList]:
+        """The revisions of an epoch's ruleset, oldest first.
+
+        Raises:
+            ApiError: the epoch is not published.
+        """
+        return Call("GET", f"/v1/epochs/{number}/revisions", RevisionList.read)
+
+    @method
     def series(self, last: int = 60, *, forecast: bool = False) -> Call[SeriesOut]:
         """Measurements of the newest ``last`` periods: rates, steps and sizes of stores.
 
@@ -273,6 +283,7 @@ class Calls:
         solver: str | None = None,
         backfill: str | None = None,
         backfill_horizon: float | None = None,
+        revision_gain: float | Literal["none"] | None = None,
     ) -> Call[SettingsOut]:
         """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
         given = _given(
@@ -285,6 +296,7 @@ class Calls:
             solver=solver,
             backfill=backfill,
             backfill_horizon=backfill_horizon,
+            revision_gain=revision_gain,
         )
         body = {name: None if value == "none" else value for name, value in given.items()}
         return Call("PUT", "/v1/settings", SettingsOut.read, body)

@@ -72,6 +72,7 @@ class Interim(Message):
         arrivals: relation -> tuples that arrived, after the local filter.
         steps: those on which something probed, sorted.
         stores: store -> its size.
+        asks: whether the runtime waits for an answer (``revisions``); likewise.
     """
 
     until: float
@@ -84,3 +85,4 @@ class Interim(Message):
     steps: tuple[StepMeasures, ...] = ()
     stores: dict[str, StoreSize] = field(default_factory=dict)
     revision: int = 0
+    asks: bool = False

@@ -31,6 +31,16 @@ Horizon = Annotated[
         "multiples of the history so far.",
     ),
 ]
+RevisionGain = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of the running plan's cost that a revision of the epoch's rules "
+        "has to save.",
+    ),
+]
 
 
 class SettingsIn(Closed):
@@ -45,6 +55,7 @@ class SettingsIn(Closed):
     solver: Solver | None = None
     backfill: Backfilling | None = None
     backfill_horizon: Horizon | None = None
+    revision_gain: RevisionGain | None = Field(default=None, description="Null: no revisions.")
 
 
 class SettingsOut(Document):
@@ -59,5 +70,6 @@ class SettingsOut(Document):
     solver: Open[Solver]
     backfill: Open[Backfilling]
     backfill_horizon: float
+    revision_gain: float | None = None
     mode: Open[Literal["live", "step"]]
     epoch_batches: int

@@ -193,6 +193,13 @@ class _Compiler:
 
     def revise(self, running: Ruleset, revision: int) -> Ruleset:
         """``running`` with the plan's routes over its stores."""
+        specs = {q.id: q for q in running.queries}
+        for query in self.queries:
+            spec = specs.pop(query.id, None)
+            if spec is None or replace(self._query(query), sink=spec.sink) != spec:
+                raise _changed(query.id)
+        for name in specs:
+            raise _changed(name)
         for store in running.stores:
             partition = None if store.partition is None else store.partition[0]
             self.given[StoreCopy(store.mir, partition, store.owner)] = store
@@ -645,6 +652,14 @@ class _Compiler:
                         parts = tuple(sorted((b.attribute, t) for _, b, t in pairs))
                         wanted.add((relation_of[one], parts))
         return tuple(sorted(wanted))
+
+
+def _changed(query: QueryId) -> RulesetError:
+    return RulesetError(
+        "query-changed",
+        f"query {query} is not what the running rules have under its name",
+        remedy="wait for the next epoch",
+    )
 
 
 def _sorted_store_rules(rules: Iterable[StoreRule]) -> tuple[StoreRule, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import RulesetId
@@ -52,9 +53,10 @@ class InterimReporter:
         for that answers it.
         """
         if self._reported != state.next_batch:
-            self._report(time.monotonic())
+            self._report(time.monotonic(), asks=True)
 
-    def _report(self, now: float) -> None:
+    def _report(self, now: float, *, asks: bool = False) -> None:
         interim = close(self._period, self._last, self._steps, now, time.time())
+        interim = replace(interim, asks=asks)
         self._period, self._reported = begin(self._last, now), interim.next_batch
         self._control.report_interim(interim)

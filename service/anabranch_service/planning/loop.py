@@ -33,6 +33,7 @@ from anabranch_service.planning.request import (
     plan_request,
     read_registered,
 )
+from anabranch_service.planning.reviser import Reviser
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
@@ -72,6 +73,7 @@ class EpochLoop:
         answer: Callable[[PlanningRequest], PlanningAnswer] = answer_request,
     ) -> None:
         self.answer = answer
+        self._reviser = Reviser(store, settings, metrics, clock)
         self.store = store
         self.settings = settings
         self.metrics = metrics
@@ -123,11 +125,11 @@ class EpochLoop:
         return "ok"
 
     async def turn(self) -> bool:
-        """Answer the next boundary; False if there is none."""
+        """Answer the next boundary, or else new measurements; False if there is neither."""
         cursor = await self.store.cursor()
         text = await self.store.boundary_text(cursor)
         if text is None:
-            return False
+            return await self._reviser.turn()
         try:
             boundary = read_boundary(text)
         except CorruptRecord as cause:

@@ -7,6 +7,9 @@ from anabranch_contract.rest.settings import SettingsIn
 from anabranch_service.registry.records import PlanningRecord
 from anabranch_service.settings import Settings
 
+#: Settings that null lifts.
+LIFTED = ("memory", "copies", "revision_gain")
+
 
 def default_planning(settings: Settings) -> PlanningRecord:
     """The settings until others are put over REST."""
@@ -20,5 +23,5 @@ def default_planning(settings: Settings) -> PlanningRecord:
 def changed(current: PlanningRecord, body: SettingsIn | DryRunIn) -> PlanningRecord:
     """``current`` with what ``body`` gives; null lifts a limit and means nothing elsewhere."""
     given = body.model_dump(include=set(PlanningRecord.model_fields), exclude_unset=True)
-    changes = {k: v for k, v in given.items() if v is not None or k in ("memory", "copies")}
+    changes = {k: v for k, v in given.items() if v is not None or k in LIFTED}
     return PlanningRecord.model_validate({**current.model_dump(), **changes})

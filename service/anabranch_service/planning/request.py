@@ -94,10 +94,19 @@ async def read_registered(
         options=await store.planning() or default_planning(settings),
         snapshot=snapshot,
         samples={} if snapshot is None else await store.samples(),
-        running=await store.newest_epoch(before),
+        running=await _running(store, before),
         mode=settings.mode,
         periods=await read_periods(store, settings.mode, snapshot) if foreseen else (),
     )
+
+
+async def _running(store: Store, before: int | None) -> EpochRecord | None:
+    """The newest epoch, with the steps and stores of its newest revision."""
+    record = await store.newest_epoch(before)
+    revisions = [] if record is None else await store.revisions(record.epoch)
+    if record is None or not revisions:
+        return record
+    return record.model_copy(update={"footprint": revisions[-1].footprint})
 
 
 def read_queries(

@@ -53,6 +53,15 @@ class Metrics:
             "epoch_loop_errors", "Times the epoch loop failed and tried again."
         )
 
+        self.revisions = counter(
+            "revisions_published", "Revisions of running rules, by why.", "reason"
+        )
+        self.revision_gain = gauge(
+            "revision_gain",
+            "Share of the running plan's cost that the newest revision saves: predicted, measured.",
+            "how",
+        )
+
         # The last epoch that ended: streams, stores, probes
         self.rates = gauge(
             "stream_tuples_per_second",

@@ -15,6 +15,7 @@ from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import PublishedEpoch
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import ProblemRecord, SinkRecord
+from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.streams import StreamProperties
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON
 
@@ -141,6 +142,8 @@ class PlanningRecord(Closed):
         backfill: who decides whether the past of a new intermediate result is computed.
         backfill_horizon: for how long a plan is expected to use it, as multiples of the history
             so far (``plans.backfill``).
+        revision_gain: the share of the running plan's cost that a revision has to save; None: the
+            rules of an epoch are not revised. The default is that of ``switching``.
     """
 
     optimizer: Optimizer
@@ -152,6 +155,17 @@ class PlanningRecord(Closed):
     solver: Solver = Solver.BRANCH
     backfill: Backfilling = Backfilling.AUTO
     backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)
+    revision_gain: float | None = Field(default=0.1, ge=0, le=1)
+
+
+class KeptRevision(RevisionRecord):
+    """A revision as it was published.
+
+    Attributes:
+        footprint: the plan's steps and stores, for comparison with later plans.
+    """
+
+    footprint: dict[str, Any] | None = None
 
 
 class EpochRecord(PublishedEpoch):

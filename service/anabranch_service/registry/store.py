@@ -16,17 +16,20 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
 from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
+from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.registry.records import (
     EpochRecord,
+    KeptRevision,
     PlanningRecord,
     QueryRecord,
     StreamRecord,
@@ -319,9 +322,43 @@ class Store:
         read = (_lenient(EpochRecord, str(n), t) for n, t in pairs if t is not None)
         return [record for record in read if record is not None]
 
-    async def ruleset(self, number: int) -> str | None:
-        """The wire text of one epoch's ruleset, or None."""
-        return await _text(self.redis.get(self.keys.ruleset(number)))
+    async def ruleset(self, name: int | RulesetId) -> str | None:
+        """The wire text of one epoch's ruleset, or of a revision of it, or None."""
+        return await _text(self.redis.get(self.keys.ruleset(name)))
+
+    async def answer(self) -> RevisionAnswer | None:
+        """The newest answer to interim measurements, or None."""
+        return await _one(RevisionAnswer, "revision", self.redis.get(self.keys.revision))
+
+    async def put_answer(self, answer: RevisionAnswer) -> None:
+        """Answer interim measurements without a new revision."""
+        await _answer(self.redis.set(self.keys.revision, answer.dumps()), object)
+
+    async def publish_revision(
+        self, record: KeptRevision, ruleset: str, answer: RevisionAnswer
+    ) -> None:
+        """Publish a revision, all of it or nothing."""
+        name = RulesetId(record.epoch, record.revision)
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.set(self.keys.ruleset(name), ruleset)
+            pipe.hset(self._revisions(name.epoch), str(name.revision), record.model_dump_json())
+            pipe.set(self.keys.revision, answer.dumps())
+            await pipe.execute()
+
+    async def put_revision(self, record: KeptRevision) -> None:
+        """Keep what has been measured of a revision."""
+        key, text = self._revisions(record.epoch), record.model_dump_json()
+        await _answer(self.redis.hset(key, str(record.revision), text), int)
+
+    async def revisions(self, epoch: int) -> list[KeptRevision]:
+        """The revisions of an epoch's ruleset, oldest first; unreadable ones are left out."""
+        texts = await _answer(self.redis.hgetall(self._revisions(epoch)), dict[str, str])
+        read = (_lenient(KeptRevision, f"revision {epoch}.{n}", t) for n, t in texts.items())
+        return sorted((r for r in read if r is not None), key=lambda r: r.revision)
+
+    def _revisions(self, epoch: int) -> str:
+        """Hash: number -> record of a revision."""
+        return self._own("revisions", str(epoch))
 
     async def publish(self, record: EpochRecord, ruleset: str) -> bool:
         """Publish an epoch, all of it or nothing; False if it had been published before."""
@@ -341,10 +378,18 @@ class Store:
         first, last = int(oldest[0]), int(kept[0])
         if first == last:
             return
+        revised = {
+            n: await _answer(self.redis.hkeys(self._revisions(n)), list[str])
+            for n in range(first, last)
+        }
         async with self.redis.pipeline(transaction=True) as pipe:
             # Epochs that went by an older ruleset have statistics of their own.
             for n in range(first, last):
                 pipe.unlink(self.keys.ruleset(n), self.keys.epoch(n), self.keys.statistics(n))
+                pipe.unlink(
+                    self._revisions(n),
+                    *(self.keys.ruleset(RulesetId(n, int(r))) for r in revised[n]),
+                )
             pipe.zremrangebyscore(self.keys.published, "-inf", f"({last}")
             await pipe.execute()
 
@@ -378,6 +423,10 @@ class Store:
         return await _one(
             Snapshot, f"statistics {epoch}", self.redis.get(self.keys.statistics(epoch))
         )
+
+    async def interim_text(self, index: int) -> str | None:
+        """The measurements of the period at ``index`` (from the end: negative), as text."""
+        return await _text(self.redis.lindex(self.keys.interims, index))
 
     async def interims(self, last: int) -> list[Interim]:
         """The measurements of the newest ``last`` periods, oldest first.

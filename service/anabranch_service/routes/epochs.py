@@ -9,6 +9,7 @@ from fastapi import Header, Path, Query, Response
 
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut
+from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.statistics import StatisticsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -95,6 +96,15 @@ async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = Non
     if text is None:
         raise _unknown(number)
     return _tagged(text, IMMUTABLE, if_none_match)
+
+
+@router.get("/{number}/revisions")
+@needs(Need.READ)
+async def get_revisions(number: Number, ctx: Ctx) -> RevisionList:
+    """The revisions of an epoch's ruleset: why, at what cost, and what they saved."""
+    if await ctx.store.epoch(number) is None:
+        raise _unknown(number)
+    return RevisionList(items=await ctx.store.revisions(number))
 
 
 @router.get("/{number}/statistics")

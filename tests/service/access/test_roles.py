@@ -49,6 +49,7 @@ MATRIX = {
     "GET /v1/epochs/current": "viewer editor admin",
     "GET /v1/epochs/{number}": "viewer editor admin",
     "GET /v1/epochs/{number}/ruleset": "viewer editor admin",
+    "GET /v1/epochs/{number}/revisions": "viewer editor admin",
     "GET /v1/epochs/{number}/statistics": "viewer editor admin",
     "GET /v1/series": "viewer editor admin",
     "GET /v1/state": "viewer editor admin",

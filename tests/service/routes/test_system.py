@@ -74,6 +74,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "solver": "branch",
         "backfill": "auto",
         "backfill_horizon": 1.0,
+        "revision_gain": 0.1,
         "mode": "step",
         "epoch_batches": 10,
     }
@@ -89,6 +90,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         ({"solver": "gurobi"}, "solver"),
         ({"backfill": "sometimes"}, "backfill"),
         ({"backfill_horizon": -1}, "backfill_horizon"),
+        ({"revision_gain": 1.5}, "revision_gain"),
         ({"mode": "live"}, "mode"),
     ):
         assert service.call("PUT", "/v1/settings", 422, body)["errors"][0]["field"] == field
@@ -104,11 +106,12 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
         "solver": "highs",
         "backfill": "never",
         "backfill_horizon": 3.5,
+        "revision_gain": 0.25,
     }
     assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
     lifted = dict.fromkeys(limits)
     after = service.call("PUT", "/v1/settings", 200, lifted)
-    assert after == before | limits | {"memory": None, "copies": None}
+    assert after == before | limits | {"memory": None, "copies": None, "revision_gain": None}
 
 
 def test_the_dashboard_is_served_from_here_alone(service: Service) -> None:

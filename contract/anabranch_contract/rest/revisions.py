@@ -1,0 +1,68 @@
+"""Bodies of ``/v1/epochs/{number}/revisions``; the service keeps these records as they are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from anabranch_contract.rest.documents import Closed, Document, Open, Time
+
+
+class RevisionReason(StrEnum):
+    """Why a revision was published."""
+
+    CHEAPER = "cheaper"
+    TAKEN_BACK = "taken-back"
+
+
+class GainRecord(Closed):
+    """The measured effect of a revision.
+
+    Attributes:
+        before, after: tuples sent and matches found per arriving tuple, in the periods before the
+            revision and in those that went by it.
+        gain: the share that was saved; negative: it costs more.
+    """
+
+    before: float
+    after: float
+    gain: float
+    periods: int
+
+
+class RevisionRecord(Closed):
+    """A revision as it was published.
+
+    Attributes:
+        epoch: whose ruleset is revised. ``revision``: its number. ``revises``: the number of the
+            one before; 0: the ruleset with which the epoch began.
+        next_batch: the first batch after the measurements that it answers.
+        cost, running_cost: of the plan, and of the one that ran, under the same statistics.
+        predicted: the share of ``running_cost`` that is saved.
+        closed: stores of intermediate results that are no longer kept.
+        unindexed: stores that are probed by a key that they have no index for, and that key.
+        measured: once two periods have gone by it; None before.
+    """
+
+    epoch: int
+    revision: int
+    revises: int
+    published_at: Time
+    reason: Open[RevisionReason]
+    next_batch: int
+    cost: float
+    running_cost: float
+    predicted: float
+    closed: tuple[str, ...] = ()
+    unindexed: tuple[str, ...] = ()
+    plan_ms: float = 0.0
+    method: str = ""
+    digest: str = ""
+    measured: GainRecord | None = None
+
+
+class RevisionList(Document):
+    """The revisions of an epoch's ruleset, oldest first."""
+
+    items: list[RevisionRecord] = Field(default_factory=list)

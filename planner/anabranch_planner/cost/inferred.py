@@ -1,0 +1,70 @@
+"""Samples of smaller steps that larger ones stand for.
+
+A step from a partial result over ``H`` to a store over ``T`` is matched by keys of some labels.
+Where these are ``H' < H`` and ``T' <= T``, the share of pairs that match is about the one of the
+step from ``H'`` to ``T'``, which the running plan may not take: exactly, if the tuples of ``H'``
+that have come so far are like all others. An order that has never run can be judged by that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.mirs import is_connected, join_keys, sub_join
+from anabranch_planner.cost.steps import SubJoins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_contract.queries.mirs import MirId
+
+#: The sub-join that a step leads to, and its labels before and in the target.
+Step = tuple["MirId", "tuple[Label, ...]", "tuple[Label, ...]"]
+
+
+class Inference:
+    """The smaller steps of some queries' steps, worked out once each."""
+
+    def __init__(self, queries: Sequence[JoinQuery]) -> None:
+        self._subs = SubJoins(queries)
+        self._known: dict[Step, Step | None] = {}
+
+    def smaller(self, step: Step) -> Step | None:
+        """``step`` between the labels that its keys are of; None: these are all, or not joined."""
+        if step not in self._known:
+            self._known[step] = self._find(step)
+        return self._known[step]
+
+    def _find(self, step: Step) -> Step | None:
+        joined, head, target = step[0], frozenset(step[1]), frozenset(step[2])
+        query = self._subs.containing(head | target, joined)
+        if query is None:
+            return None
+        keys = join_keys(query.classes, head, target)
+        heads, targets = frozenset(k[0].label for k in keys), frozenset(k[1].label for k in keys)
+        if heads | targets == head | target:
+            return None
+        # Either side has to be a sub-join by itself, or its pairs are not those of a store's rows.
+        if not all(is_connected(query, part) for part in (heads, targets)):
+            return None
+        return sub_join(query, heads | targets).id, tuple(sorted(heads)), tuple(sorted(targets))
+
+    def extend(self, samples: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
+        """``samples`` of one time, and those that follow for sub-joins that none of them is of.
+
+        Sorted by sub-join, then by head.
+        """
+        known: dict[Step, JoinSample] = {(s.joined, s.head, s.target): s for s in samples}
+        seen = {s.joined for s in known.values()}
+        found = dict(known)
+        for step in sorted(known):
+            smaller = self.smaller(step)
+            if smaller is None or smaller[0] in seen:
+                continue
+            one, old = known[step], found.get(smaller, JoinSample(*smaller, 0.0, 0.0, 0.0))
+            found[smaller] = JoinSample(
+                *smaller, old.probes + one.probes, old.pairs + one.pairs, old.hits + one.hits
+            )
+        return tuple(found[key] for key in sorted(found))

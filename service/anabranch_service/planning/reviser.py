@@ -1,0 +1,148 @@
+"""Answers the newest interim measurements: reads, decides in a thread, publishes.
+
+Live it answers the newest period and lets older ones be. In step mode the runtime waits for the
+answer, so each period that asks is answered, by a revision or by none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from anabranch_contract.codec import Malformed
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_service.clock import Clock
+from anabranch_service.planning.options import default_planning
+from anabranch_service.planning.request import read_queries
+from anabranch_service.planning.revisions import PERIODS, Decision, Question, decide
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.records import EpochRecord, QueryRecord
+from anabranch_service.registry.statements import usable_streams
+from anabranch_service.registry.store import Store
+from anabranch_service.settings import Settings
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Reviser:
+    """Follows ``Keys.interims``; one per epoch loop."""
+
+    def __init__(self, store: Store, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+        self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
+        self._seen = ""
+
+    async def turn(self) -> bool:
+        """Answer the newest interim; False if there is none that is new."""
+        text = await self._store.interim_text(-1)
+        if text is None or text == self._seen:
+            return False
+        self._seen = text
+        try:
+            interim = Interim.loads(text)
+        except Malformed as cause:
+            _LOG.error("unreadable measurements skipped", reason=str(cause))
+            return True
+        if self._settings.mode is Mode.STEP and not interim.asks:
+            return True
+        last = await self._store.answer()
+        if last is None or last.epoch != interim.ruleset_epoch:
+            last = RevisionAnswer(interim.ruleset_epoch)
+        if last.answered >= interim.next_batch:
+            return True
+        decision = await self._decide(interim, last.revision)
+        answer = RevisionAnswer(last.epoch, last.revision, last.digest, interim.next_batch)
+        if decision.measured is not None and decision.measured.measured is not None:
+            await self._store.put_revision(decision.measured)
+            gain = decision.measured.measured.gain
+            self._metrics.revision_gain.labels("measured").set(gain)
+        if decision.ruleset is None or decision.record is None:
+            await self._store.put_answer(answer)
+            return True
+        await self._publish(decision, answer)
+        return True
+
+    async def _decide(self, interim: Interim, newest: int) -> Decision:
+        """The decision; nothing where it can't be made, which never stops the epoch loop."""
+        asked = await self._question(interim, newest)
+        if asked is None:
+            return Decision()
+        try:
+            return await asyncio.to_thread(decide, asked)
+        except PlannerError as cause:
+            _LOG.warning("no revision", ruleset=str(asked.running.id), reason=str(cause))
+        except Exception as cause:  # noqa: BLE001 - the rules go on; the runtime may wait for this
+            _LOG.error("revision failed", error=repr(cause), exc_info=cause)
+        return Decision()
+
+    async def _question(self, interim: Interim, newest: int) -> Question | None:
+        """Everything that the decision depends on; None where something is not there."""
+        store, epoch = self._store, interim.ruleset_epoch
+        options = await store.planning() or default_planning(self._settings)
+        if options.revision_gain is None:
+            return None
+        record, snapshot = await store.epoch(epoch), await store.last_snapshot()
+        running = await self._ruleset(RulesetId(epoch, interim.revision))
+        if record is None or snapshot is None or running is None:
+            return None
+        records = tuple(await store.revisions(epoch))
+        current = next((r for r in records if r.revision == interim.revision), None)
+        before = None
+        if current is not None:
+            before = await self._ruleset(RulesetId(epoch, current.revises))
+        queries = await self._queries(record)
+        if queries is None:
+            return None
+        return Question(
+            interims=tuple(await store.interims(PERIODS)),
+            snapshot=snapshot,
+            running=running,
+            before=before,
+            queries=queries,
+            options=options.model_copy(
+                update={"optimizer": record.optimizer, "objective": record.objective}
+            ),
+            records=records,
+            newest=max(newest, interim.revision),
+            now=self._clock(),
+        )
+
+    async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
+        """The joins of an epoch; None where one of them is not registered any more."""
+        names = {query.removesuffix(LEFT_SUFFIX) for query in record.queries}
+        registered: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
+        streams = usable_streams((await self._store.streams()).values())
+        read = await asyncio.to_thread(read_queries, registered, streams, self._store.forms)
+        found = tuple(q for q in read[0] if q.id in set(record.queries))
+        return found if len(found) == len(record.queries) else None
+
+    async def _ruleset(self, name: RulesetId) -> Ruleset | None:
+        text = await self._store.ruleset(name)
+        return None if text is None else await asyncio.to_thread(wire.loads, text)
+
+    async def _publish(self, decision: Decision, answer: RevisionAnswer) -> None:
+        assert decision.ruleset is not None  # asked by the caller
+        assert decision.record is not None
+        text = wire.dumps(decision.ruleset)
+        digest = wire.digest(text)
+        record = decision.record.model_copy(update={"digest": digest})
+        name = decision.ruleset.id
+        newer = RevisionAnswer(name.epoch, name.revision, digest, answer.answered)
+        await self._store.publish_revision(record, text, newer)
+        self._metrics.revisions.labels(str(record.reason)).inc()
+        self._metrics.revision_gain.labels("predicted").set(record.predicted)
+        _LOG.info(
+            "revision published",
+            revision=str(name),
+            reason=str(record.reason),
+            predicted=round(record.predicted, 3),
+            closed=list(record.closed),
+            plan_ms=round(record.plan_ms, 1),
+        )

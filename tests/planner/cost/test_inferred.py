@@ -1,0 +1,75 @@
+"""Samples of steps that nobody took, from larger ones that match by the same keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import Label, Stream, StreamName
+from anabranch_contract.queries.mirs import sub_join
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.figures import Figures
+from anabranch_planner.cost.inferred import Inference
+from anabranch_planner.cost.selectivity import Selectivities
+from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.passes import parse_sql
+
+INT = parse_type("int")
+STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "abc")) for n in "RST"}
+CHAIN = parse_sql("q", "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b", STREAMS)
+TRIANGLE = parse_sql(
+    "q", "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b AND R.c = T.c", STREAMS
+)
+R, S, T = Label("R"), Label("S"), Label("T")
+
+
+def test_a_step_stands_for_the_labels_that_its_keys_are_of() -> None:
+    whole = sub_join(CHAIN, frozenset({R, S, T})).id
+    sample = JoinSample(whole, (R, S), (T,), 1e4, 5e6, 5e4)
+
+    found = Inference([CHAIN]).extend([sample])
+
+    pair = sub_join(CHAIN, frozenset({S, T}))
+    assert found == (sample, JoinSample(pair.id, (S,), (T,), 1e4, 5e6, 5e4))
+    figures = Figures(TableStatistics(every_distinct={}))
+    assert Selectivities(figures, found).of(pair) == pytest.approx(0.01, rel=0.2)
+
+
+def test_what_was_seen_is_not_inferred() -> None:
+    whole = sub_join(CHAIN, frozenset({R, S, T})).id
+    pair = sub_join(CHAIN, frozenset({S, T})).id
+    samples = (
+        JoinSample(whole, (R, S), (T,), 100.0, 5000.0, 50.0),
+        JoinSample(pair, (T,), (S,), 9.0, 90.0, 1.0),
+    )
+
+    assert set(Inference([CHAIN]).extend(samples)) == set(samples)
+
+
+def test_keys_of_all_labels_stand_for_nothing_smaller() -> None:
+    whole = sub_join(TRIANGLE, frozenset({R, S, T})).id
+    sample = JoinSample(whole, (R, S), (T,), 100.0, 5000.0, 50.0)
+
+    assert Inference([TRIANGLE]).extend([sample]) == (sample,)
+
+
+def test_samples_of_other_queries_are_left_alone() -> None:
+    sample = JoinSample(sub_join(TRIANGLE, frozenset({R, S, T})).id, (R, S), (T,), 9.0, 9.0, 9.0)
+
+    assert Inference([CHAIN]).extend([sample]) == (sample,)
+
+
+def test_several_steps_are_added_up() -> None:
+    whole = sub_join(CHAIN, frozenset({R, S, T})).id
+    samples = (
+        JoinSample(whole, (R, S), (T,), 100.0, 5000.0, 50.0),
+        JoinSample(whole, (T,), (R, S), 10.0, 500.0, 5.0),
+    )
+
+    found = Inference([CHAIN]).extend(samples)
+
+    pair = sub_join(CHAIN, frozenset({S, T})).id
+    assert {(s.head, s.target): (s.probes, s.hits) for s in found if s.joined == pair} == {
+        ((S,), (T,)): (100.0, 50.0),
+        ((T,), (S,)): (10.0, 5.0),
+    }
