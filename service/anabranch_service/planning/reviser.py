@@ -102,6 +102,7 @@ class Reviser:
             return None
         return Question(
             interims=tuple(await store.interims(PERIODS)),
+            texts=await store.interim_texts(PERIODS),
             snapshot=snapshot,
             running=running,
             before=before,

@@ -17,6 +17,7 @@ from itertools import pairwise
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import JoinSample, Snapshot
+from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.rest.revisions import GainRecord, RevisionReason
 from anabranch_planner.cost.footprint import footprint, to_json
@@ -26,6 +27,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.revise import RevisionRequest, revise
 from anabranch_planner.plans.running import plan_of
 from anabranch_planner.solvers.deadline import Deadline
+from anabranch_service.planning.rates import foresee
 from anabranch_service.registry.records import KeptRevision, PlanningRecord
 
 #: Weight of a period against the one after it.
@@ -46,7 +48,8 @@ class Question:
     """The newest measurements, and the ruleset that they were made by.
 
     Attributes:
-        interims: consecutive periods, the newest last.
+        interims: consecutive periods, the newest last. ``texts``: their documents; in a replay
+            periods are of batches, so rates are forecast from them there, too.
         snapshot: the statistics of the last epoch that ended.
         running: the ruleset of the newest period. ``before``: the one that it revises.
         queries: those of ``running``.
@@ -56,6 +59,7 @@ class Question:
     """
 
     interims: tuple[Interim, ...]
+    texts: tuple[str, ...]
     snapshot: Snapshot
     running: Ruleset
     before: Ruleset | None
@@ -206,7 +210,9 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     found = revise(
         RevisionRequest(
             queries=asked.queries,
-            statistics=recent(asked.snapshot, asked.interims, asked.queries),
+            statistics=foresee(
+                recent(asked.snapshot, asked.interims, asked.queries), asked.texts, Mode.LIVE
+            ),
             running=asked.running,
             number=asked.newest + 1,
             options=Options(

@@ -115,6 +115,7 @@ def test_the_report_has_exactly_what_it_promises(scenario: Scenario, played: Pla
             "gap": 0.0,
             "solve_ms": 1.5,
             "probes": 10,
+            "revisions": [],
             "plan": {"totals": {}},
         }
     ]
