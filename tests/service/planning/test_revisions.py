@@ -52,10 +52,9 @@ def test_older_periods_count_for_less() -> None:
     found = recent(Snapshot(0, 1, 1), interims, [CHAIN])
 
     (sample,) = found.steps
-    assert sample == JoinSample(
-        RS, (R,), (S,), pytest.approx(100 + FADE * 100), pytest.approx(1000 + FADE * 1000),
-        pytest.approx(10 + FADE * 400),
-    )  # fmt: skip
+    assert (sample.joined, sample.head, sample.target) == (RS, (R,), (S,))
+    counted = (sample.probes, sample.pairs, sample.hits)
+    assert counted == pytest.approx((100 + FADE * 100, 1000 + FADE * 1000, 10 + FADE * 400))
 
 
 def test_what_was_not_measured_lately_is_as_the_epoch_had_it() -> None:
