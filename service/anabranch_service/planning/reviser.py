@@ -1,12 +1,14 @@
 """Answers the newest interim measurements: reads, decides in a thread, publishes.
 
-Live it answers the newest period and lets older ones be. In step mode the runtime waits for the
-answer, so each period that asks is answered, by a revision or by none.
+Live it answers the newest period and lets older ones be, and rests after each decision in
+proportion to its time: with a thousand queries one takes seconds. In step mode the runtime waits
+for the answer, so each period that asks is answered, by a revision or by none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 import structlog
 
@@ -31,6 +33,9 @@ from anabranch_service.settings import Settings
 
 _LOG = structlog.get_logger(__name__)
 
+#: How many times as long as a decision took the next one waits, live.
+REST = 20.0
+
 
 class Reviser:
     """Follows ``Keys.interims``; one per epoch loop."""
@@ -38,9 +43,13 @@ class Reviser:
     def __init__(self, store: Store, settings: Settings, metrics: Metrics, clock: Clock) -> None:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
+        self._resting_until = 0.0
 
     async def turn(self) -> bool:
-        """Answer the newest interim; False if there is none that is new."""
+        """Answer the newest interim; False if there is none that is new, or for a rest."""
+        live = self._settings.mode is Mode.LIVE
+        if live and time.monotonic() < self._resting_until:
+            return False
         text = await self._store.interim_text(-1)
         if text is None or text == self._seen:
             return False
@@ -50,14 +59,17 @@ class Reviser:
         except Malformed as cause:
             _LOG.error("unreadable measurements skipped", reason=str(cause))
             return True
-        if self._settings.mode is Mode.STEP and not interim.asks:
+        if not live and not interim.asks:
             return True
         last = await self._store.answer()
         if last is None or last.epoch != interim.ruleset_epoch:
             last = RevisionAnswer(interim.ruleset_epoch)
         if last.answered >= interim.next_batch:
             return True
+        started = time.monotonic()
         decision = await self._decide(interim, last.revision)
+        ended = time.monotonic()
+        self._resting_until = ended + REST * (ended - started)
         answer = RevisionAnswer(last.epoch, last.revision, last.digest, interim.next_batch)
         if decision.measured is not None and decision.measured.measured is not None:
             await self._store.put_revision(decision.measured)
@@ -111,7 +123,7 @@ class Reviser:
                 update={"optimizer": record.optimizer, "objective": record.objective}
             ),
             records=records,
-            newest=max(newest, interim.revision),
+            newest=max(newest, interim.revision, *(r.revision for r in records)),
             now=self._clock(),
         )
 

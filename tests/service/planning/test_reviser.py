@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,13 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.epochs.join_samples import steps_of
 from anabranch_runtime.epochs.revisions import check_revision
+from anabranch_service.planning import reviser
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_service.settings import Settings
     from tests.support.worlds.service import Service
@@ -226,7 +230,9 @@ def sample(step: StepMeasures) -> JoinSample:
     return JoinSample(step.joined, step.head, step.target, c.probes, c.pairs, c.hits)
 
 
-def test_live_every_newest_period_is_answered(settings: Settings) -> None:
+@contextmanager
+def live(settings: Settings) -> Iterator[tuple[Service, Ruleset]]:
+    """A live service, and the ruleset that is in force after epoch 0."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -234,11 +240,31 @@ def test_live_every_newest_period_is_answered(settings: Settings) -> None:
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
         service.plan(-1)
         service.plan(0, next_batch=4, snapshot=SNAPSHOT)
-        rules = ruleset(service, RulesetId(2))
+        yield service, ruleset(service, RulesetId(2))
 
+
+def test_live_the_newest_period_is_answered(settings: Settings) -> None:
+    with live(settings) as (service, rules):
         answer = ask(service, interim(rules, 5, customers=100, items=0.01, asks=False))
 
         assert (answer.epoch, answer.revision) == (2, 1)
+
+
+def test_live_a_decision_is_followed_by_a_rest(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviser, "REST", 1e6)
+    with live(settings) as (service, rules):
+        ask(service, interim(rules, 5, customers=20, items=100, asks=False))
+        later = interim(rules, 6, customers=100, items=0.01, asks=False)
+        service.redis.rpush(service.keys.interims, later.dumps())
+
+        # Boundaries are answered meanwhile.
+        service.plan(1, next_batch=6, snapshot=replace(SNAPSHOT, epoch=1))
+
+        answer = RevisionAnswer.loads(str(service.redis.get(service.keys.revision)))
+        assert answer.answered == 5
+        assert service.get("/v1/epochs/2/revisions") == {"items": []}
 
 
 def test_in_a_replay_only_what_asks_is_answered(shop: Service) -> None:
