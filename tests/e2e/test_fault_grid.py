@@ -8,6 +8,7 @@ import pytest
 
 from anabranch_runtime.faults import Point
 from tests.support.scenarios.fault_grid import Cell, Component, cells_of, play_cells
+from tests.support.scenarios.file import read_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +30,18 @@ def test_a_handful_of_cells(tmp_path: Path) -> None:
     assert restarts[Component.DRIVER] == 1
     # The batch is tried again, no process of the pipeline has to be.
     assert restarts[Component.WORKER] == 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("component", [Component.DRIVER, Component.SERVICE, Component.REDIS])
+def test_the_grid_where_rules_are_revised(component: Component, tmp_path: Path) -> None:
+    cells = cells_of(component)
+    verdict = play_cells(cells, tmp_path / "grid", revise=1)
+
+    assert not verdict.problems, str(verdict)
+    epochs = read_report(tmp_path / "grid" / "out")["epochs"]
+    assert any(epoch["revisions"] for epoch in epochs)
 
 
 @pytest.mark.spark

@@ -179,7 +179,7 @@ class Driver:
         """
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
-        self.rulesets.restore()
+        self.rulesets.restore(self._used)
         self._rate_limiter.open()
         self._advance(Started(self.control.last_boundary()))
         self.report("starting")
@@ -561,7 +561,12 @@ class Driver:
         """Delete what no manifest that is kept names (any more) or goes by."""
         unnamed = written(reports) - self.manifests.named
         self._durable.discard(self.manifests.dropped() | unnamed)
-        self.rulesets.forget(self.manifests.rulesets | self.choices.rulesets)
+        self.rulesets.forget(self._used)
+
+    @property
+    def _used(self) -> frozenset[RulesetId]:
+        """The rulesets that a manifest that is kept, or a batch that was begun, goes by."""
+        return self.manifests.rulesets | self.choices.rulesets
 
     def _collect_garbage(self) -> None:
         """Delete what an interrupted batch has left: packs that no manifest names, staged results

@@ -65,15 +65,16 @@ class Rulesets:
         self._durable.write(_path(self._folder, ruleset.id), KIND, json.loads(text))
         self._known[ruleset.id] = ruleset
 
-    def restore(self) -> None:
-        """Give Redis the rulesets that it has lost.
+    def restore(self, used: Collection[RulesetId]) -> None:
+        """Give Redis the rulesets that it has lost; of revisions those that are ``used``: another
+        may have been published since under the number of one that was never taken.
 
         Raises:
             StateError: ``foreign-ruleset``: what it has under one of the numbers is another one.
         """
         for path in self._paths():
             name = RulesetId.parse(path.stem)
-            body = self._body(name)
+            body = self._body(name) if name in used or not name.revision else None
             if body is None:
                 continue
             published = self._control.publish(name, json.dumps(body))

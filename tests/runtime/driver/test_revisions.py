@@ -114,6 +114,23 @@ def test_it_is_kept_beside_the_state_when_redis_loses_it(url: str, tmp_path: Pat
     assert results(tmp_path) == expected(3)
 
 
+def test_one_that_was_never_taken_is_no_reason_to_refuse_a_start(url: str, tmp_path: Path) -> None:
+    """A driver has kept it and died before any batch was begun by it."""
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    one.run(0, job(0))
+    stale = replace(rules(0, {"q": RS, "p": ST}), revision=1)
+    one.rulesets.keep(stale, rulesets.dumps(stale))
+    revise(url, RulesetId(0, 1))
+
+    again = driver(url, tmp_path, Mode.LIVE, every=10)
+    again.run(1, job(1))
+
+    assert again.state.ruleset == (0, 1)
+    assert set(again.state.queries) == {"q"}
+    assert results(tmp_path) == expected(2)
+
+
 def test_the_next_epoch_goes_on_by_the_revision_where_nothing_newer_is_there(
     url: str, tmp_path: Path
 ) -> None:

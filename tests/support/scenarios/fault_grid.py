@@ -198,12 +198,17 @@ class StruckPipeline(Pipeline):
 
 
 def play_cells(
-    cells: Sequence[Cell], folder: Path, views: Mapping[str, str] | None = None
+    cells: Sequence[Cell],
+    folder: Path,
+    views: Mapping[str, str] | None = None,
+    *,
+    revise: int | None = None,
 ) -> Verdict:
     """Replay a scenario that is long enough for ``cells``; what is wrong with its results.
 
     Args:
         views: further queries by name, whose results are left to the caller to judge.
+        revise: after how many batches of an epoch, which then has more, its rules are revised.
     """
     faults = folder / "faults"
     faults.mkdir(parents=True)
@@ -213,6 +218,8 @@ def play_cells(
     document = yaml.safe_load(path.read_text())
     for name, sql in (views or {}).items():
         document["queries"][name] = {"sql": sql, "window": "15 minutes"}
+    if revise is not None:
+        document["epochs"] = {"every": 6}
     played = path.with_name("PLAYED.yaml")
     played.write_text(yaml.safe_dump(document, sort_keys=False))
     scenario = load_scenario(played)
@@ -224,6 +231,7 @@ def play_cells(
             folder / "out",
             parallelism=scenario.parallelism,
             epoch_batches=scenario.every,
+            revise_batches=revise,
             redis_url=redis.url,
         )
         with running(spec) as plain:
@@ -240,7 +248,7 @@ def play_cells(
     assert striker.unprovoked < 5, "the runtime ends by itself"
     missing = [f"{c.component}@{c.point}" for c in cells[len(striker.done) :]]
     assert not missing, f"the replay was over before {missing}"
-    verdict = check(path, folder / "out")
+    verdict = check(played if revise is not None else path, folder / "out")
     for cell in cells:
         cell.exact = not verdict.problems
     return verdict
