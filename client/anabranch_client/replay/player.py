@@ -113,6 +113,8 @@ def play(scenario: Scenario, pipeline: Pipeline, observer: Observer) -> Played:
     played = Played()
     plan = schedule(scenario)
     with pipeline.start_service() as client:
+        if scenario.revision_gain is not None:
+            client.update_settings(revision_gain=scenario.revision_gain)
         observer.started(pipeline.url)
         _register_streams(scenario, client)
         _make_calls(0, plan.pop(0), client, played, observer)

@@ -77,6 +77,7 @@ class Scenario:
     Attributes:
         every: batches per epoch.
         revise: after how many of them a revision of the rules is waited for; None: never.
+        revision_gain: share of the plan's cost that it has to save; None: the service's default.
         optimizer: batch -> the optimiser that is switched on before it; has an entry for 0.
         parallelism: partitions per store.
     """
@@ -87,6 +88,7 @@ class Scenario:
     optimizer: Mapping[int, Optimizer]
     parallelism: int
     revise: int | None = None
+    revision_gain: float | None = None
 
     @property
     def batches(self) -> int:
@@ -111,6 +113,7 @@ def load_scenario(path: Path) -> Scenario:
         ),
         every=entries.epochs.every,
         revise=None if entries.revisions is None else entries.revisions.every,
+        revision_gain=None if entries.revisions is None else entries.revisions.gain,
         optimizer={0: Optimizer.CLASH} | dict(sorted(entries.optimizer.items())),
         parallelism=entries.parallelism,
     )
@@ -234,6 +237,7 @@ class RevisionsEntry(Closed):
     """``revisions``."""
 
     every: Count
+    gain: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class ScenarioEntries(Closed):

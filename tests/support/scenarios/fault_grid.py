@@ -23,7 +23,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -214,12 +214,13 @@ def play_cells(
     faults.mkdir(parents=True)
     # Views follow batches with some delay.
     each = 20 if views else 4
-    path = write_scenario(folder / "scenario", batches=8 + each * len(cells))
+    batches = 8 + each * len(cells)
+    path = write_scenario(folder / "scenario", batches, drifting=revise is not None)
     document = yaml.safe_load(path.read_text())
     for name, sql in (views or {}).items():
         document["queries"][name] = {"sql": sql, "window": "15 minutes"}
     if revise is not None:
-        document["epochs"] = {"every": 6}
+        document |= {"epochs": {"every": 6}, "revisions": {"every": revise, "gain": 0}}
     played = path.with_name("PLAYED.yaml")
     played.write_text(yaml.safe_dump(document, sort_keys=False))
     scenario = load_scenario(played)
@@ -254,9 +255,12 @@ def play_cells(
     return verdict
 
 
-def write_scenario(folder: Path, batches: int) -> Path:
+def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Path:
     """Four streams with few keys, event times and bounds, queries that come and go, two optimisers:
     intermediate results, expiry, merges and rewires all the way through.
+
+    Args:
+        drifting: every three batches the joins with many matches and those with few change places.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(7)
@@ -267,7 +271,9 @@ def write_scenario(folder: Path, batches: int) -> Path:
     for name, keys in columns.items():
         jitter = rng.integers(-30, 30, rows)
         moments = start + (np.arange(rows) * 5 + jitter).astype("timedelta64[s]")
-        table = {k: rng.integers(0, 30, rows) for k in keys}
+        many = (np.arange(rows) // 36) % 2 == 0
+        keys_of: dict[str, Any] = {"a": np.where(many, 2, 60), "b": 30, "c": np.where(many, 60, 2)}
+        table = {k: rng.integers(0, keys_of[k] if drifting else 30, rows) for k in keys}
         times = pa.array(moments, pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
         file = folder / f"{name}.parquet"
         pq.write_table(pa.table({**table, "id": np.arange(rows), "ts": times}), file)
