@@ -5,6 +5,7 @@ Plans are the optimiser's or random ones, layouts the plan's or random ones (``S
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,7 @@ class PlainService:
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
         self._answer = RevisionAnswer(0)
+        self._numbers: Counter[int] = Counter()
         self._filters = Random(script.seed + 2) if script.relaxed else None
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
@@ -214,8 +216,10 @@ class PlainService:
         Returns:
             The ruleset that the batch has to go by, if it does not begin an epoch.
         """
-        rng, last = self._revisions, self._answer
-        number = 1 + (last.revision if last.epoch == running.epoch else 0)
+        rng = self._revisions
+        # What was published under a number stays.
+        self._numbers[running.epoch] += 1
+        number = self._numbers[running.epoch]
         queries = [self.query_in(str(q.id), running.epoch) for q in running.queries]
         rules = random_revision(running, queries, rng, number)
         fault = rng.random()
