@@ -158,11 +158,11 @@ def _footprint(plan: Plan, owner: str, queries: Sequence[JoinQuery]) -> Footprin
 def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
     """The plan of these routes. All copies of base stores stay."""
     bases = {m.id for m in before.mirs if m.is_base}
-    orders, copies = [], {c: c for c in before.copies if c.mir in bases}
+    orders, copies = [], {c for c in before.copies if c.mir in bases}
     for owner, outcome in found:
         some, kept = assemble(outcome.problem, outcome.routing, owner)
         orders += some
-        copies |= {replace(c, insert_cost=0.0): c for c in kept if c.mir not in bases}
+        copies |= {replace(c, insert_cost=0.0) for c in kept if c.mir not in bases}
     used = {c.mir for c in copies}
     return replace(
         before,

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import structlog
 
-from anabranch_contract.codec import Malformed
+from anabranch_contract.codec import Malformed, Message
 from anabranch_contract.protocol.interims import Arrivals
 from anabranch_contract.protocol.measurements import Counts, Snapshot
 from anabranch_contract.protocol.progress import Mode
@@ -32,6 +33,8 @@ from anabranch_planner.forecast.rates import PERIODS, rates, recent
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
+
+_M = TypeVar("_M", bound=Message)
 
 #: Periods from the newest one to those in which a plan that is made now is in force.
 AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
@@ -53,7 +56,7 @@ def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Stat
     """The statistics of ``snapshot``, with forecasts where ``texts`` has periods enough."""
     if snapshot is None:
         return NoStatistics()
-    periods = _interims(texts) if mode is Mode.LIVE else _epochs(texts)
+    periods = _read(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
     expected = rates(periods, AHEAD[mode])
     if not expected or snapshot.total_batches < 1:
         return snapshot
@@ -70,24 +73,19 @@ def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Stat
     return ForecastStatistics(snapshot, coming)
 
 
-def _interims(texts: Sequence[str]) -> list[Arrivals]:
+def _read(texts: Sequence[str], kind: type[_M]) -> list[_M]:
     found = []
     for text in texts:
         try:
-            found.append(Arrivals.loads(text))
+            found.append(kind.loads(text))
         except Malformed as cause:
-            _LOG.warning("unreadable interim measurements left out", reason=str(cause))
+            _LOG.warning("unreadable measurements left out", reason=str(cause))
     return found
 
 
 def _epochs(texts: Sequence[str]) -> list[Arrivals]:
     """The differences of epochs' counts, which are of all batches so far."""
-    counted = []
-    for text in texts:
-        try:
-            counted.append(Counts.loads(text))
-        except Malformed as cause:
-            _LOG.warning("unreadable statistics left out", reason=str(cause))
+    counted = _read(texts, Counts)
     if counted and counted[0].batches == counted[0].total_batches:
         counted.insert(0, Counts(0, 0))  # the first epoch's counts are all its own
     return [

@@ -78,6 +78,19 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
     return made
 
 
+def _known(
+    classes: Sequence[KeyClass], head: frozenset[Label], filled: tuple[Label, ...], mir: Mir
+) -> set[AttrRef]:
+    """The attributes of ``mir``'s store whose values a partial result over ``head`` knows."""
+    rename = dict(zip(filled, mir.members, strict=True))
+    return {
+        AttrRef(rename[member.label], member.attribute)
+        for key_class in classes
+        if key_class.restrict(head)
+        for member in key_class.restrict(frozenset(filled))
+    }
+
+
 class _Builder:
     def __init__(self, queries: Sequence[JoinQuery], rng: Random, mirs: float) -> None:
         self.queries = queries
@@ -140,13 +153,7 @@ class _Builder:
             # Equal prefixes run once, so they read the same copy.
             copies = self.copies[owner, target.id]
             copy = self.access.setdefault((owner, start, path), self.rng.choice(copies))
-            rename = dict(zip(filled, target.members, strict=True))
-            known = {
-                AttrRef(rename[member.label], member.attribute)
-                for key_class in classes
-                if key_class.restrict(head)
-                for member in key_class.restrict(members)
-            }
+            known = _known(classes, head, filled, target)
             broadcast = copy.partition is not None and copy.partition not in known
             steps.append(Step(target.id, filled, copy.partition, broadcast, 0.0, 0.0))
             head |= members
@@ -344,13 +351,7 @@ class _Reviser:
             path = (*path, (mir.id, filled, joined))
             copies = [c.partition for c in self.plan.copies if (c.owner, c.mir) == (owner, mir.id)]
             partition = self.access.setdefault((owner, start, path), self.rng.choice(copies))
-            rename = dict(zip(filled, mir.members, strict=True))
-            known = {
-                AttrRef(rename[member.label], member.attribute)
-                for key_class in classes
-                if key_class.restrict(head)
-                for member in key_class.restrict(members)
-            }
+            known = _known(classes, head, filled, mir)
             broadcast = partition is not None and partition not in known
             steps.append(Step(mir.id, filled, partition, broadcast, 0.0, 0.0))
             self.probed.add((owner, mir.id))
