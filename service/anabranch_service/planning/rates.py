@@ -56,7 +56,7 @@ def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Stat
     """The statistics of ``snapshot``, with forecasts where ``texts`` has periods enough."""
     if snapshot is None:
         return NoStatistics()
-    periods = _read(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
+    periods = read_all(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
     expected = rates(periods, AHEAD[mode])
     if not expected or snapshot.total_batches < 1:
         return snapshot
@@ -73,7 +73,8 @@ def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Stat
     return ForecastStatistics(snapshot, coming)
 
 
-def _read(texts: Sequence[str], kind: type[_M]) -> list[_M]:
+def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
+    """The documents that can be read; others are left out, which is logged."""
     found = []
     for text in texts:
         try:
@@ -85,7 +86,7 @@ def _read(texts: Sequence[str], kind: type[_M]) -> list[_M]:
 
 def _epochs(texts: Sequence[str]) -> list[Arrivals]:
     """The differences of epochs' counts, which are of all batches so far."""
-    counted = _read(texts, Counts)
+    counted = read_all(texts, Counts)
     if counted and counted[0].batches == counted[0].total_batches:
         counted.insert(0, Counts(0, 0))  # the first epoch's counts are all its own
     return [

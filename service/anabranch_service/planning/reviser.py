@@ -23,6 +23,7 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_service.clock import Clock
 from anabranch_service.planning.options import default_planning
+from anabranch_service.planning.rates import read_all
 from anabranch_service.planning.request import read_queries
 from anabranch_service.planning.revisions import PERIODS, Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
@@ -112,9 +113,10 @@ class Reviser:
         queries = await self._queries(record)
         if queries is None:
             return None
+        texts = await store.interim_texts(PERIODS)
         return Question(
-            interims=tuple(await store.interims(PERIODS)),
-            texts=await store.interim_texts(PERIODS),
+            interims=tuple(await asyncio.to_thread(read_all, texts, Interim)),
+            texts=texts,
             snapshot=snapshot,
             running=running,
             before=before,
