@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.plan import Objective, Optimizer
-from benchmarks.planner.runs import Case, Run, Shape, require_no_worse, summary
+from benchmarks.planner.runs import TUPLES, Case, Run, Shape, require_no_worse, summary
 from benchmarks.planner.targets import (
     MEBI,
     TARGETS,
@@ -123,7 +123,7 @@ def _savings(shape: Shape, options: Options) -> dict[str, Any]:
     cases = [
         replace(first, seed=seed, objective=objective, optimizer=optimizer)
         for seed in range(options.seeds)
-        for objective in Objective
+        for objective in TUPLES
         for optimizer in _PLANS
     ]
     done = measure(cases)
@@ -131,7 +131,7 @@ def _savings(shape: Shape, options: Options) -> dict[str, Any]:
     for case, run in zip(cases, done.runs, strict=True):
         found[case.objective, case.optimizer].append(run)
     objectives: dict[str, dict[str, Any]] = {}
-    for objective in Objective:
+    for objective in TUPLES:
         clash, shared, alone = (found[objective, optimizer] for optimizer in _PLANS)
         for seed, runs in enumerate(zip(clash, shared, alone, strict=True)):
             require_no_worse(f"{shape}, seed {seed}, objective {objective}", *runs)

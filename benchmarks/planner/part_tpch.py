@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from anabranch_client.replay import tpch
-from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.runs import (
+    TUPLES,
     Case,
     Drawn,
     Run,
@@ -50,7 +51,7 @@ def measure_tpch(options: Options) -> dict[str, Any]:
     """Every optimiser under every objective and parallelism; seeds change nothing but ties."""
     drawn = demo(options.scale)
     groups: list[dict[str, Any]] = []
-    for objective in Objective:
+    for objective in TUPLES:
         for parallelism in options.parallelisms:
             runs: dict[Optimizer, list[Run]] = defaultdict(list)
             # The first one loads the solver and is left out.

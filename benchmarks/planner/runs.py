@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 PROVEN_GAP = 1e-6
 #: Phases in the order of the report: those of the planner, the ruleset, the rest.
 PHASES = ("build", "search", "reduce", "solve", "assemble", "ruleset", "other")
+#: The objectives that count tuples, as the paper does.
+TUPLES = (Objective.DEFAULT, Objective.PAPER)
 _LONG = DataType(TypeKind.BIGINT)
 
 

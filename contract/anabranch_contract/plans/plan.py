@@ -23,10 +23,13 @@ class Optimizer(StrEnum):
 
 
 class Objective(StrEnum):
-    """``DEFAULT`` charges probes and inserts into every store copy; ``PAPER`` probes only."""
+    """``DEFAULT`` charges probes and inserts into every store copy; ``PAPER`` probes only;
+    ``SECONDS`` the CPU time of both.
+    """
 
     DEFAULT = "default"
     PAPER = "paper"
+    SECONDS = "seconds"
 
 
 class Formulation(StrEnum):

@@ -240,3 +240,6 @@ class Snapshot:
 
     def ahead(self) -> None:
         """An epoch says what was, not what will be."""
+
+    def constants(self) -> None:
+        """CPU time per operation is fitted to many of them."""

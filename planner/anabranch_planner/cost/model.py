@@ -6,7 +6,8 @@ last is made on this path, and ``chi`` is 1 where the probing tuple knows the st
 attribute, else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation
 short of what the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
-Under the default objective a store copy costs what is inserted into it per unit of time.
+Under the default objective a store copy costs what is inserted into it per unit of time. Under the
+objective ``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.constants`).
 
 **The cardinality** of a sub-join is the number of its combinations of which the last member
 arrives within one unit of time that begins with empty stores:
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.ahead import Supply, met
+from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.cost.selectivity import Selectivities
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
@@ -59,7 +61,7 @@ class CostModel:
     Args:
         statistics: what is known; everything unknown is replaced by a stated default (below)
             and listed in :attr:`assumed`.
-        objective: whether inserts are charged.
+        objective: what is charged, and in which unit.
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: the time bounds of the queries that are planned; without any, all is full history.
@@ -87,6 +89,10 @@ class CostModel:
                 remedy="use at least one partition per store",
             )
         self.objective = objective
+        #: Seconds per operation; None: costs are counts of tuples.
+        self.constants: CostConstants | None = None
+        if objective is Objective.SECONDS:
+            self.constants = statistics.constants() or CostConstants()
         self.partitioned = partitioning and parallelism > 1
         self.parallelism = parallelism
         self._bounds = bounds
@@ -128,9 +134,35 @@ class CostModel:
         """Partitions of a store that one probing tuple is sent to."""
         return self.parallelism if broadcast and self.partitioned else 1
 
+    def price(self, sent: float, made: float, store: MirId, *, broadcast: bool = False) -> float:
+        """The cost of ``sent`` tuples that probe ``store`` and make ``made`` tuples.
+
+        Under the objectives that count tuples ``made`` costs nothing: the next step sends it.
+        """
+        chi = self.chi(broadcast=broadcast)
+        if self.constants is None:
+            return sent * chi
+        return self.constants.step(sent, made, store, chi)
+
+    def step(
+        self, before: Mir, after: Mir, store: MirId, start: Label | None, *, broadcast: bool
+    ) -> float:
+        """The cost per unit of time of the step that probes ``store`` between two sub-joins."""
+        made = 0.0 if self.constants is None else self.probe(after, start)
+        return self.price(self.probe(before, start), made, store, broadcast=broadcast)
+
     def insert(self, mir: Mir) -> float:
         """The cost of one copy of the store of ``mir`` per unit of time."""
-        return 0.0 if self.objective is Objective.PAPER else self.added(mir)
+        return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
+
+    def upkeep(self, mir: Mir) -> float:
+        """The price of one copy's inserts per unit of time, whether or not they are charged."""
+        added = self.added(mir)
+        return added if self.constants is None else self.constants.insert(added)
+
+    def stored(self, rows: float) -> float:
+        """The price of storing or indexing ``rows`` at once."""
+        return rows if self.constants is None else self.constants.row * rows
 
     @property
     def by_start(self) -> bool:

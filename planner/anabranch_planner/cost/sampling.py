@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.protocol.samples import StreamSample, Value
     from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
+    from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.statistics import Ahead, Statistics
 
 
@@ -290,6 +291,10 @@ class SampledStatistics:
     def samples(self) -> Sequence[JoinSample]:
         """As ``base``."""
         return self.base.samples()
+
+    def constants(self) -> CostConstants | None:
+        """As ``base``."""
+        return self.base.constants()
 
     def ahead(self) -> Ahead | None:
         """As ``base``; a relation that is estimated brings its share of what its stream brings."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
+    from anabranch_planner.cost.constants import CostConstants
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,9 @@ class Statistics(Protocol):
     def ahead(self) -> Ahead | None:
         """What the next period brings; None: what the history brought, begun with empty stores."""
 
+    def constants(self) -> CostConstants | None:
+        """CPU time per operation."""
+
 
 class NoStatistics:
     """Knows nothing."""
@@ -94,6 +98,9 @@ class NoStatistics:
     def ahead(self) -> None:
         """Nothing is foreseen."""
 
+    def constants(self) -> None:
+        """Unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
@@ -105,6 +112,7 @@ class TableStatistics:
         every_distinct: relation -> distinct values of whatever of its attributes ``distincts``
             says nothing about, alone or combined.
         history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
+        costs: CPU time per operation.
 
     >>> from anabranch_contract.queries.joins import RelationId
     >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
@@ -119,6 +127,7 @@ class TableStatistics:
     selectivities: Mapping[Equality, float] = field(default_factory=dict)
     every_distinct: Mapping[RelationId, float] = field(default_factory=dict)
     history: float | None = None
+    costs: CostConstants | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As written down."""
@@ -145,13 +154,18 @@ class TableStatistics:
     def ahead(self) -> None:
         """Nothing is foreseen."""
 
+    def constants(self) -> CostConstants | None:
+        """As written down."""
+        return self.costs
+
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatistics:
-    """The statistics of ``base``, and what the next period brings."""
+    """The statistics of ``base``, what the next period brings, and what operations take."""
 
     base: Statistics
-    coming: Ahead
+    coming: Ahead | None
+    costs: CostConstants | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As ``base``."""
@@ -173,6 +187,10 @@ class ForecastStatistics:
         """As ``base``."""
         return self.base.samples()
 
-    def ahead(self) -> Ahead:
+    def ahead(self) -> Ahead | None:
         """As it is given."""
         return self.coming
+
+    def constants(self) -> CostConstants | None:
+        """As they are given."""
+        return self.costs

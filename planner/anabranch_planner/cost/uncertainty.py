@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
+    from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.statistics import Ahead, Statistics
 
 #: By which factor an assumed figure may be wrong, either way.
@@ -123,3 +124,6 @@ class _Assuming:
 
     def ahead(self) -> Ahead | None:
         return self.base.ahead()
+
+    def constants(self) -> CostConstants | None:
+        return self.base.constants()

@@ -49,7 +49,9 @@ def cost_of(
     total = 0.0
     for trail in trails(plan, queries).steps.values():
         routed = knows(trail.query, trail.head, trail.step, mirs)
-        total += model.probe(trail.before, trail.start) * model.chi(broadcast=not routed)
+        total += model.step(
+            trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed
+        )
     copies = {(c.owner, c.mir, c.partition): model.insert(mirs[c.mir]) for c in plan.copies}
     return total + sum(copies.values())
 

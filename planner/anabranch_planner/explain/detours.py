@@ -209,13 +209,13 @@ class Detours:
         routed = [
             a for a in kept if knows(query, head, replace(bare, partition=a), {store.id: store})
         ]
-        sent = self._model.probe(self._subs.of(query, head), trail.start)
+        before, after = self._subs.of(query, head), self._subs.of(query, head | labels)
         return replace(
             bare,
             partition=routed[0] if routed else kept[0],
             broadcast=not routed,
-            cost=sent * self._model.chi(broadcast=not routed),
-            cardinality=self._model.probe(self._subs.of(query, head | labels), trail.start),
+            cost=self._model.step(before, after, store.id, trail.start, broadcast=not routed),
+            cardinality=self._model.probe(after, trail.start),
         )
 
 

@@ -224,7 +224,9 @@ def _plan_side(plan: Plan, queries: Sequence[JoinQuery], pricing: _Pricing) -> _
     for trail in trails(plan, queries).steps.values():
         step = trail.step
         routed = knows(trail.query, trail.head, step, mirs)
-        price = model.probe(trail.before, trail.start) * model.chi(broadcast=not routed)
+        price = model.step(
+            trail.before, trail.after, step.target, trail.start, broadcast=not routed
+        )
         prices.append(price)
         key = step_key(trail)
         same = steps.get(key)
@@ -261,8 +263,13 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
             routed = any(
                 _routed(query, head, key, partition, target) for partition in kept.get(store, [])
             )
-            sent = model.probe(subs.of(query, head), Label(start))
-            price = sent * model.chi(broadcast=not routed)
+            price = model.step(
+                subs.of(query, head),
+                subs.of(query, head | frozenset(key.members)),
+                key.target,
+                Label(start),
+                broadcast=not routed,
+            )
         steps[key] = StepChange(key, _step_label(key, head), price, price)
     # An intermediate result is kept only where it is probed.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}

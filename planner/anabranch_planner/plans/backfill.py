@@ -199,17 +199,24 @@ class _Costs:
         # The labels that the step fills are the MIR's own.
         members = trail.step.members
         life = min(horizon, max(self._life(x, after, bounds, relation_of) for x in members))
-        head, left, total = trail.head, list(members), 0.0
-        while left:
-            label = next(x for x in left if join_keys(after.classes, head, frozenset({x})))
+
+        def partial(labels: frozenset[Label]) -> float:
             factors = []
-            for one in sorted(head - {start}):
+            for one in sorted(labels - {start}):
                 reach, gap = self._reach(one, start, bounds, relation_of)
                 factors.append(_gap_part(reach, gap) if one in members else _part(reach, gap))
-            sent = self._model.matches(canonical(after.classes, relation_of, head))
-            chi = self._chi(trail.owner, after, relation_of, head, label)
-            total += sent * chi * _integral(factors, life)
-            head |= {label}
+            size = self._model.matches(canonical(after.classes, relation_of, labels))
+            return size * _integral(factors, life)
+
+        head, left, total = trail.head, list(members), 0.0
+        sent = partial(head)
+        while left:
+            label = next(x for x in left if join_keys(after.classes, head, frozenset({x})))
+            made = partial(head | {label})
+            store = base_mir(relation_of[label]).id
+            asks_all = self._asks_all(trail.owner, after, relation_of, head, label)
+            total += self._model.price(sent, made, store, broadcast=asks_all)
+            sent, head = made, head | {label}
             left.remove(label)
         return total
 
@@ -219,16 +226,19 @@ class _Costs:
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """The tuples that a backfill in ``order`` sends and inserts."""
+        """The cost of a backfill in ``order``: what it sends and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
-        total = 0.0
-        for at in range(1, len(order)):
+        total, sent = 0.0, self._stored(mir, relation_of, frozenset(order[:1]))
+        for at, label in enumerate(order[1:], start=1):
             head = frozenset(order[:at])
-            chi = self._chi(owner, mir, relation_of, head, order[at])
-            total += self._stored(mir, relation_of, head) * chi
-        if self._model.objective is Objective.PAPER:
-            return total
-        return total + self._stored(mir, relation_of, frozenset(order))
+            made = self._stored(mir, relation_of, head | {label})
+            store = base_mir(relation_of[label]).id
+            asks_all = self._asks_all(owner, mir, relation_of, head, label)
+            total += self._model.price(sent, made, store, broadcast=asks_all)
+            sent = made
+        return (
+            total if self._model.objective is Objective.PAPER else total + self._model.stored(sent)
+        )
 
     def _order(self, mir: Mir, start: Label) -> tuple[Label, ...]:
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
@@ -254,21 +264,21 @@ class _Costs:
         micros, span = self._kept.get(relation), self._model.span(relation)
         return 1.0 if micros is None or span is None else min(1.0, micros / span)
 
-    def _chi(
+    def _asks_all(
         self,
         owner: str,
         mir: Mir,
         relation_of: Mapping[Label, RelationId],
         head: frozenset[Label],
         label: Label,
-    ) -> int:
+    ) -> bool:
         base = base_mir(relation_of[label])
         known: set[AttrRef | None] = {
             AttrRef(base.members[0], build.attribute)
             for _, build, _ in join_keys(mir.classes, head, frozenset({label}))
         }
         copies = self._copies.get((owner, base.id), {None})
-        return self._model.chi(broadcast=None not in copies and not copies & known)
+        return None not in copies and not copies & known
 
     def _reach(
         self,

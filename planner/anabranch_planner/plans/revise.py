@@ -67,7 +67,7 @@ class Revised:
     Attributes:
         running_cost: of the running plan; as :attr:`Plan.cost`, without charges for switching.
         unindexed: (store, key) that its orders probe and no stored row is indexed by.
-        indexing: the one-off cost of indexing these in memory, in tuples.
+        indexing: the one-off cost of indexing these in memory, in the unit of the plan's cost.
         closed: stores that the revision leaves out.
     """
 
@@ -188,6 +188,8 @@ def _described(
         if index not in before[store.id].indexes
     )
     mirs, model = {m.id: m for m in plan.mirs}, _model(request, parallelism)
-    indexing = sum(model.cardinality(mirs[before[store].mir]) for store, _ in unindexed)
+    indexing = sum(
+        model.stored(model.cardinality(mirs[before[store].mir])) for store, _ in unindexed
+    )
     closed = tuple(sorted(before.keys() - {s.id for s in ruleset.stores}))
     return Revised(plan, ruleset, running_cost, unindexed, indexing, closed)

@@ -139,7 +139,7 @@ def _step(problem: Problem, e: EdgeId, access: Access) -> Step:
         members=graph.members(e),
         partition=access.partition,
         broadcast=access.broadcast,
-        cost=graph.cost[e] * model.chi(broadcast=access.broadcast),
+        cost=graph.cost[e] + (graph.spread[e] if access.broadcast else 0.0),
         cardinality=model.probe(graph.mir(graph.after[e]), graph.start[e]),
     )
 

@@ -245,8 +245,7 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
                 open_edges.append(e)
                 prices[e] = 0.0 if shared else graph.cost[e] + problem.step_extra(e)
                 if e in made.broadcasts and not shared:
-                    extra = problem.model.chi(broadcast=True) - 1
-                    prices[e] += graph.cost[e] * extra * round(values[made.broadcasts[e]])
+                    prices[e] += graph.spread[e] * round(values[made.broadcasts[e]])
         path = shortest(problem, goal, prices, barred, edges=open_edges)
         if path is None:
             return None

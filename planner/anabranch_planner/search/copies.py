@@ -136,9 +136,8 @@ def _used(problem: Problem, edges: list[EdgeId], kept: Kept) -> Kept:
 
 def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:
     """The cost of probing with the copies ``kept``, beyond one partition each."""
-    extra = problem.model.chi(broadcast=True) - 1
-    cost = problem.graph.cost
-    return extra * sum(cost[e] for e in edges if access_by(problem, e, kept).broadcast)
+    spread = problem.graph.spread
+    return sum(spread[e] for e in edges if access_by(problem, e, kept).broadcast)
 
 
 def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
@@ -156,13 +155,13 @@ def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
     candidates = problem.partitions[store]
     if not candidates:
         return (None,)
-    cost, all_known = problem.graph.cost, problem.graph.known
+    spread, all_known = problem.graph.spread, problem.graph.known
     # Steps that know the same attributes are routed or broadcast together.
     groups: dict[int, float] = {}
     known = 0
     for e in edges:
         known |= all_known[e]
-        groups[all_known[e]] = groups.get(all_known[e], 0.0) + cost[e]
+        groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
     # A copy that no step knows pays where it is running and any other would be new.
@@ -171,7 +170,6 @@ def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
         useful = sorted({*useful, others})
     if len(useful) == 1:
         return (candidates[useful[0]],)
-    extra = problem.model.chi(broadcast=True) - 1
     most = len(useful) if problem.most_copies is None else problem.most_copies
 
     def price(kept: tuple[int, ...]) -> float:
@@ -179,7 +177,7 @@ def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
         for i in kept:
             mask |= 1 << i
         missed = sum(c for g, c in groups.items() if not g & mask)
-        return sum(prices[i] for i in kept) + extra * missed
+        return sum(prices[i] for i in kept) + missed
 
     if len(useful) <= MAX_ATTRIBUTES:
         sizes = range(1, min(len(useful), most) + 1)

@@ -142,7 +142,7 @@ def _new_copies(problem: Problem, switching: Switching) -> dict[tuple[Sub, AttrR
     charged: dict[tuple[Sub, AttrRef | None], float] = {}
     for store, attributes in problem.partitions.items():
         mir = problem.graph.mir(store)
-        price = switching.weight * problem.model.added(mir)
+        price = switching.weight * problem.model.upkeep(mir)
         for attribute in attributes or (None,):
             if (mir.id, attribute) not in running:
                 charged[store, attribute] = price

@@ -3,7 +3,7 @@
 Variables: ``y_e`` an edge is used; ``z_M`` an MIR is kept; ``p_{M,a}`` a copy of ``M`` partitioned
 by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow of goal ``g``.
 
-    minimise   sum c_e y_e + sum c_e (chi - 1) b_e + sum |M| p_{M,a}
+    minimise   sum c_e y_e + sum s_e b_e + sum |M| p_{M,a}
     flow       one unit per query goal, z_M units per goal of MIR M, conserved at every state
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
@@ -150,7 +150,6 @@ def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, 
 
 def _add_copies(problem: Problem, made: Variables) -> None:
     graph, program = problem.graph, made.program
-    chi = problem.model.chi(broadcast=True)
     for store, attributes in problem.partitions.items():
         # A store without attributes is not partitioned; its one copy is known to everybody.
         indices = []
@@ -177,7 +176,7 @@ def _add_copies(problem: Problem, made: Variables) -> None:
         indices = [index, *_copies(problem, made, store, known)]
         values = [1.0, *([-1.0] * (len(indices) - 1))]
         if len(indices) <= len(attributes):
-            made.broadcasts[e] = program.variable(graph.cost[e] * (chi - 1), integer=False)
+            made.broadcasts[e] = program.variable(graph.spread[e], integer=False)
             indices.append(made.broadcasts[e])
             values.append(-1.0)
         program.row(-INFINITY, 0.0, indices, values)

@@ -48,9 +48,11 @@ def by_shares(problem: Problem, deadline: Deadline, seed: int) -> float:
             edges[e] += 1
         for store in part.inserts:
             stores[store] += 1
+    graph = problem.graph
     shared = replace(
-        problem.graph,
-        cost=[c / edges[e] if e in edges else c for e, c in enumerate(problem.graph.cost)],
+        graph,
+        cost=[c / edges[e] if e in edges else c for e, c in enumerate(graph.cost)],
+        spread=[c / edges[e] if e in edges else c for e, c in enumerate(graph.spread)],
     )
     total = 0.0
     for part in alone:

@@ -132,9 +132,9 @@ def _around(
                 indices += upkeep
                 goals += [problem.goals[i] for i in upkeep]
         at += 1
-    cost = list(graph.cost)
+    cost, spread = list(graph.cost), list(graph.spread)
     for e in paid:
-        cost[e] = 0.0
+        cost[e] = spread[e] = 0.0
     used = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
     required = tuple(s for s in used if s not in mirs)
     stores = (*required, *mirs)
@@ -148,7 +148,7 @@ def _around(
     part = replace(
         problem,
         queries=tuple(q for q in problem.queries if q in names),
-        graph=replace(graph, cost=cost),
+        graph=replace(graph, cost=cost, spread=spread),
         goals=tuple(goals),
         mirs=dict(sorted(mirs.items())),
         partitions={s: problem.partitions[s] for s in stores},

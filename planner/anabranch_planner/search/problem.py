@@ -121,6 +121,7 @@ class Graph:
         tail, head: per edge: the states before and after.
         size: per edge: how many relations are joined before the step.
         cost: the cost of the step to one partition (chi = 1).
+        spread: how much more it costs where it is broadcast.
         known: those of the store's candidate partition attributes whose value the probing tuple
             knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 where stores are not
             partitioned.
@@ -137,6 +138,7 @@ class Graph:
     head: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
+    spread: list[float] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
     states: int = 0
 
@@ -304,7 +306,7 @@ class Builder:
         self._subs: dict[object, Sub] = {}
         self._states: dict[tuple[Label, Sub], int] = {}
         self._edges: dict[tuple[int, int], EdgeId] = {}
-        self._costs: dict[int, float] = {}
+        self._sizes: dict[int, float] = {}
 
     def add(self, queries: Sequence[JoinQuery]) -> None:
         """Add ``queries`` (in order of their ids)."""
@@ -384,11 +386,30 @@ class Builder:
             graph.tail.append(tail)
             graph.head.append(head)
             graph.size.append(len(graph.subs[before].labels))
-            cost = self._costs.get(tail)
-            if cost is None:
-                cost = self._costs[tail] = self.model.probe(graph.mir(before), start)
-            graph.cost.append(cost)
+            self._price(tail, head, start, before, after, target)
             graph.known.append(known)
+        return found
+
+    def _price(
+        self, tail: int, head: int, start: Label, before: Sub, after: Sub, target: Sub
+    ) -> None:
+        graph, model = self.graph, self.model
+        sent, made = self._sent(tail, start, before), 0.0
+        if model.constants is None:
+            # As below, without the names of the sub-joins that a path ends with.
+            cost, spread = sent, sent * (model.chi(broadcast=True) - 1)
+        else:
+            made, store = self._sent(head, start, after), graph.mir(target).id
+            cost = model.price(sent, made, store)
+            spread = model.price(sent, made, store, broadcast=True) - cost
+        graph.cost.append(cost)
+        graph.spread.append(spread)
+
+    def _sent(self, state: int, start: Label, sub: Sub) -> float:
+        """Tuples per unit of time that a state holds."""
+        found = self._sizes.get(state)
+        if found is None:
+            found = self._sizes[state] = self.model.probe(self.graph.mir(sub), start)
         return found
 
 

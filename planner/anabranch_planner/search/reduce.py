@@ -26,6 +26,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anabranch_planner.search.problem import EdgeId, Problem, Sub
 
 
@@ -100,7 +102,7 @@ def _worth(
 def _gains(problem: Problem) -> dict[EdgeId, float]:
     """The saving of every edge that probes an MIR against its detour."""
     graph = problem.graph
-    chi = problem.model.chi(broadcast=True) if problem.charged else 1
+    spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
     entering: dict[int, list[EdgeId]] = defaultdict(list)
     probing: dict[EdgeId, None] = {}
     for goal in problem.goals:
@@ -116,13 +118,17 @@ def _gains(problem: Problem) -> dict[EdgeId, float]:
     gains = {}
     for e in probing:
         origin = graph.tail[e]
-        detour = _detour(problem, entering, graph.head[e], origin, chi)
+        detour = _detour(problem, entering, graph.head[e], origin, spread)
         gains[e] = detour - graph.cost[e] - problem.step_extra(e)
     return gains
 
 
 def _detour(
-    problem: Problem, entering: dict[int, list[EdgeId]], state: int, origin: int, chi: int
+    problem: Problem,
+    entering: dict[int, list[EdgeId]],
+    state: int,
+    origin: int,
+    spread: Sequence[float],
 ) -> float:
     """The cheapest way from ``origin`` to ``state`` over base stores, each step broadcast."""
     graph = problem.graph
@@ -133,7 +139,7 @@ def _detour(
         for at in frontier:
             for e in entering[at]:
                 tail = graph.tail[e]
-                total = best[at] + chi * graph.cost[e] + problem.step_extra(e)
+                total = best[at] + graph.cost[e] + spread[e] + problem.step_extra(e)
                 if total < before.get(tail, float("inf")):
                     before[tail] = total
         best |= before

@@ -57,8 +57,8 @@ def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = 
     needed = _needed(problem, routes)
     steps = dict.fromkeys(e for path in needed.values() for e in path)
     accesses, copies = choose_copies(problem, steps, given)
-    chi, price = problem.model.chi(broadcast=True), problem.graph.cost
-    cost = sum(price[e] * (chi if accesses[e].broadcast else 1) for e in steps)
+    price, spread = problem.graph.cost, problem.graph.spread
+    cost = sum(price[e] + (spread[e] if accesses[e].broadcast else 0.0) for e in steps)
     cost += sum(problem.inserts[store] * len(kept) for store, kept in copies.items())
     switching = sum(problem.step_extra(e) for e in steps)
     switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)

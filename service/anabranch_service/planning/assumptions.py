@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
+from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.statistics import Ahead, Statistics
 from anabranch_service.errors import InvalidInput
 
@@ -65,6 +66,10 @@ class AssumedStatistics:
         and nothing has measured a rate to them.
         """
         return None if self.cardinalities else self.base.ahead()
+
+    def constants(self) -> CostConstants | None:
+        """As ``base``."""
+        return self.base.constants()
 
 
 class Names:

@@ -15,7 +15,7 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
 from tests.support.cases.small_problems import RELATIONS, SmallProblem, small_problem
-from tests.support.oracles.brute_force import cheapest
+from tests.support.oracles.brute_force import cheapest, insert_price, prices
 from tests.support.oracles.exactness import ROUNDING, same
 
 if TYPE_CHECKING:
@@ -104,7 +104,12 @@ def switching_of(plan: Plan, demands: Demanded) -> float:
     model = problem.model
     prints = footprint(plan, problem.queries)
     priced = {
-        (t.start, t.before.id, t.after.id): model.probe(t.before, t.start)
+        (t.start, t.before.id, t.after.id): prices(
+            model,
+            model.probe(t.before, t.start),
+            model.probe(t.after, t.start),
+            t.step.target,
+        )[0]
         for t in trails(plan, problem.queries).steps.values()
     }
     total = sum(
@@ -112,7 +117,8 @@ def switching_of(plan: Plan, demands: Demanded) -> float:
         for key in sorted(prints.steps - switching.running.steps)
     )
     total += sum(
-        model.cardinality(mirs[mir]) for mir, _ in prints.copies - switching.running.copies
+        insert_price(model, model.cardinality(mirs[mir]))
+        for mir, _ in prints.copies - switching.running.copies
     )
     return switching.weight * total
 

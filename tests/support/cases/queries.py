@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.statistics import Ahead
 
 INT = DataType(TypeKind.INT)
@@ -108,6 +109,7 @@ class FixedStatistics:
     history: float | None = None
     seen: tuple[JoinSample, ...] = ()
     coming: Ahead | None = None
+    costs: CostConstants | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         return self.cardinalities.get(relation, self.default)
@@ -130,3 +132,6 @@ class FixedStatistics:
 
     def ahead(self) -> Ahead | None:
         return self.coming
+
+    def constants(self) -> CostConstants | None:
+        return self.costs

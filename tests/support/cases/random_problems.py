@@ -45,6 +45,9 @@ class UniformStatistics:
     def ahead(self) -> None:
         """Nothing is foreseen."""
 
+    def constants(self) -> None:
+        """Unknown."""
+
 
 def random_queries(
     seed: int, *, count: int, size: int = 3, relations: int = 10, attributes: int = 3

@@ -7,6 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.mirs import MirId
+from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
 from tests.support.cases.queries import FixedStatistics, join_query
 
@@ -126,4 +128,16 @@ def _statistics(rng: Random, queries: list[JoinQuery], attributes: str) -> Fixed
         for key in keys
         if rng.random() < 0.5
     }
-    return FixedStatistics(cardinalities=sizes, selectivities=selectivities, distincts=distincts)
+    return FixedStatistics(
+        cardinalities=sizes, selectivities=selectivities, distincts=distincts, costs=_costs(rng)
+    )
+
+
+def _costs(rng: Random) -> CostConstants:
+    """About as large as counts of tuples, so that tolerances of tests are as sharp for them."""
+    some = {
+        name: rng.choice([0.0, rng.uniform(0.1, 2.0), rng.uniform(1.0, 20.0)])
+        for name in ("call", "probe", "look", "match", "write", "row", "calls")
+    }
+    looks = {MirId(name): rng.uniform(1.0, 5.0) for name in RELATIONS if rng.random() < 0.5}
+    return CostConstants(**some, looks=looks)

@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-from anabranch_contract.queries.mirs import Mir, base_mir, sub_join
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir, sub_join
 from anabranch_planner.cost.footprint import StepKey
 from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
 from anabranch_planner.search.printed.candidates import (
@@ -33,6 +33,7 @@ Trail = tuple[object, ...]
 class _Step:
     store: Mir
     cost: float
+    everywhere: float
     known: frozenset[AttrRef]
     key: StepKey
 
@@ -59,7 +60,8 @@ def cheapest(
     limit, best = at_most * (1 + 1e-9) + 1e-9, float("inf")
     inserts = sum(model.insert(store) for store in required.values())
     arrivals = {
-        start: model.cardinality(sub_join(query, frozenset({start}))) for _, query, start in goals
+        start: prices(model, model.cardinality(sub_join(query, frozenset({start}))), 0.0, "")[0]
+        for _, query, start in goals
     }
 
     def at_least(steps: dict[Trail, _Step], pending: list[tuple[str, JoinQuery, Label]]) -> float:
@@ -129,13 +131,31 @@ def _steps(
         before, after = sub_join(query, head), sub_join(query, head | members)
         trail = (*trail, probe.target, probe.members, after.id)
         key = StepKey(start, before.id, after.id, store.id, tuple(sorted(members)))
-        cost = model.cardinality(before) / len(head)
-        steps[trail] = _Step(store, cost, _known(query, head, members, store), key)
+        sent = model.cardinality(before) / len(head)
+        made = model.cardinality(after) / (len(head) + len(members))
+        cost, everywhere = prices(model, sent, made, store.id)
+        steps[trail] = _Step(store, cost, everywhere, _known(query, head, members, store), key)
         if not store.is_base:
             inner = sub_query(query, frozenset(store.members))
             goals += [(store.id, inner, label) for label in store.members]
         head |= members
     return steps, goals
+
+
+def prices(model: CostModel, sent: float, made: float, store: str) -> tuple[float, float]:
+    """The price of a step that knows its partition, and of one that does not."""
+    known = model.constants
+    if known is None:
+        return sent, sent * model.parallelism
+    fixed = known.call * known.calls + sent * known.probe + made * known.match
+    look = sent * known.look * known.looks.get(MirId(store), 1.0)
+    return fixed + look, fixed + look * model.parallelism
+
+
+def insert_price(model: CostModel, added: float) -> float:
+    """The price of a copy's inserts, whether or not they are charged."""
+    known = model.constants
+    return added if known is None else known.write * known.calls + added * known.row
 
 
 def _charge(step: _Step, switching: Switching | None) -> float:
@@ -163,10 +183,11 @@ def _copies(
             cost = model.insert(store) * count
             for p in probes:
                 routed = kept == (None,) or p.known & set(kept)
-                cost += p.cost * (1 if routed else model.parallelism)
+                cost += p.cost if routed else p.everywhere
             if switching is not None:
                 new = [a for a in kept if (store.id, a) not in switching.running.copies]
-                cost += switching.weight * model.cardinality(store) * len(new)
+                added = model.cardinality(store)
+                cost += switching.weight * insert_price(model, added) * len(new)
             found.append((size * count, cost))
     return _best_ways(found, limits)
 

@@ -342,8 +342,8 @@ class _Writer:
     def _step(self, before: object, probe: Probe, info: _StepInfo) -> tuple[int, float]:
         """The y of a step, and the step's cost."""
         asks_all = probe.partition is not None and probe.partition not in info.known
-        cost = info.probe * self.model.chi(broadcast=asks_all)
-        key = (before, probe, info.after)
+        cost = self.model.step(info.before, info.after, info.store.id, None, broadcast=asks_all)
+        key = (before, probe, info.after.id)
         if key not in self.listed.steps:
             y = self.listed.steps[key] = self._variable(cost)
             if self.model.objective is not Objective.PAPER:
@@ -372,8 +372,8 @@ class _Writer:
             store = sub_join(query, added)
             self._steps[key] = _StepInfo(
                 store=store,
-                probe=self.model.probe(sub_join(query, head)),
-                after=sub_join(query, head | added).id,
+                before=sub_join(query, head),
+                after=sub_join(query, head | added),
                 known=frozenset(
                     in_store(member, store)
                     for key_class in query.classes
@@ -403,9 +403,9 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _StepInfo:
-    """A step's store, its cost to one partition, what it results in and what it knows."""
+    """A step's store, the sub-joins before and after it, and what it knows."""
 
     store: Mir
-    probe: float
-    after: MirId
+    before: Mir
+    after: Mir
     known: frozenset[AttrRef]

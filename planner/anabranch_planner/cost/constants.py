@@ -1,0 +1,88 @@
+"""Cost constants: the CPU time of the operations that plans consist of (objective ``seconds``).
+
+    step    =  call * calls  +  sent * (probe + look * looks(store) * chi)  +  made * match
+    insert  =  write * calls  +  added * row
+
+``sent`` tuples probe a store and make ``made`` tuples; ``looks`` are the segments of a partition
+that one of them looks into. A broadcast looks into all partitions, but finds each match once.
+dpPick has ``alpha_q * f(kappa)`` for the probe and ``alpha_m`` for the match (Eq. 8); ``call`` and
+``write`` are what a batch costs however small it is.
+
+An objective in seconds has to be linear in steps and copies. So it leaves out what depends on a
+whole plan: waiting for the other tasks at each level, and results, which every plan writes alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import StatisticsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.mirs import MirId
+
+#: Segments per partition that a tuple looks into, where that has not been measured.
+DEFAULT_LOOKS = 1.0
+#: Seconds. No operation takes longer.
+LARGEST = 1e3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostConstants:
+    """Seconds of CPU per operation.
+
+    The defaults are for use before anything has been measured; ``docs/cost-model.md`` says where
+    they were taken.
+
+    Attributes:
+        call: one call of a step, however many tuples it sends.
+        probe: one probing tuple, whatever it finds.
+        look: one tuple that looks into one segment.
+        match: one match.
+        write: one write of a store's new rows, however many there are.
+        row: one row, its index entries included.
+        calls: calls per step and writes per store in a unit of time: batches times tasks.
+        looks: store -> segments of a partition that a probing tuple looks into.
+
+    Raises:
+        StatisticsError: a figure is negative, NaN or too large; it is named.
+    """
+
+    call: float = 3e-4
+    probe: float = 1e-7
+    look: float = 2e-8
+    match: float = 1e-7
+    write: float = 1e-3
+    row: float = 5e-7
+    calls: float = 1.0
+    looks: Mapping[MirId, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self) if f.name != "looks"):
+            _check(getattr(self, name), name, math.inf if name == "calls" else LARGEST)
+        for store, looks in self.looks.items():
+            _check(looks, f"looks of {store}", math.inf)
+
+    def step(self, sent: float, made: float, store: MirId, chi: int) -> float:
+        """Seconds of a step per unit of time; ``chi``: partitions that a tuple is sent to."""
+        looks = self.looks.get(store, DEFAULT_LOOKS) * chi
+        return self.call * self.calls + sent * (self.probe + self.look * looks) + made * self.match
+
+    def insert(self, added: float) -> float:
+        """Seconds of storing ``added`` rows per unit of time."""
+        return self.write * self.calls + added * self.row
+
+
+def _check(value: float, name: str, most: float) -> None:
+    if not 0 <= value <= most or value == math.inf:
+        raise StatisticsError(
+            "bad-cost-constant",
+            f"the cost constant {name} is {value}",
+            field=name,
+            remedy="cost constants are seconds per operation: numbers from 0",
+        )
