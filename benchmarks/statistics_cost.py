@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
 #: What an epoch has: the runtime's default.
 EPOCH_BATCHES = 4
+NAMESPACE = "cost"
+KEYS = Keys(NAMESPACE)
 _HOUR = 3_600_000_000
 
 
@@ -172,16 +174,34 @@ def _metered() -> Iterator[list[float]]:
             setattr(owner, name, function)
 
 
-def run(workload: Workload, home: Path, url: str, batches: int, *, collect: bool) -> Run:
-    """All batches of ``workload``, with or without statistics."""
+def run(
+    workload: Workload,
+    home: Path,
+    url: str,
+    batches: int,
+    *,
+    collect: bool,
+    interim_seconds: float = 3.0,
+) -> Run:
+    """All batches of ``workload``, with or without statistics.
+
+    Interim measurements are in Redis at ``url`` afterwards.
+    """
     shutil.rmtree(home, ignore_errors=True)
     state = home / "state"
     state.mkdir(parents=True)
     redis.Redis.from_url(url).flushall()
     fetch_ruleset.cache_clear()
     _publish(workload, url, batches)
-    control = Control(url, "cost")
-    settings = Settings(state, home / "results", EPOCH_BATCHES, mode=Mode.STEP, patience=5)
+    control = Control(url, NAMESPACE)
+    settings = Settings(
+        state,
+        home / "results",
+        EPOCH_BATCHES,
+        mode=Mode.STEP,
+        patience=5,
+        interim_seconds=interim_seconds,
+    )
     driver = Driver(settings, control, batches)
     seconds, inside = [], []
     for batch in range(batches):
@@ -218,7 +238,7 @@ def _publish(workload: Workload, url: str, batches: int) -> None:
         parse_sql(name, sql, by_name, window) for name, (sql, window) in workload.queries.items()
     ]
     plan = optimise(queries, NoStatistics(), Options(parallelism=2))
-    connection, keys = redis.Redis.from_url(url), Keys("cost")
+    connection, keys = redis.Redis.from_url(url), KEYS
     for epoch in range(-(-batches // EPOCH_BATCHES) + 1):
         rules = compile_ruleset(
             plan, queries, workload.streams, epoch=epoch, parallelism=2, sinks={}

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from anabranch_client.replay import tpch
-from benchmarks import rate_change, statistics_cost, throughput
+from anabranch_planner.cost.constants import OPERATIONS
+from benchmarks import cost_constants, rate_change, statistics_cost, throughput
 from benchmarks.report import __main__ as report
 from benchmarks.session import BatchLog, read_log
 from benchmarks.system_run import PHASES, phases
@@ -86,11 +87,11 @@ def test_throughput(
 def test_profile_of_the_worker(
     counted: tuple[int, dict[str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--profile", "--json", "--scale", str(_SCALE), "--batches", "2", "--top", "15"]
+    arguments = ["--profile", "--json", "--scale", str(_SCALE), "--batches", "2", "--top", "90"]
     assert throughput.main(arguments) == 0
     found = _figures(capsys.readouterr().out)
     assert found["results"] == counted[1]
-    assert len(found["functions"]) == 15
+    assert len(found["functions"]) == 90
     assert any("anabranch_runtime/" in one["name"] for one in found["functions"])
     own = [one["own"] for one in found["functions"]]
     assert own == sorted(own, reverse=True)
@@ -150,6 +151,18 @@ def test_rate_change(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     for row in rows:
         assert row["ahead"]["epochs"] <= 3 < row["history"]["epochs"]
+
+
+def test_cost_constants(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--json", "--scale", str(_SCALE), "--rows", "500", "--batches", "6"]
+    assert cost_constants.main([*arguments, "--rounds", "1"]) == 0
+    found = _figures(capsys.readouterr().out)["workloads"]
+    assert [one["workload"] for one in found] == ["tpch", "events"]
+    for one in found:
+        assert all(_in_order(one[name]) for name in (*OPERATIONS, "error", "error_of_tuples"))
+        assert one["call"]["median"] > 0
+        # What is explained best is by less off than by the sum of all.
+        assert one["error"]["median"] < 1
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
+from anabranch_contract.rest.plans import CostsRecord
 from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.settings import SettingsOut
@@ -318,6 +319,8 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
     if epoch.ahead is not None and epoch.ahead.arrivals:
         tuples = ", ".join(f"{number(n)} of {name}" for name, n in epoch.ahead.arrivals.items())
         facts["expected"] = f"{tuples} (by {epoch.ahead.periods} periods)"
+    if epoch.costs is not None:
+        facts["cost is"] = f"CPU seconds an epoch, {_fitted(epoch.costs)}"
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
     return Group(facts_table(facts), *rejections(epoch.rejected), *plan_trees(epoch.explain))
@@ -327,6 +330,12 @@ def rejections(rejected: Mapping[str, ProblemRecord | ProblemOut]) -> list[Text]
     """A line for each query that a plan leaves out."""
     lines = (f"rejected {name}: {problem.message}" for name, problem in rejected.items())
     return [Text(line, style="red") for line in lines]
+
+
+def _fitted(costs: CostsRecord) -> str:
+    if costs.error is None:
+        return "by constants that were not measured yet"
+    return f"by constants that explain {costs.measurements} measurements but for {costs.error:.0%}"
 
 
 def _past(past: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
-from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
@@ -73,6 +73,7 @@ class Interim(Message):
         steps: those on which something probed, sorted.
         stores: store -> its size.
         asks: whether the runtime waits for an answer (``revisions``); likewise.
+        inserts: of all tasks into all stores, backfills left out; likewise.
     """
 
     until: float
@@ -86,3 +87,4 @@ class Interim(Message):
     stores: dict[str, StoreSize] = field(default_factory=dict)
     revision: int = 0
     asks: bool = False
+    inserts: Inserts = field(default_factory=Inserts)

@@ -50,6 +50,8 @@ class EdgeStatistics:
             both, because only some of them arrived before the probing tuple.
         found: those of ``probes`` that have one or more of ``matches``; 0 in documents of earlier
             releases.
+        calls: how many times tuples were sent, each time any number of them; likewise.
+        looked: segments that were looked into, summed over the tuples; likewise.
     """
 
     probes: int = 0
@@ -58,6 +60,8 @@ class EdgeStatistics:
     pairs: int = 0
     hits: int = 0
     found: int = 0
+    calls: int = 0
+    looked: int = 0
 
     def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
         return EdgeStatistics(
@@ -67,6 +71,8 @@ class EdgeStatistics:
             self.pairs + other.pairs,
             self.hits + other.hits,
             self.found + other.found,
+            self.calls + other.calls,
+            self.looked + other.looked,
         )
 
     def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
@@ -78,12 +84,34 @@ class EdgeStatistics:
             self.pairs - earlier.pairs,
             self.hits - earlier.hits,
             self.found - earlier.found,
+            self.calls - earlier.calls,
+            self.looked - earlier.looked,
         )
 
     @property
     def nanoseconds(self) -> int:
         """``seconds`` in whole nanoseconds."""
         return round(self.seconds * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """Inserts into stores over some time.
+
+    Attributes:
+        writes: how many times rows were stored, each time any number of them, in one store.
+        rows: that were stored.
+        seconds: of CPU, with index entries and sketches.
+    """
+
+    writes: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Inserts) -> Inserts:
+        return Inserts(
+            self.writes + other.writes, self.rows + other.rows, self.seconds + other.seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +123,7 @@ class StoreStatistics:
             (of what has been stored since the store began, and never more than ``rows``).
             Empty in documents of earlier releases.
         reads: index -> its reads during the epoch; likewise.
+        mir: the relation or intermediate result that it holds; likewise.
     """
 
     rows: int
@@ -102,6 +131,7 @@ class StoreStatistics:
     segments: int
     keys: dict[str, float] = field(default_factory=dict)
     reads: dict[str, Reads] = field(default_factory=dict)
+    mir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from anabranch_contract.rest.documents import Closed, Document, Time
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
-from anabranch_contract.rest.plans import AheadRecord, PlanFigures
+from anabranch_contract.rest.plans import AheadRecord, CostsRecord, PlanFigures
 from anabranch_contract.rest.queries import ProblemRecord
 
 
@@ -39,6 +39,7 @@ class PublishedEpoch(Closed, PlanFigures):
     assumed: list[str]
     estimated: dict[str, float] = Field(default_factory=dict)
     ahead: AheadRecord | None = None
+    costs: CostsRecord | None = None
     fallback: str = ""
     rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
     explain: dict[str, Any]

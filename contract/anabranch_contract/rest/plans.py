@@ -103,6 +103,28 @@ class AheadRecord(Document):
     periods: int
 
 
+class CostsRecord(Document):
+    """The cost constants of a plan under the objective ``seconds``.
+
+    Attributes:
+        call, probe, look, match, write, row: CPU seconds per call of a step, probing tuple, segment
+            that one looks into, match, write of a store, and stored row.
+        calls: calls of each step in the next epoch, and writes of each store.
+        measurements: to how many measurements of steps and inserts they were fitted; 0: none.
+        error: the sum of absolute errors over these, as a share of their CPU time.
+    """
+
+    call: float
+    probe: float
+    look: float
+    match: float
+    write: float
+    row: float
+    calls: float
+    measurements: int
+    error: float | None
+
+
 class PlanFigures(Document):
     """The figures of every plan, published or not."""
 
@@ -125,7 +147,8 @@ class DryRunOut(PlanFigures):
     ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
     With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
     that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: what
-    is forecast of the next period; null: nothing, costs are of all history.
+    is forecast of the next period; null: nothing, costs are of all history. ``costs``: the cost
+    constants of the objective ``seconds``; null under the others.
     """
 
     candidates: int
@@ -136,6 +159,7 @@ class DryRunOut(PlanFigures):
     assumed: list[str]
     estimated: dict[str, float]
     ahead: AheadRecord | None
+    costs: CostsRecord | None
     rejected: dict[str, ProblemOut]
     explain: dict[str, JsonValue]
     text: str

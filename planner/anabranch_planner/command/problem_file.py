@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -35,6 +35,7 @@ from anabranch_planner.command.problem_statistics import (
     make_statistics,
     read_distincts,
 )
+from anabranch_planner.cost.constants import OPERATIONS, CostConstants
 from anabranch_planner.documents.fields import (
     NAME,
     QUERY_ID,
@@ -68,11 +69,12 @@ EVENT_TIME = "event_time"
 
 _PARTS = (
     "streams", "queries", "selectivity", "span", "window", "parallelism", "mir",
-    "partitioning", "objective", "limits",
+    "partitioning", "objective", "costs", "limits",
 )  # fmt: skip
 _STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention")
 _RETENTION = ("ttl",)
 _LIMITS = ("memory", "copies")
+_COSTS = (*OPERATIONS, "calls")
 _QUERY = ("relations", "predicates", "window")
 _RELATION = ("stream", "as", "filter", "rate")
 _ALIASED = re.compile(r"\s*(\S+)\s+as\s+(\S+)\s*", re.IGNORECASE)
@@ -174,7 +176,7 @@ def parse_problem(document: Any) -> Problem:
     return Problem(
         streams=tuple(streams.values()),
         queries=tuple(queries),
-        statistics=statistics,
+        statistics=replace(statistics, costs=_costs(parts.get("costs"))),
         parallelism=count(parts.get("parallelism", 1), "parallelism"),
         mir=flag(parts.get("mir", True), "mir"),
         partitioning=flag(parts.get("partitioning", True), "partitioning"),
@@ -182,6 +184,14 @@ def parse_problem(document: Any) -> Problem:
         limits=_limits(parts.get("limits"), entries, queries),
         assumed=assumed,
     )
+
+
+def _costs(value: Any) -> CostConstants | None:
+    if value is None:
+        return None
+    entry = mapping(value, "costs", _COSTS, "write {probe: 1e-7, match: 1e-7}")
+    stated: dict[str, Any] = {n: amount(seconds, f"costs.{n}") for n, seconds in entry.items()}
+    return CostConstants(**stated)
 
 
 def _limits(

@@ -15,7 +15,7 @@ whole plan: waiting for the other tasks at each level, and results, which every 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Segments per partition that a tuple looks into, where that has not been measured.
 DEFAULT_LOOKS = 1.0
+#: The operations, as attributes of :class:`CostConstants` name them.
+OPERATIONS = ("call", "probe", "look", "match", "write", "row")
 #: Seconds. No operation takes longer.
 LARGEST = 1e3
 
@@ -48,23 +50,28 @@ class CostConstants:
         row: one row, its index entries included.
         calls: calls per step and writes per store in a unit of time: batches times tasks.
         looks: store -> segments of a partition that a probing tuple looks into.
+        measurements: to how many measurements of steps and inserts the constants were fitted.
+        error: the sum of absolute errors over these, as a share of their CPU time.
 
     Raises:
         StatisticsError: a figure is negative, NaN or too large; it is named.
     """
 
-    call: float = 3e-4
-    probe: float = 1e-7
-    look: float = 2e-8
-    match: float = 1e-7
-    write: float = 1e-3
-    row: float = 5e-7
+    call: float = 2.7e-4
+    probe: float = 8e-8
+    look: float = 1e-8
+    match: float = 5e-8
+    write: float = 4e-4
+    row: float = 1.6e-7
     calls: float = 1.0
     looks: Mapping[MirId, float] = field(default_factory=lambda: MappingProxyType({}))
+    measurements: int = 0
+    error: float | None = None
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self) if f.name != "looks"):
-            _check(getattr(self, name), name, math.inf if name == "calls" else LARGEST)
+        for name in OPERATIONS:
+            _check(getattr(self, name), name, LARGEST)
+        _check(self.calls, "calls", math.inf)
         for store, looks in self.looks.items():
             _check(looks, f"looks of {store}", math.inf)
 

@@ -539,6 +539,7 @@ class Driver:
         self.show_views(ruleset)
         self.compactor.settled(state)
         self._samples.add(reports)
+        self._interims.inserted(r.inserts for r in reports)
         self._interims.committed(state, ruleset)
         self._forget(reports)
         seconds = time.perf_counter() - started

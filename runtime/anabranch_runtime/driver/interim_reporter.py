@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.measurements import Inserts
 from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.control import Control
@@ -32,6 +33,11 @@ class InterimReporter:
         self._period: Period = begin(state, time.monotonic())
         self._steps: Mapping[str, Step] = {}
         self._ruleset = RulesetId(-1)
+        self._inserts = Inserts()
+
+    def inserted(self, inserts: Iterable[Inserts]) -> None:
+        """Take note of the inserts of a batch's tasks."""
+        self._inserts = sum(inserts, self._inserts)
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Take note of a new state, which goes by ``ruleset``; report if the period is over."""
@@ -57,6 +63,7 @@ class InterimReporter:
 
     def _report(self, now: float, *, asks: bool = False) -> None:
         interim = close(self._period, self._last, self._steps, now, time.time())
-        interim = replace(interim, asks=asks)
+        interim = replace(interim, asks=asks, inserts=self._inserts)
+        self._inserts = Inserts()
         self._period, self._reported = begin(self._last, now), interim.next_batch
         self._control.report_interim(interim)

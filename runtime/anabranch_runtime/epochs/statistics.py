@@ -140,7 +140,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
         }
         total = sum(s.bytes for s in store.segments)
         reads = state.reads.get(name, {})
-        found[name] = StoreStatistics(rows, total, len(store.segments), keys, reads)
+        found[name] = StoreStatistics(rows, total, len(store.segments), keys, reads, store.spec.mir)
     return found
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch_contract.protocol.activations import Failure
-    from anabranch_contract.protocol.measurements import EdgeStatistics
     from anabranch_contract.protocol.reads import Reads
     from anabranch_runtime.sources.feed import UnreadNote
     from anabranch_runtime.state.measures import StreamMeter
@@ -39,6 +40,7 @@ class TaskReport:
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
         edges: edge -> what happened on it.
         reads: store -> index -> what probes looked up there.
+        inserts: of its rows into stores, those of a backfill left out.
         results: query -> rows. ``files``: query -> staged file of them.
         late: stream -> staged file of what was set aside.
         unread: pieces of the task's share that it could not read.
@@ -60,6 +62,7 @@ class TaskReport:
     samples: dict[str, SampledRows] = field(default_factory=dict)
     edges: dict[str, EdgeStatistics] = field(default_factory=dict)
     reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
+    inserts: Inserts = field(default_factory=Inserts)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     late: dict[str, str] = field(default_factory=dict)

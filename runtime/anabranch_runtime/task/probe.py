@@ -68,6 +68,8 @@ class EdgeMeter:
     pairs: int = 0
     hits: int = 0
     found: int = 0
+    calls: int = 0
+    looked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,9 @@ class Prober:
                 meter.matches += filled.length
                 marks[filled.origins] = 1
         joined = concat_partials(parts) if parts else None
+        meter.calls += 1
         meter.probes += partial.length
+        meter.looked += lookup.looked
         meter.found += int(np.count_nonzero(marks.view(np.bool_)))
         if joined is not None:
             joined = check(self.layout, joined, rule.bounds, rule.residuals)
@@ -268,6 +272,11 @@ class Lookup:
         for _, counts in self._lookups.values():
             found |= counts.marks
         return found
+
+    @property
+    def looked(self) -> int:
+        """Segments looked into so far, summed over the tuples."""
+        return sum(counts.looked for _, counts in self._lookups.values())
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
         """The tile's segments, with the probes that may find something there: a partition's own

@@ -14,7 +14,7 @@ import json
 import time
 from collections import defaultdict
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ import numpy as np
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
-from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
@@ -215,12 +215,13 @@ class _Task:
 
     def _store_arrivals(self, arrivals: Arrivals) -> list[Segment]:
         """Write this task's base segments as one pack."""
-        with self._pack("base") as writer:
+        with self._metered(), self._pack("base") as writer:
             for relation in sorted(arrivals.tables):
                 rows = arrivals.tables[relation].batch
                 cache: KeyCache = {}
                 for spec in self.layout.inserts.get(arrival_edge(relation), ()):
                     insert(writer, self.layout, spec, rows, cache, self._index_failed)
+                    self.report.inserts += Inserts(1, rows.num_rows)
                 self._sketch(relation, arrivals.tables[relation], cache)
         self.report.segments += writer.segments
         return writer.segments
@@ -231,13 +232,14 @@ class _Task:
             return
         self.memory.glance()
         self.packs += 1
-        with self._pack(str(self.packs)) as writer:
+        with self._metered(), self._pack(str(self.packs)) as writer:
             for store in sorted(self.combinations):
                 spec = self.layout.specs[store]
                 partial = concat_partials(self.combinations[store])
                 cache: KeyCache = {}
                 rows = combination_rows(self.layout, spec, partial)
                 insert(writer, self.layout, spec, rows, cache, self._index_failed)
+                self.report.inserts += Inserts(1, rows.num_rows)
                 self.collector.stored(spec, cache)
         self.combinations.clear()
         self.waiting = 0
@@ -263,6 +265,13 @@ class _Task:
             self.report.backfill_failed = error.message
         else:
             self.report.backfilled = writer.segments
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        """Count the CPU time of the block as that of inserts."""
+        started = time.process_time()
+        yield
+        self.report.inserts += Inserts(seconds=time.process_time() - started)
 
     @contextmanager
     def _pack(self, part: str) -> Iterator[PackWriter]:
@@ -432,7 +441,6 @@ class _Task:
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {
-            edge: EdgeStatistics(m.probes, m.matches, m.seconds, m.pairs, m.hits, m.found)
-            for edge, m in sorted(self.prober.meters.items())
+            edge: EdgeStatistics(**asdict(m)) for edge, m in sorted(self.prober.meters.items())
         }
         self.report.reads = dict(self.prober.reads.found)

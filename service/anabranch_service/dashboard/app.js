@@ -162,7 +162,7 @@ function showEpoch(epoch, running) {
     ["objective", epoch.objective],
     ["queries", epoch.queries.length],
     ["partitions", epoch.parallelism],
-    ...(epoch.switching_cost ? [["rewiring charged", epoch.switching_cost.toFixed(1)]] : []),
+    ...(epoch.switching_cost ? [["rewiring charged", short(epoch.switching_cost)]] : []),
     ["gap", epoch.gap === null ? "unknown" : `${(epoch.gap * 100).toFixed(2)} %`],
     ["solved in", `${epoch.solve_ms.toFixed(epoch.solve_ms < 10 ? 1 : 0)} ms`],
     ["found by", epoch.method],
@@ -181,6 +181,14 @@ function showEpoch(epoch, running) {
     const periods = epoch.ahead.periods;
     const names = Object.keys(epoch.ahead.arrivals).join(", ");
     if (names) notes.push(`Priced for the next epoch, by the last ${periods} periods of ${names}.`);
+  }
+  if (epoch.costs) {
+    const { error, measurements } = epoch.costs;
+    const by =
+      error === null
+        ? "constants that were not measured yet"
+        : `constants that explain ${measurements} measurements but for ${(error * 100).toFixed(0)} %`;
+    notes.push(`Costs are CPU seconds an epoch, by ${by}.`);
   }
   if (epoch.assumed.length) {
     notes.push(`Not measured yet, so assumed: how many tuples ${epoch.assumed.join(", ")} receive.`);

@@ -19,6 +19,7 @@ const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFracti
 /** 12345 -> "12.3K"; small numbers keep their digits. */
 export function short(number) {
   if (number === null || number === undefined) return "–";
+  if (Math.abs(number) < 1) return String(Number(number.toPrecision(2)));
   if (Math.abs(number) < 1000) return String(Math.round(number * 100) / 100);
   return compact.format(number);
 }

@@ -23,7 +23,7 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
-from anabranch_contract.rest.plans import AheadRecord
+from anabranch_contract.rest.plans import AheadRecord, CostsRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.sampling import SampledStatistics
@@ -34,6 +34,7 @@ from anabranch_planner.plans.backfill import Backfill, document
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
+from anabranch_service.planning.costs import costs_record
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import PlanningRecord
 
@@ -52,6 +53,7 @@ class Planned:
         assumed: relations whose cardinality the statistics don't know.
         estimated: relations whose cardinality is their share of a sample -> that share.
         ahead: what is forecast of the next period; None: nothing.
+        costs: the constants of the objective ``seconds``; None: tuples are counted.
     """
 
     plan: Plan
@@ -65,6 +67,7 @@ class Planned:
     assumed: tuple[str, ...]
     estimated: dict[str, float]
     ahead: AheadRecord | None
+    costs: CostsRecord | None
     explain: dict[str, Any]
 
     @property
@@ -150,6 +153,7 @@ def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
         estimated=_estimated(task.statistics),
         ahead=_ahead(task.statistics, relations),
+        costs=costs_record(task.statistics),
         explain={**explain(plan, chosen), "backfill": backfills},
     )
 

@@ -17,6 +17,7 @@ from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
+from anabranch_service.planning.costs import timed
 from anabranch_service.planning.epoch import Planned, Task, finite, plan_queries, problem_of
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.rates import foresee, read_periods
@@ -193,6 +194,7 @@ class PlanningAnswer:
             "assumed": planned.assumed,
             "estimated": planned.estimated,
             "ahead": planned.ahead,
+            "costs": planned.costs,
             "fallback": planned.fallback,
             "switching_cost": plan.switching,
             "shares": insight.shares,
@@ -206,7 +208,13 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
     """The request for a plan of all that is wanted, in ``seconds`` per solve."""
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
-    statistics = foresee(found.snapshot, found.periods, found.mode)
+    statistics = timed(
+        foresee(found.snapshot, found.periods, found.mode),
+        found.snapshot,
+        found.periods,
+        found.options,
+        found.mode,
+    )
     running = None
     if found.running is not None:
         members = set(found.running.queries)

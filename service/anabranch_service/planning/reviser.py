@@ -127,6 +127,7 @@ class Reviser:
             records=records,
             newest=max(newest, interim.revision, *(r.revision for r in records)),
             now=self._clock(),
+            mode=self._settings.mode,
         )
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import JoinSample, Snapshot
@@ -23,10 +24,12 @@ from anabranch_contract.rest.revisions import GainRecord, RevisionReason
 from anabranch_planner.cost.footprint import footprint, to_json
 from anabranch_planner.cost.inferred import Inference, Step
 from anabranch_planner.cost.selectivity import MIN_PROBES
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.revise import RevisionRequest, revise
 from anabranch_planner.plans.running import plan_of
 from anabranch_planner.solvers.deadline import Deadline
+from anabranch_service.planning.costs import timed
 from anabranch_service.planning.rates import foresee
 from anabranch_service.registry.records import KeptRevision, PlanningRecord
 
@@ -56,6 +59,7 @@ class Question:
         records: the revisions of its epoch, oldest first.
         newest: the number of the newest revision that was published, taken or not.
         now: when a revision that follows is published.
+        mode: of the service; in step mode nothing depends on measured times.
     """
 
     interims: tuple[Interim, ...]
@@ -68,6 +72,12 @@ class Question:
     records: tuple[KeptRevision, ...]
     newest: int
     now: datetime
+    mode: Mode
+
+    @property
+    def timed(self) -> bool:
+        """Whether costs are measured seconds rather than tuples."""
+        return self.options.objective is Objective.SECONDS and self.mode is Mode.LIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +148,23 @@ def _samples(interim: Interim) -> list[JoinSample]:
     ]
 
 
-def effect(interims: Sequence[Interim], before: RulesetId, after: RulesetId) -> GainRecord | None:
+def effect(
+    interims: Sequence[Interim], before: RulesetId, after: RulesetId, *, timed: bool = False
+) -> GainRecord | None:
     """The work per arriving tuple by one ruleset and by its revision; None: not measured enough.
+
+    Work is probes and matches, or (``timed``) CPU seconds of steps and inserts.
 
     A period in which a ruleset was replaced counts for neither.
     """
-    by: list[list[tuple[int, int]]] = [[], []]
+    by: list[list[tuple[float, int]]] = [[], []]
     for last, interim in pairwise(interims):
         name = RulesetId(interim.ruleset_epoch, interim.revision)
         if (last.ruleset_epoch, last.revision, last.epoch) != (*name, interim.epoch):
             continue
         arrived = sum(interim.arrivals.values())
         if arrived and name in (before, after):
-            by[name == after].append((_work(interim), arrived))
+            by[name == after].append((_work(interim, timed=timed), arrived))
     if min(map(len, by)) < ENOUGH:
         return None
     old, new = (sum(w for w, _ in side) / sum(n for _, n in side) for side in by)
@@ -158,7 +172,9 @@ def effect(interims: Sequence[Interim], before: RulesetId, after: RulesetId) -> 
     return GainRecord(before=old, after=new, gain=gain, periods=len(by[1]))
 
 
-def _work(interim: Interim) -> int:
+def _work(interim: Interim, *, timed: bool) -> float:
+    if timed:
+        return interim.inserts.seconds + sum(s.counts.seconds for s in interim.steps)
     return sum(s.counts.probes + s.counts.matches for s in interim.steps)
 
 
@@ -168,7 +184,8 @@ def _measured(asked: Question) -> KeptRevision | None:
     record = next((r for r in asked.records if r.revision == running.revision), None)
     if record is None or record.measured is not None:
         return None
-    found = effect(asked.interims, RulesetId(running.epoch, record.revises), running)
+    before = RulesetId(running.epoch, record.revises)
+    found = effect(asked.interims, before, running, timed=asked.timed)
     return None if found is None else record.model_copy(update={"measured": found})
 
 
@@ -202,6 +219,12 @@ def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Dec
     return Decision(measured, replace(before, revision=number, stores=stores), record)
 
 
+def _expected(asked: Question) -> Statistics:
+    now = recent(asked.snapshot, asked.interims, asked.queries)
+    coming = foresee(now, asked.texts, Mode.LIVE)
+    return timed(coming, now, asked.texts, asked.options, asked.mode)
+
+
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     started = time.perf_counter()
     options = asked.options
@@ -210,9 +233,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     found = revise(
         RevisionRequest(
             queries=asked.queries,
-            statistics=foresee(
-                recent(asked.snapshot, asked.interims, asked.queries), asked.texts, Mode.LIVE
-            ),
+            statistics=_expected(asked),
             running=asked.running,
             number=asked.newest + 1,
             options=Options(

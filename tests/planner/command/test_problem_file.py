@@ -15,6 +15,7 @@ from anabranch_planner.command.environment import (
     write_yaml,
 )
 from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import parse_sql
@@ -318,6 +319,12 @@ def test_the_file_in_the_documentation() -> None:
     assert list(problem.statistics.selectivities.values()) == [0.015]
 
 
+def test_cost_constants() -> None:
+    found = parse(GOOD + "\nobjective: seconds\ncosts: {match: 3e-7, calls: 4}\n").statistics
+    assert found.constants() == CostConstants(match=3e-7, calls=4.0)
+    assert parse(GOOD).statistics.constants() is None
+
+
 def test_limits_and_widths() -> None:
     problem = parse(
         "streams: {R: {width: 40}, S: {rate: 5}}\n"
@@ -335,6 +342,10 @@ def test_limits_and_widths() -> None:
 @pytest.mark.parametrize(
     ("line", "field"),
     [
+        ("costs: 5", "costs"),
+        ("costs: {metch: 5}", "costs.metch"),
+        ("costs: {match: -1}", "costs.match"),
+        ("costs: {match: .nan}", "costs.match"),
         ("limits: 5", "limits"),
         ("limits: {memry: 5}", "limits.memry"),
         ("limits: {memory: -1}", "limits.memory"),

@@ -45,6 +45,11 @@ def test_every_period_and_what_a_step_did_in_it(url: str, tmp_path: Path) -> Non
             "R/1": batch + 1, "S/1": batch + 1,
         }  # fmt: skip
         assert 0 < period.seconds < 60
+        assert all(step.counts.calls == 1 for step in period.steps)
+        # Each tuple looks into the segments of all batches so far, its own included.
+        assert {c.looked for c in counts.values()} == {batch + 1}
+        assert (period.inserts.writes, period.inserts.rows) == (2, 2)
+        assert period.inserts.seconds > 0
 
 
 def test_a_period_lasts_as_long_as_it_is_set_to(url: str, tmp_path: Path) -> None:

@@ -140,4 +140,4 @@ def _costs(rng: Random) -> CostConstants:
         for name in ("call", "probe", "look", "match", "write", "row", "calls")
     }
     looks = {MirId(name): rng.uniform(1.0, 5.0) for name in RELATIONS if rng.random() < 0.5}
-    return CostConstants(**some, looks=looks)
+    return CostConstants(**some, looks=looks)  # type: ignore[arg-type]

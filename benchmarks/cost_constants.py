@@ -1,0 +1,156 @@
+"""What steps and inserts take, and how well the objective ``seconds`` explains it.
+
+``python -m benchmarks.cost_constants [--json] [--scale 0.1] [--batches 24] [--rounds 3]``
+
+The real driver and worker, one task, no Spark: the workloads of ``benchmarks.statistics_cost``,
+with interim measurements of every batch. Constants are fitted to every other batch of a workload
+and checked with the rest of it and with the other workload. ``error`` is the sum of absolute errors
+of the predicted CPU times of single steps in single batches, as a share of their sum. Beside it
+stands the error of the objective ``default``, which counts tuples sent and inserted, at its best
+factor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import redis
+import structlog
+
+from anabranch_contract.protocol.interims import Interim
+from anabranch_planner.cost.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.fit import fit
+from benchmarks.report.figures import Spread, document, line, tell
+from benchmarks.statistics_cost import KEYS, Workload, events, run, tpch_joins
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def measure(workload: Workload, home: Path, url: str, batches: int) -> list[Interim]:
+    """A measurement of each batch, but for the first: that one compiles."""
+    run(workload, home / "run", url, batches, collect=True, interim_seconds=0.0)
+    texts = redis.Redis.from_url(url).lrange(KEYS.interims, 0, -1)
+    assert isinstance(texts, list)
+    return [Interim.loads(text) for text in texts][1:]
+
+
+def fitted(periods: Sequence[Interim]) -> CostConstants:
+    """The constants that explain ``periods``."""
+    steps = [step.counts for period in periods for step in period.steps]
+    return fit(steps, [period.inserts for period in periods], CostConstants())
+
+
+def error(known: CostConstants, periods: Sequence[Interim]) -> float:
+    """By how much ``known`` misses the CPU times of ``periods``, as a share of these."""
+    missed = spent = 0.0
+    for period in periods:
+        for counts in (step.counts for step in period.steps):
+            time = (
+                counts.calls * known.call
+                + counts.probes * known.probe
+                + counts.looked * known.look
+                + counts.matches * known.match
+            )
+            missed += abs(time - counts.seconds)
+            spent += counts.seconds
+        stored = period.inserts
+        missed += abs(stored.writes * known.write + stored.rows * known.row - stored.seconds)
+        spent += stored.seconds
+    return missed / spent
+
+
+def error_of_tuples(periods: Sequence[Interim], held_out: Sequence[Interim]) -> float:
+    """The same where a tuple costs as much whether it is sent or stored."""
+    counts, seconds = _tuples(periods)
+    factor = float((counts * seconds).sum() / (counts * counts).sum())
+    counts, seconds = _tuples(held_out)
+    return float(np.abs(counts * factor - seconds).sum() / seconds.sum())
+
+
+def _tuples(periods: Sequence[Interim]) -> tuple[np.ndarray, np.ndarray]:
+    found: list[tuple[float, float]] = []
+    for period in periods:
+        found += [(step.counts.probes, step.counts.seconds) for step in period.steps]
+        found.append((period.inserts.rows, period.inserts.seconds))
+    counts, seconds = np.array(found, float).T
+    return counts, seconds
+
+
+def compare(found: dict[str, list[Interim]]) -> list[dict[str, Any]]:
+    """One round: per workload its constants, and their errors here and in the others."""
+    made = []
+    for name, periods in found.items():
+        known, held_out = fitted(periods[::2]), periods[1::2]
+        made.append(
+            {
+                "workload": name,
+                **{constant: getattr(known, constant) for constant in OPERATIONS},
+                "error": error(known, held_out),
+                "error_of_tuples": error_of_tuples(periods[::2], held_out),
+                "error_elsewhere": error(
+                    known, [p for other in found if other != name for p in found[other]] or held_out
+                ),
+            }
+        )
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="CPU time of steps and inserts")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--scale", type=float, default=0.1, help="TPC-H's scale factor")
+    parser.add_argument("--rows", type=int, default=250_000, help="rows of each event stream")
+    parser.add_argument("--batches", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args(arguments)
+    load = os.getloadavg()
+    # The driver would log to standard output, which belongs to the figures.
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    rounds = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as name, redis_url() as url:
+            folder = Path(name)
+            workloads = [tpch_joins(folder / "tables", options.scale), events(options.rows)]
+            for number in range(options.rounds):
+                run_of = {w.name: measure(w, folder, url, options.batches) for w in workloads}
+                rounds.append(compare(run_of))
+                tell(f"round {number + 1} of {options.rounds}")
+    finally:
+        structlog.reset_defaults()
+    found = [_summary(same) for same in zip(*rounds, strict=True)]
+    settings = {name: value for name, value in vars(options).items() if name != "json"}
+    everything = document("cost-constants", settings, load) | {"workloads": found}
+    if options.json:
+        sys.stdout.write(line(everything) + "\n")
+        return 0
+    for one in found:
+        sys.stdout.write(f"{one['workload']}: " + ", ".join(_shown(one)) + "\n")
+    return 0
+
+
+def _summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    figures = {k: [one[k] for one in rounds] for k in rounds[0] if k != "workload"}
+    spreads = {k: Spread.of(values).rounded(12) for k, values in figures.items()}
+    return {"workload": rounds[0]["workload"], **spreads}
+
+
+def _shown(found: dict[str, Any]) -> list[str]:
+    figures = {k: v["median"] for k, v in found.items() if k != "workload"}
+    errors = [k for k in figures if k.startswith("error")]
+    return [
+        *(f"{k} {1e6 * figures[k]:.3g} us" for k in OPERATIONS),
+        *(f"{k.replace('_', ' ')} {100 * figures[k]:.0f} %" for k in errors),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

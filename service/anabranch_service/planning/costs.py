@@ -1,0 +1,79 @@
+"""Cost constants from what tasks have reported (objective ``seconds``).
+
+Live, they are fitted to the newest periods. In step mode the planner's defaults are taken: what a
+clock says differs from run to run, and a replay must repeat byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.mirs import MirId
+from anabranch_contract.rest.plans import CostsRecord
+from anabranch_planner.cost.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.fit import fit
+from anabranch_planner.cost.statistics import ForecastStatistics
+from anabranch_service.planning.rates import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.protocol.measurements import Snapshot
+    from anabranch_planner.cost.statistics import Statistics
+    from anabranch_service.registry.records import PlanningRecord
+
+#: Periods to which constants are fitted: older ones say no more, and all have to be parsed.
+FITTED = 5
+
+
+def timed(
+    statistics: Statistics,
+    snapshot: Snapshot | None,
+    periods: Sequence[str],
+    options: PlanningRecord,
+    mode: Mode,
+) -> Statistics:
+    """``statistics`` with the cost constants that ``options`` need; as they are if it needs none.
+
+    Args:
+        snapshot: the newest measurements of an epoch.
+        periods: documents of interim measurements, oldest first; not read in step mode.
+    """
+    if options.objective is not Objective.SECONDS or snapshot is None:
+        return statistics
+    read = read_all(periods[-FITTED:], Interim) if mode is Mode.LIVE else []
+    return ForecastStatistics(statistics, statistics.ahead(), constants(snapshot, read, options))
+
+
+def constants(
+    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningRecord
+) -> CostConstants:
+    """The constants that explain ``periods``, per unit of time of ``snapshot``'s next epoch."""
+    steps = [step.counts for period in periods for step in period.steps]
+    looked: dict[MirId, list[int]] = {}
+    for store in snapshot.stores.values():
+        for reads in store.reads.values():
+            counts = looked.setdefault(MirId(store.mir), [0, 0])
+            counts[0] += reads.looked
+            counts[1] += reads.probes
+    known = CostConstants(
+        calls=float(max(snapshot.batches, 1) * options.parallelism),
+        looks={mir: looks / probes for mir, (looks, probes) in sorted(looked.items()) if probes},
+    )
+    return fit(steps, [period.inserts for period in periods], known)
+
+
+def costs_record(statistics: Statistics) -> CostsRecord | None:
+    """The constants of ``statistics``, as an epoch shows them."""
+    known = statistics.constants()
+    if known is None:
+        return None
+    return CostsRecord(
+        **{name: getattr(known, name) for name in OPERATIONS},
+        calls=known.calls,
+        measurements=known.measurements,
+        error=known.error,
+    )

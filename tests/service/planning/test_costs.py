@@ -1,0 +1,113 @@
+"""Cost constants from measured periods, and where plans show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch_contract.codec import dumps
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.protocol.interims import Interim, StepMeasures
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    Inserts,
+    Snapshot,
+    StoreStatistics,
+)
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.mirs import MirId
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_service.planning.costs import timed
+from anabranch_service.registry.records import PlanningRecord
+from tests.service.conftest import PAIR, STREAMS
+from tests.support.worlds.service import serving
+
+if TYPE_CHECKING:
+    from anabranch_service.settings import Settings
+
+TRUE = CostConstants(call=2e-3, probe=4e-6, look=1e-6, match=3e-6, write=5e-3, row=6e-6)
+SECONDS = PlanningRecord(optimizer="clash", objective=Objective.SECONDS, parallelism=2)
+
+
+def interim(batch: int, seed: int) -> str:
+    """A period of two steps whose times are those of :data:`TRUE`."""
+    rng = Random(seed)
+    steps = []
+    for head, target in (("orders", "customers"), ("customers", "orders")):
+        probes, looked, matches = (int(10 ** rng.uniform(1, 4)) for _ in range(3))
+        spent = 4 * TRUE.call + probes * TRUE.probe + looked * TRUE.look + matches * TRUE.match
+        counts = EdgeStatistics(probes, matches, spent, calls=4, looked=looked)
+        name = MirId("customers,orders")
+        steps.append(StepMeasures(name, (Label(head),), (Label(target),), counts))
+    rows = rng.randint(1, 10_000)
+    inserts = Inserts(4, rows, 4 * TRUE.write + rows * TRUE.row)
+    return dumps(Interim(batch, 3.0, 0, 0, batch, 2, {"orders": 20}, tuple(steps), inserts=inserts))
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(
+        0, 6, 6,
+        arrivals={"orders": 60, "customers": 600},
+        stores={
+            "orders[a]/2": StoreStatistics(
+                60, 0, 3, reads={"a": Reads(probes=10, looked=15)}, mir="orders"
+            ),
+            "orders[b]/2": StoreStatistics(
+                60, 0, 3, reads={"b": Reads(probes=30, looked=85)}, mir="orders"
+            ),
+        },
+    )  # fmt: skip
+
+
+def test_live_constants_are_fitted_to_the_newest_periods() -> None:
+    old = dumps(Interim(1, 3.0, 0, 0, 1, 1, {}, inserts=Inserts(1, 1, 1e6)))
+    texts = [old, *(interim(number, number) for number in range(2, 7))]
+    found = timed(snapshot(), snapshot(), texts, SECONDS, Mode.LIVE).constants()
+    assert found is not None
+    assert found.measurements == 15  # two steps and the inserts of each of five periods
+    assert found.error is not None
+    assert found.error < 0.05
+    for name in ("call", "probe", "match", "write", "row"):
+        assert getattr(found, name) == pytest.approx(getattr(TRUE, name), rel=0.25), name
+    assert found.calls == 12.0  # six batches, two partitions
+    assert found.looks == {MirId("orders"): 2.5}
+
+
+def test_a_replay_takes_constants_that_no_clock_decides() -> None:
+    texts = [interim(number, number) for number in range(5)]
+    found = timed(snapshot(), snapshot(), texts, SECONDS, Mode.STEP).constants()
+    assert found is not None
+    assert (found.measurements, found.error) == (0, None)
+    assert found.probe == CostConstants().probe
+    assert found.calls == 12.0
+
+
+@pytest.mark.parametrize("objective", [Objective.DEFAULT, Objective.PAPER])
+def test_other_objectives_read_nothing(objective: Objective) -> None:
+    known, options = snapshot(), SECONDS.model_copy(update={"objective": objective})
+    assert timed(known, known, ["{"], options, Mode.LIVE) is known
+
+
+def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.http.put("/v1/settings", json={"objective": "seconds"}).raise_for_status()
+        service.plan(-1)
+        for number in (1, 2, 3):
+            service.redis.rpush(service.keys.interims, interim(2 * number, number))
+        service.plan(0, next_batch=6, snapshot=snapshot())
+        epoch: dict[str, Any] = service.get("/v1/epochs/2")
+        assert (epoch["objective"], epoch["costs"]["measurements"]) == ("seconds", 9)
+        assert 0 <= epoch["costs"]["error"] < 0.2
+        dry = service.post("/v1/plans:dry-run", {}, status=200)
+        assert dry["costs"] == epoch["costs"]
+        counted = service.post("/v1/plans:dry-run", {"objective": "default"}, status=200)
+        assert counted["costs"] is None
+        assert counted["cost"] > dry["cost"]  # tuples, not seconds
