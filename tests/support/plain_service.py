@@ -15,7 +15,8 @@ import redis
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
+from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Plan
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.revisions import RevisionAnswer
@@ -33,7 +34,7 @@ from tests.support.cases.random_plans import random_layouts, random_plan, random
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.progress import Boundary
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import Bounds
@@ -52,8 +53,10 @@ def plan_normally(
     parallelism: int,
     epoch: int,
 ) -> Plan:
-    """What the service does."""
-    return optimise(queries, statistics, Options(optimizer=optimizer, parallelism=parallelism))
+    """What the service does, by one objective after the other."""
+    objective = tuple(Objective)[epoch % len(Objective)]
+    options = Options(optimizer=optimizer, objective=objective, parallelism=parallelism)
+    return optimise(queries, statistics, options)
 
 
 def odd_plans(seed: int) -> Planner:
@@ -102,6 +105,7 @@ class PlainService:
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
         self._answer = RevisionAnswer(0)
+        self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
         self._filters = Random(script.seed + 2) if script.relaxed else None
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
@@ -205,9 +209,16 @@ class PlainService:
         self._redis.set(self._keys.ruleset(rules.id), text)
         return rulesets.digest(text)
 
-    def answer(self, batch: int) -> None:
-        """Answer the measurements before ``batch`` without a new revision."""
+    def answer(self, running: RulesetId, batch: int) -> RulesetId:
+        """Answer the measurements before ``batch`` without a new revision.
+
+        Returns:
+            As :meth:`revise`. The newest revision may not have been taken so far: its batch has
+            begun an epoch.
+        """
         self._tell(replace(self._answer, answered=batch))
+        waits = self._offered.epoch == running.epoch and self._offered > running
+        return self._offered if waits else running
 
     def revise(self, running: Ruleset, batch: int) -> RulesetId:
         """Answer the measurements before ``batch`` by a random revision; some are of an epoch that
@@ -227,7 +238,8 @@ class PlainService:
         digest = self._write(rules)
         wrong = 0.05 <= fault < 0.1
         self._tell(RevisionAnswer(epoch, number, "none" if wrong else digest, batch))
-        return running.id if wrong or epoch != running.epoch else rules.id
+        self._offered = running.id if wrong or epoch != running.epoch else rules.id
+        return self._offered
 
     def _tell(self, answer: RevisionAnswer) -> None:
         self._answer = answer

@@ -266,7 +266,7 @@ class _Run:
         if batch in self.script.revised and state.ruleset_epoch >= 0:
             wanted = self.service.revise(self.control.ruleset(state.ruleset), batch)
         else:
-            self.service.answer(batch)
+            wanted = self.service.answer(state.ruleset, batch)
         self.revised = (batch, wanted)
 
     def _check_revision(self, state: State) -> None:
