@@ -43,6 +43,54 @@ class StoreSize:
     keys: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class DriftedRate:
+    """A relation whose arrivals have changed beside those of the others.
+
+    Attributes:
+        factor: by how much they have been multiplied.
+    """
+
+    relation: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DriftedStep:
+    """A step that has changed.
+
+    Attributes:
+        joined, head, target: as in :class:`StepMeasures`.
+        figure: ``matches`` or ``found``.
+        before, after: the figure per probe.
+    """
+
+    joined: MirId
+    head: tuple[Label, ...]
+    target: tuple[Label, ...]
+    figure: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drifts:
+    """What has drifted (``driver.drift`` of the runtime); both sorted. False if nothing has."""
+
+    rates: tuple[DriftedRate, ...] = ()
+    steps: tuple[DriftedStep, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rates or self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftedRates:
+    """The part of :class:`Drifts` that forecasts of rates are made of."""
+
+    rates: tuple[DriftedRate, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Arrivals(Message):
     """The arrivals of one period: the part of an :class:`Interim` that rates are made of.
@@ -52,11 +100,13 @@ class Arrivals(Message):
     Attributes:
         next_batch: the first batch after the period. ``batches``: how many it had.
         arrivals: relation -> tuples that arrived, after the local filter.
+        drifted: the rates that have changed with the first batch of the period.
     """
 
     next_batch: int
     batches: int
     arrivals: dict[str, int] = field(default_factory=dict)
+    drifted: DriftedRates = DriftedRates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +124,7 @@ class Interim(Message):
         stores: store -> its size.
         asks: whether the runtime waits for an answer (``revisions``); likewise.
         inserts: of all tasks into all stores, backfills left out; likewise.
+        drifted: what has changed with its first batch, which is why it ended early; likewise.
     """
 
     until: float
@@ -88,3 +139,4 @@ class Interim(Message):
     revision: int = 0
     asks: bool = False
     inserts: Inserts = field(default_factory=Inserts)
+    drifted: Drifts = Drifts()

@@ -2,7 +2,7 @@
 
 Rates are per batch, not per second: an epoch is so many batches, what is held is counted in
 batches, too, and a replay has no other clock. The series of a relation is that of
-:mod:`.forecast`, with batches for seconds. Two things are added:
+:mod:`.forecast`, with batches for seconds. Three things are added:
 
 * **Intermittent** relations bring nothing in some periods between others in which they do (their
   files come every other minute). The last value says nothing about them, and a trend little. Their
@@ -11,6 +11,8 @@ batches, too, and a replay has no other clock. The series of a relation is that 
   23, 1972), the mean size over the mean interval, without his smoothing.
 * **A floor.** What has arrived may arrive again: no forecast is below a tenth (:data:`FLOOR`) of
   the mean. A rate of 0 would make everything that begins with the relation free of charge.
+* **Drift.** Where the runtime has found that a rate has changed at once, its series begins anew
+  with the period that came with the change. One period is enough then.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
             number of batches goes back (another pipeline, or a recovery) those before are not.
         horizon: periods after the newest.
 
-    A relation is listed if it has arrived in these periods and was counted in
-    :data:`EVIDENCE` of them.
+    A relation is listed if it has arrived in these periods and was counted in :data:`EVIDENCE` of
+    them, or in one since it has drifted.
 
     >>> from anabranch_contract.protocol.interims import Arrivals
     >>> rates([Arrivals(4, 4, {"R": 40, "S": 0}), Arrivals(8, 4, {"R": 44, "S": 8})], 1.0)
@@ -57,13 +59,14 @@ def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
     batches = float(median(one.batches for one in periods))
     found, asked = {}, {}
     for relation in sorted({name for one in periods for name in one.arrivals}):
+        since = _drifted(periods, relation)
         series = [
             (float(one.next_batch), one.arrivals[relation] / one.batches, float(one.batches))
-            for one in periods
+            for one in periods[since:]
             if one.arrivals.get(relation, -1) >= 0
         ]
         arrived = [value > 0 for _, value, _ in series]
-        if len(series) < EVIDENCE or not any(arrived):
+        if (len(series) < EVIDENCE and not since) or not any(arrived):
             continue
         mean = sum(v * w for _, v, w in series) / sum(w for _, _, w in series)
         first, last = arrived.index(True), len(arrived) - 1 - arrived[::-1].index(True)
@@ -97,6 +100,16 @@ def recent(measured: Sequence[Arrivals]) -> dict[str, tuple[tuple[int, int], ...
         if points:
             found[relation] = tuple(points)
     return found
+
+
+def _drifted(periods: Sequence[Arrivals], relation: str) -> int:
+    """The place of the newest period that began with a drift of the rate; 0: none did."""
+    places = [
+        place
+        for place, one in enumerate(periods)
+        if any(rate.relation == relation for rate in one.drifted.rates)
+    ]
+    return places[-1] if places else 0
 
 
 def _newest(measured: Sequence[Arrivals]) -> list[Arrivals]:

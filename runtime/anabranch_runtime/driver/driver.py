@@ -38,7 +38,7 @@ from anabranch_runtime.driver.epoch_cycle import (
     step,
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.interim_reporter import InterimReporter
+from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter
 from anabranch_runtime.driver.progress import ProgressReporter
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
@@ -164,7 +164,9 @@ class Driver:
         self._step_names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        self._interims = InterimReporter(control, self.state, self._step_names, seconds)
+        # Without revisions nobody waits for a replay's drifts.
+        early = EARLY if live else math.inf if settings.revise_batches else None
+        self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
         self._identity = ""
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
@@ -429,7 +431,7 @@ class Driver:
         if settings.mode is Mode.LIVE:
             return self._revisions.newest(state, self.control.revision())
         every, since = settings.revise_batches, number - state.epoch_starts[-1][1]
-        if not every or since % every:
+        if not every or (since % every and not self._interims.drifted):
             return state.ruleset
         self._interims.require(state)
         answer = self.control.wait_for_answer(number, settings.patience)

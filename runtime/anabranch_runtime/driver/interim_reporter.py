@@ -1,13 +1,15 @@
-"""Report interim measurements between batches, each over some seconds."""
+"""Report interim measurements between batches, each over some seconds, or sooner on a drift."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.interims import Drifts
 from anabranch_contract.protocol.measurements import Inserts
+from anabranch_runtime.driver.drift import Edges, Watch, begun_anew, drifts, watch
 from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 
 if TYPE_CHECKING:
@@ -19,51 +21,150 @@ if TYPE_CHECKING:
     from anabranch_runtime.epochs.join_samples import Step, Steps
     from anabranch_runtime.state.manifest import State
 
+#: Seconds between two reports, at least, where the second comes early. A decision of the service
+#: takes up to seconds of CPU with many queries, and a period should have a few batches.
+EARLY = 1.0
+#: Batches that a period may begin before the present one.
+KEPT = 16
+#: Nothing has drifted.
+NONE = Drifts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A state, when it was committed, and the period that it is in.
+
+    Attributes:
+        now: by a clock that does not jump. ``until``: seconds since 1970.
+        steps: edge -> its step, by the ruleset of ``state``.
+        fresh, inserts: what its batch has inserted, and the batches since the period began.
+    """
+
+    now: float
+    until: float
+    state: State
+    steps: Mapping[str, Step]
+    period: Period
+    fresh: Inserts
+    inserts: Inserts
+
 
 class InterimReporter:
     """Follows the states of a driver and reports periods of at least ``seconds``.
 
+    On a drift (:mod:`.drift`) the period ends at once. It is cut before the first batch that has
+    drifted, so that measurements of the change are not mixed with those from before it.
+
     A driver that starts begins a period; the time in which no driver ran belongs to none.
+
+    Args:
+        early: seconds from a report to one that comes early, at least; infinite: drifts are
+            noticed (:attr:`drifted`) and reported when :meth:`require` is called; None: no notice
+            is taken of them.
     """
 
-    def __init__(self, control: Control, state: State, names: Steps, seconds: float) -> None:
-        self._control, self._names, self._seconds = control, names, seconds
+    def __init__(
+        self,
+        control: Control,
+        state: State,
+        names: Steps,
+        seconds: float,
+        early: float | None = EARLY,
+    ) -> None:
+        self._control, self._names, self._seconds, self._early = control, names, seconds, early
         self._reported = -1
-        self._last = state
-        self._period: Period = begin(state, time.monotonic())
-        self._steps: Mapping[str, Step] = {}
-        self._ruleset = RulesetId(-1)
+        now = time.monotonic()
+        first = _Commit(now, time.time(), state, {}, begin(state, now), Inserts(), Inserts())
+        self._commits = deque([first], KEPT)
+        self._watch, self._edges = Watch(), Edges.of({})
         self._inserts = Inserts()
 
     def inserted(self, inserts: Iterable[Inserts]) -> None:
-        """Take note of the inserts of a batch's tasks."""
+        """Take note of the inserts of a batch's tasks, before it is committed."""
         self._inserts = sum(inserts, self._inserts)
+
+    @property
+    def drifted(self) -> bool:
+        """Whether something has drifted that has not been reported."""
+        return self._watch.alarmed
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Take note of a new state, which goes by ``ruleset``; report if the period is over."""
-        now = time.monotonic()
-        if (state.epoch, state.ruleset) != (self._last.epoch, self._last.ruleset):
-            self._period = leave_ruleset(self._period, self._last, self._steps)
-        if state.ruleset != self._ruleset:
-            self._steps, self._ruleset = self._names.of(ruleset), state.ruleset
-        self._last = state
-        if now - self._period.since < self._seconds:
-            return
-        if state.next_batch > self._period.begun.next_batch:
-            self._report(now)
-        else:
-            self._period = begin(state, now)
+        last = self._commits[-1]
+        now, steps = time.monotonic(), last.steps
+        if state.ruleset != last.state.ruleset or not steps:
+            steps = self._names.of(ruleset)
+            self._edges = Edges.of(steps)
+        period = _entered(last.period, last, state)
+        fresh, self._inserts = self._inserts, Inserts()
+        inserts = last.inserts + fresh
+        self._commits.append(_Commit(now, time.time(), state, steps, period, fresh, inserts))
+        if self._early is not None and state.next_batch > last.state.next_batch:
+            self._observe(last.state, state)
+        since = now - period.since
+        early = self._early is not None and since >= self._early and self.drifted
+        if state.next_batch > period.begun.next_batch:
+            if early or since >= self._seconds:
+                self._report()
+        elif since >= self._seconds:
+            self._begin()
 
     def require(self, state: State) -> None:
         """Report the period up to ``state``, unless a period has ended there: a revision is waited
         for that answers it.
         """
         if self._reported != state.next_batch:
-            self._report(time.monotonic(), asks=True)
+            self._report(asks=True)
 
-    def _report(self, now: float, *, asks: bool = False) -> None:
-        interim = close(self._period, self._last, self._steps, now, time.time())
-        interim = replace(interim, asks=asks, inserts=self._inserts)
-        self._inserts = Inserts()
-        self._period, self._reported = begin(self._last, now), interim.next_batch
+    def _observe(self, before: State, after: State) -> None:
+        arrived = {
+            name: count - before.arrivals.get(name, 0) for name, count in after.arrivals.items()
+        }
+        earlier = {} if _entering(before, after) else before.edges
+        self._watch = watch(self._watch, self._edges, after.edges, earlier, arrived)
+
+    def _report(self, *, asks: bool = False) -> None:
+        found, lasted = drifts(self._watch)
+        if found:
+            self._cut(lasted)
+            self._watch = begun_anew(self._watch)
+        self._send(self._commits[-1], asks=asks, drifted=found)
+        self._begin()
+
+    def _cut(self, lasted: int) -> None:
+        """End the period before the newest ``lasted`` batches, if it has begun before them."""
+        end = self._commits[-1].state.next_batch - lasted
+        commits = list(self._commits)
+        place = next((n for n, c in enumerate(commits) if c.state.next_batch == end), None)
+        if place is None or end <= commits[place].period.begun.next_batch:
+            return
+        self._send(commits[place])
+        del commits[:place]
+        self._begin(commits[0])
+        for one in commits[1:]:
+            last = self._commits[-1]
+            period = _entered(last.period, last, one.state)
+            self._commits.append(replace(one, period=period, inserts=last.inserts + one.fresh))
+
+    def _begin(self, last: _Commit | None = None) -> None:
+        """Begin a period with a commit; None: the newest."""
+        last = last or self._commits[-1]
+        self._commits.clear()
+        period = begin(last.state, last.now)
+        self._commits.append(replace(last, period=period, fresh=Inserts(), inserts=Inserts()))
+
+    def _send(self, last: _Commit, *, asks: bool = False, drifted: Drifts = NONE) -> None:
+        """Report the period that ends with ``last``."""
+        interim = close(last.period, last.state, last.steps, last.now, last.until)
+        self._reported = interim.next_batch
+        interim = replace(interim, asks=asks, inserts=last.inserts, drifted=drifted)
         self._control.report_interim(interim)
+
+
+def _entering(before: State, after: State) -> bool:
+    return (after.epoch, after.ruleset) != (before.epoch, before.ruleset)
+
+
+def _entered(period: Period, last: _Commit, state: State) -> Period:
+    """The period that goes on with ``state``: steps are named anew where another ruleset begins."""
+    return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
+from statistics import median
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
@@ -33,8 +34,9 @@ from anabranch_service.planning.costs import timed
 from anabranch_service.planning.rates import foresee
 from anabranch_service.registry.records import KeptRevision, PlanningRecord
 
-#: Weight of a period against the one after it.
-FADE = 0.7
+#: Weight of a measurement against one that is a period of usual length younger, and against one
+#: that is younger than a drift of steps.
+FADE, DRIFTED = 0.7, 0.02
 #: Periods that a decision looks at, and that a measured effect needs on either side.
 PERIODS, ENOUGH = 20, 2
 #: By how much a revision may seem to cost more before it is taken back: what arrives differs from
@@ -117,12 +119,18 @@ def recent(
 ) -> Snapshot:
     """``snapshot`` with the steps that were measured lately as these periods have them.
 
-    A step that the rules of a period did not run may follow from larger ones (``cost.inferred``).
+    A measurement fades with the batches since, in units of the median period, and by much where
+    steps have drifted since. A step that the rules of a period did not run may follow from larger
+    ones (``cost.inferred``).
     """
     inference = Inference(queries)
     found: dict[Step, JoinSample] = {}
-    for age, interim in enumerate(reversed(interims)):
-        weight = FADE**age
+    usual = median([i.batches for i in interims if i.batches > 0] or [1])
+    batches, drifts = 0, 0
+    for interim in reversed(interims):
+        weight = FADE ** (batches / usual) * DRIFTED**drifts
+        batches += max(interim.batches, 0)
+        drifts += bool(interim.drifted.steps)
         for sample in inference.extend(_samples(interim)):
             step = sample.joined, sample.head, sample.target
             old = found.get(step, JoinSample(*step, 0.0, 0.0, 0.0))
@@ -155,17 +163,22 @@ def effect(
 
     Work is probes and matches, or (``timed``) CPU seconds of steps and inserts.
 
-    A period in which a ruleset was replaced counts for neither.
+    A period in which a ruleset was replaced counts for neither, nor does one before the newest
+    drift: other data cost otherwise by any rules. The period that begins with a drift is enough for
+    the rules that went before, because it ends early and is what the revision answers.
     """
     by: list[list[tuple[float, int]]] = [[], []]
+    enough = ENOUGH
     for last, interim in pairwise(interims):
+        if interim.drifted:
+            by, enough = [[], []], 1
         name = RulesetId(interim.ruleset_epoch, interim.revision)
         if (last.ruleset_epoch, last.revision, last.epoch) != (*name, interim.epoch):
             continue
         arrived = sum(interim.arrivals.values())
         if arrived and name in (before, after):
             by[name == after].append((_work(interim, timed=timed), arrived))
-    if min(map(len, by)) < ENOUGH:
+    if len(by[0]) < enough or len(by[1]) < ENOUGH:
         return None
     old, new = (sum(w for w, _ in side) / sum(n for _, n in side) for side in by)
     gain = 1 - new / old if old else 0.0

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from anabranch_contract.codec import dumps
-from anabranch_contract.protocol.interims import Arrivals, Interim, StoreSize
+from anabranch_contract.protocol.interims import (
+    Arrivals,
+    DriftedRate,
+    DriftedRates,
+    Interim,
+    StoreSize,
+)
 from anabranch_planner.forecast.rates import EVIDENCE, FLOOR, PERIODS, rates, recent
 
 
@@ -79,3 +86,26 @@ def test_a_period_without_batches_says_nothing() -> None:
 def test_arrivals_are_read_of_the_document_of_an_interim() -> None:
     whole = Interim(1.5, 3.0, 2, 2, 12, 4, {"R": 40}, (), {"R": StoreSize(7, {"a": 3.0})}, 1)
     assert Arrivals.loads(dumps(whole)) == Arrivals(12, 4, {"R": 40})
+
+
+def test_a_rate_that_has_drifted_begins_anew() -> None:
+    """By one short period; the other relation goes on."""
+    old = [Arrivals(n, 10, {"R": 1000, "S": 500}) for n in range(10, 60, 10)]
+    new = Arrivals(52, 2, {"R": 2000, "S": 100}, DriftedRates((DriftedRate("R", 10.0),)))
+
+    assert rates([*old, new], 2.0) == pytest.approx({"R": 1000.0, "S": 50.0})
+    # Without its having been said, the grid takes both for one period.
+    assert rates([*old, replace(new, drifted=DriftedRates())], 2.0)["R"] < 500
+
+    later = Arrivals(62, 10, {"R": 10_000, "S": 500})
+    assert rates([*old, new, later], 2.0) == pytest.approx({"R": 1000.0, "S": 50.0})
+    assert rates([new, later], 2.0) == pytest.approx({"R": 1000.0, "S": 50.0})
+
+
+def test_periods_of_unequal_length_are_rates_per_batch() -> None:
+    lengths, at, found = [10, 2, 10, 1, 10, 3, 10], 0, []
+    for length in lengths:
+        at += length
+        found.append(Arrivals(at, length, {"R": 100 * length}))
+    assert rates(found, 2.0) == pytest.approx({"R": 100.0})
+    assert recent(found)["R"][-1] == (sum(lengths), 100 * sum(lengths))

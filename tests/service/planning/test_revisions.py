@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.interims import Interim, StepMeasures
+from anabranch_contract.protocol.interims import DriftedStep, Drifts, Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
 from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.mirs import sub_join
@@ -23,6 +24,7 @@ STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST
 CHAIN = parse_sql("q", "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b", STREAMS)
 R, S, T = Label("R"), Label("S"), Label("T")
 RS, ST = (sub_join(CHAIN, frozenset(pair)).id for pair in ((R, S), (S, T)))
+IDS = (RulesetId(1), RulesetId(1, 1))
 RST: MirId = sub_join(CHAIN, frozenset({R, S, T})).id
 
 
@@ -112,3 +114,45 @@ def test_a_period_of_two_epochs_counts_for_neither() -> None:
     after = [period(n, step(RS, (R,), S, 100), revision=1, epoch=n) for n in (4, 5, 6)]
 
     assert effect([*before, *after], RulesetId(1), RulesetId(1, 1)) is None
+
+
+def test_a_period_counts_by_its_length_and_not_by_its_number() -> None:
+    """Many short periods make what went before them no older than one long period does."""
+    long, at = 30, 30
+    interims = [replace(period(at, step(RS, (R,), S, 400)), batches=long)]
+    for length in (30, 30, 15, 15):
+        at += length
+        interims.append(replace(period(at), batches=length))
+
+    (sample,) = recent(Snapshot(0, 1, 1), interims, [CHAIN]).steps
+
+    assert sample.probes == pytest.approx(100 * FADE ** (90 / 30))
+
+
+def drifted(interim: Interim) -> Interim:
+    return replace(interim, drifted=Drifts(steps=(DriftedStep(RS, (R,), (S,), "matches", 1, 9),)))
+
+
+def test_what_was_measured_before_a_drift_counts_little() -> None:
+    before = [period(n, step(RS, (R,), S, 400)) for n in range(1, 20)]
+    after = drifted(period(20, step(RS, (R,), S, 10)))
+
+    (sample,) = recent(Snapshot(0, 1, 1), [*before, after], [CHAIN]).steps
+    (mixed,) = recent(Snapshot(0, 1, 1), [*before, replace(after, drifted=Drifts())], [CHAIN]).steps
+
+    assert sample.hits / sample.pairs == pytest.approx(0.01, rel=2)
+    assert mixed.hits / mixed.pairs > 0.2
+
+
+def test_the_effect_is_measured_after_the_drift() -> None:
+    """The data cost more than before, but less than by the rules of before."""
+    calm = [period(n, step(RS, (R,), S, 10)) for n in (1, 2, 3)]
+    change = drifted(period(4, step(RS, (R,), S, 900)))
+    after = [period(n, step(RS, (R,), S, 300), revision=1) for n in (5, 6, 7)]
+
+    found = effect([*calm, change, *after], RulesetId(1), RulesetId(1, 1))
+
+    assert found is not None
+    assert (found.before, found.after, found.periods) == (100.0, 40.0, 2)
+    # A drift while the revision runs: nothing of before can be compared with what follows.
+    assert effect([*calm, *after, drifted(period(8, revision=1))], *IDS) is None
