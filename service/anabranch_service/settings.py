@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.protocol.progress import Mode
+from anabranch_planner.forecast.rates import EVIDENCE, PERIODS
 from anabranch_service.errors import SettingsError
 
 ENV_PREFIX = "ANABRANCH_"
@@ -29,8 +31,8 @@ class Auth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting of the process, with the help of its option. Optimizer, objective and
-    parallelism hold until ``PUT /v1/settings`` changes them.
+    """Every setting of the process, with the help of its option. Optimizer, objective,
+    parallelism and revision_gain hold until ``PUT /v1/settings`` changes them.
 
     Attributes:
         access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
@@ -53,6 +55,8 @@ class Settings:
     epoch_batches: Annotated[int, "batches per epoch"] = 10
     poll_seconds: Annotated[float, "how often to look for a boundary"] = 0.02
     solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
+    series_periods: Annotated[int, "newest periods that forecasts and revisions go by"] = PERIODS
+    revision_gain: Annotated[float, "share of its cost that a revision has to save"] = 0.1
     kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
     log_level: Annotated[LogLevel, "least level to log"] = "info"
     auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
@@ -81,6 +85,12 @@ class Settings:
             _require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("poll_seconds", "solve_seconds", "request_seconds", "registration_seconds"):
             _require(getattr(self, name) > 0, name, "must be positive")
+        _require(
+            EVIDENCE <= self.series_periods <= INTERIMS_KEPT,
+            "series_periods",
+            f"must be between {EVIDENCE} and {INTERIMS_KEPT}, as many as Redis keeps",
+        )
+        _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
         # The runtime goes by the newest few, and after a roll back by some before them.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
         levels = get_args(LogLevel)

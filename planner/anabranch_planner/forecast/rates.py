@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
     from anabranch_contract.protocol.interims import Arrivals
 
-#: Periods that are looked at, at most.
+#: Periods that are looked at, at most, where no other number is given.
 PERIODS = 20
 #: Periods that must have been measured: one is no series.
 EVIDENCE = 2
 #: Part of a series' mean that is the least forecast.
 FLOOR = 0.1
-#: Periods after which a measurement counts half.
-HALF_LIFE = PERIODS / 3
+#: Part of them after which a measurement counts half.
+HALF_LIFE = 1 / 3
 
 
-def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
+def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -> dict[str, float]:
     """Relation -> the tuples that a batch brings of it, expected.
 
     Args:
-        measured: consecutive periods, oldest first; the newest :data:`PERIODS` are used. Where the
+        measured: consecutive periods, oldest first; the newest ``length`` are used. Where the
             number of batches goes back (another pipeline, or a recovery) those before are not.
         horizon: periods after the newest.
 
@@ -53,7 +53,7 @@ def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
     >>> rates([Arrivals(4, 4, {"R": 40, "S": 0}), Arrivals(8, 4, {"R": 44, "S": 8})], 1.0)
     {'R': 11.0, 'S': 2.0}
     """
-    periods = _newest(measured)
+    periods = _newest(measured, length)
     if len(periods) < EVIDENCE:
         return {}
     batches = float(median(one.batches for one in periods))
@@ -71,7 +71,7 @@ def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
         mean = sum(v * w for _, v, w in series) / sum(w for _, _, w in series)
         first, last = arrived.index(True), len(arrived) - 1 - arrived[::-1].index(True)
         if all(arrived[first:last]):
-            asked[relation] = (mean, Series.of(series, PERIODS, HALF_LIFE * batches))
+            asked[relation] = (mean, Series.of(series, length, HALF_LIFE * length * batches))
         else:
             found[relation] = mean
     made = forecasts([(series, Kind.RATE) for _, series in asked.values()], batches, horizon)
@@ -80,14 +80,16 @@ def rates(measured: Sequence[Arrivals], horizon: float) -> dict[str, float]:
     return dict(sorted(found.items()))
 
 
-def recent(measured: Sequence[Arrivals]) -> dict[str, tuple[tuple[int, int], ...]]:
+def recent(
+    measured: Sequence[Arrivals], length: int = PERIODS
+) -> dict[str, tuple[tuple[int, int], ...]]:
     """Relation -> (batches, tuples that the newest so many batches have brought), ascending.
 
     >>> from anabranch_contract.protocol.interims import Arrivals
     >>> recent([Arrivals(4, 4, {"R": 40}), Arrivals(8, 4, {"R": 44, "S": 8})])
     {'R': ((4, 44), (8, 84)), 'S': ((4, 8),)}
     """
-    periods = _newest(measured)
+    periods = _newest(measured, length)
     found = {}
     for relation in sorted({name for one in periods for name in one.arrivals}):
         points, tuples = [], 0
@@ -112,8 +114,8 @@ def _drifted(periods: Sequence[Arrivals], relation: str) -> int:
     return places[-1] if places else 0
 
 
-def _newest(measured: Sequence[Arrivals]) -> list[Arrivals]:
-    return _consecutive([one for one in measured if one.batches > 0])[-PERIODS:]
+def _newest(measured: Sequence[Arrivals], length: int) -> list[Arrivals]:
+    return _consecutive([one for one in measured if one.batches > 0])[-length:]
 
 
 def _consecutive(periods: Sequence[Arrivals]) -> list[Arrivals]:

@@ -17,6 +17,7 @@ def default_planning(settings: Settings) -> PlanningRecord:
         optimizer=settings.optimizer,
         objective=settings.objective,
         parallelism=settings.parallelism,
+        revision_gain=settings.revision_gain,
     )
 
 

@@ -40,24 +40,30 @@ _M = TypeVar("_M", bound=Message)
 AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
 
 
-async def read_periods(store: Store, mode: Mode, snapshot: Snapshot | None) -> tuple[str, ...]:
-    """The documents of the newest periods, oldest first, as :func:`foresee` reads them.
+async def read_periods(
+    store: Store, mode: Mode, snapshot: Snapshot | None, length: int
+) -> tuple[str, ...]:
+    """The documents of the newest ``length`` periods, oldest first, as :func:`foresee` reads them.
 
     They are not parsed here: with many queries that takes longer than the event loop may wait.
     """
     if snapshot is None:
         return ()
     if mode is Mode.LIVE:
-        return await store.interim_texts(PERIODS)
-    return await store.statistics_texts(range(snapshot.epoch - PERIODS, snapshot.epoch + 1))
+        return await store.interim_texts(length)
+    return await store.statistics_texts(range(snapshot.epoch - length, snapshot.epoch + 1))
 
 
-def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Statistics:
-    """The statistics of ``snapshot``, with forecasts where ``texts`` has periods enough."""
+def foresee(
+    snapshot: Snapshot | None, texts: Sequence[str], mode: Mode, length: int = PERIODS
+) -> Statistics:
+    """The statistics of ``snapshot``, with forecasts where ``texts`` has periods enough; the newest
+    ``length`` of them are used.
+    """
     if snapshot is None:
         return NoStatistics()
     periods = read_all(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
-    expected = rates(periods, AHEAD[mode])
+    expected = rates(periods, AHEAD[mode], length)
     if not expected or snapshot.total_batches < 1:
         return snapshot
     batches, history = max(snapshot.batches, 1), snapshot.total_batches
@@ -66,9 +72,9 @@ def foresee(snapshot: Snapshot | None, texts: Sequence[str], mode: Mode) -> Stat
         {RelationId(name): batches * rate for name, rate in expected.items()},
         {
             RelationId(name): tuple((age / history, float(rows)) for age, rows in points)
-            for name, points in recent(periods).items()
+            for name, points in recent(periods, length).items()
         },
-        min(len(periods), PERIODS),
+        min(len(periods), length),
     )
     return ForecastStatistics(snapshot, coming)
 

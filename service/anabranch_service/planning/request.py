@@ -52,7 +52,8 @@ class Registered:
     Attributes:
         wanted: the queries of the next epoch.
         running: the epoch to compare with; None: none has been published.
-        mode: whose periods are in ``periods``, the documents that rates are forecast from.
+        mode: whose periods are in ``periods``, the documents that rates are forecast from, by the
+            newest ``length`` of them.
     """
 
     queries: list[QueryRecord]
@@ -64,6 +65,7 @@ class Registered:
     running: EpochRecord | None
     mode: Mode
     periods: Sequence[str]
+    length: int
 
     @property
     def statistics(self) -> Statistics:
@@ -88,6 +90,7 @@ async def read_registered(
         foreseen: whether rates are to be forecast, of periods that are read here.
     """
     activations, queries = await store.activations(), await store.queries()
+    length = settings.series_periods
     return Registered(
         queries=queries,
         wanted=[q for q in queries if is_wanted(q, activations.get(q.id), now)],
@@ -97,7 +100,8 @@ async def read_registered(
         samples={} if snapshot is None else await store.samples(),
         running=await _running(store, before),
         mode=settings.mode,
-        periods=await read_periods(store, settings.mode, snapshot) if foreseen else (),
+        periods=await read_periods(store, settings.mode, snapshot, length) if foreseen else (),
+        length=length,
     )
 
 
@@ -209,7 +213,7 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
     statistics = timed(
-        foresee(found.snapshot, found.periods, found.mode),
+        foresee(found.snapshot, found.periods, found.mode, found.length),
         found.snapshot,
         found.periods,
         found.options,

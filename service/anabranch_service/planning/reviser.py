@@ -25,7 +25,7 @@ from anabranch_service.clock import Clock
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.rates import read_all
 from anabranch_service.planning.request import read_queries
-from anabranch_service.planning.revisions import PERIODS, Decision, Question, decide
+from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import usable_streams
@@ -113,10 +113,11 @@ class Reviser:
         queries = await self._queries(record)
         if queries is None:
             return None
-        texts = await store.interim_texts(PERIODS)
+        texts = await store.interim_texts(self._settings.series_periods)
         return Question(
             interims=tuple(await asyncio.to_thread(read_all, texts, Interim)),
             texts=texts,
+            length=self._settings.series_periods,
             snapshot=snapshot,
             running=running,
             before=before,

@@ -37,8 +37,8 @@ from anabranch_service.registry.records import KeptRevision, PlanningRecord
 #: Weight of a measurement against one that is a period of usual length younger, and against one
 #: that is younger than a drift of steps.
 FADE, DRIFTED = 0.7, 0.02
-#: Periods that a decision looks at, and that a measured effect needs on either side.
-PERIODS, ENOUGH = 20, 2
+#: Periods that a measured effect needs on either side.
+ENOUGH = 2
 #: By how much a revision may seem to cost more before it is taken back: what arrives differs from
 #: period to period.
 NOISE = 0.05
@@ -55,6 +55,7 @@ class Question:
     Attributes:
         interims: consecutive periods, the newest last. ``texts``: their documents; in a replay
             periods are of batches, so rates are forecast from them there, too.
+        length: how many periods are asked for.
         snapshot: the statistics of the last epoch that ended.
         running: the ruleset of the newest period. ``before``: the one that it revises.
         queries: those of ``running``.
@@ -66,6 +67,7 @@ class Question:
 
     interims: tuple[Interim, ...]
     texts: tuple[str, ...]
+    length: int
     snapshot: Snapshot
     running: Ruleset
     before: Ruleset | None
@@ -234,7 +236,7 @@ def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Dec
 
 def _expected(asked: Question) -> Statistics:
     now = recent(asked.snapshot, asked.interims, asked.queries)
-    coming = foresee(now, asked.texts, Mode.LIVE)
+    coming = foresee(now, asked.texts, Mode.LIVE, asked.length)
     return timed(coming, now, asked.texts, asked.options, asked.mode)
 
 

@@ -112,3 +112,19 @@ def test_live_plans_are_made_of_interim_measurements(settings: Settings) -> None
         found = service.get("/v1/epochs/2")["ahead"]
         assert found["arrivals"] == pytest.approx({"orders": 60})
         assert (found["period"], found["periods"]) == (1.0, 3)
+
+
+def test_no_more_periods_are_used_than_are_asked_for() -> None:
+    texts = [interim(2 * n, 1000 if n < 5 else 20) for n in range(1, 9)]
+
+    def arrivals(length: int) -> tuple[float, int]:
+        coming = foresee(snapshot(0, 60, 0), texts, Mode.LIVE, length).ahead()
+        assert coming is not None
+        return sum(coming.arrivals.values()), coming.periods
+
+    assert arrivals(3)[1] == 3
+    assert arrivals(8)[1] == 8
+    assert arrivals(3) == (
+        sum(foresee(snapshot(0, 60, 0), texts[-3:], Mode.LIVE).ahead().arrivals.values()),  # type: ignore[union-attr]
+        3,
+    )
