@@ -14,6 +14,9 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
+#: Drifts that people are shown, of one period.
+SHOWN = 10
+
 
 @dataclass(frozen=True, slots=True)
 class StepMeasures:
@@ -54,6 +57,9 @@ class DriftedRate:
     relation: str
     factor: float
 
+    def __str__(self) -> str:
+        return f"{self.relation}: {self.factor:.3g} times the arrivals"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedStep:
@@ -72,6 +78,11 @@ class DriftedStep:
     before: float
     after: float
 
+    def __str__(self) -> str:
+        names = ", ".join(map(str, self.head)), ", ".join(map(str, self.target))
+        change = f"{self.before:.3g} to {self.after:.3g}"
+        return f"{names[0]} to {names[1]}: {self.figure} per probe from {change}"
+
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
@@ -82,6 +93,10 @@ class Drifts:
 
     def __bool__(self) -> bool:
         return bool(self.rates or self.steps)
+
+    def shown(self) -> tuple[str, ...]:
+        """What has drifted, for people: :data:`SHOWN` texts at most, rates first."""
+        return tuple(map(str, (*self.rates, *self.steps)[:SHOWN]))
 
 
 @dataclass(frozen=True, slots=True)

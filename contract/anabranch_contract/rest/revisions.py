@@ -42,6 +42,8 @@ class RevisionRecord(Closed):
         predicted: the share of ``running_cost`` that is saved.
         closed: stores of intermediate results that are no longer kept.
         unindexed: stores that are probed by a key that they have no index for, and that key.
+        drifted: what had changed at once, for which reason the measurements that it answers came
+            early, at most ten of it; empty: they came at a period's end.
         measured: once two periods have gone by it; None before.
     """
 
@@ -59,6 +61,7 @@ class RevisionRecord(Closed):
     plan_ms: float = 0.0
     method: str = ""
     digest: str = ""
+    drifted: tuple[str, ...] = ()
     measured: GainRecord | None = None
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from anabranch_contract.rest.documents import Document
 
 
 class PeriodOut(Document):
-    """A period of measurements. ``until``: when it ended; ``seconds``: its length."""
+    """A period of measurements. ``until``: when it ended; ``seconds``: its length.
+
+    ``drifted``: what changed at once with its first batch, which is why it ended early; at most ten
+    of it.
+    """
 
     until: str | None
     seconds: float
     epoch: int
     ruleset_epoch: int
     batches: int
+    drifted: list[str] = Field(default_factory=list)
 
 
 class ForecastOut(Document):

@@ -31,7 +31,12 @@ def series_out(interims: Sequence[Interim]) -> SeriesOut:
     """The series of ``interims``, which are consecutive periods, oldest first."""
     return SeriesOut(
         periods=[
-            PeriodOut.of(one, until=iso_time(round(one.until * 1e6)), seconds=one.seconds)
+            PeriodOut.of(
+                one,
+                until=iso_time(round(one.until * 1e6)),
+                seconds=one.seconds,
+                drifted=list(one.drifted.shown()),
+            )
             for one in interims
         ],
         relations={

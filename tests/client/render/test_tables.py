@@ -15,6 +15,7 @@ from anabranch_client.replay.demo import DemoResult, demo_summary
 from anabranch_client.replay.oracle import Comparison
 from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
+from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.streams import StreamOut
 
 
@@ -118,6 +119,19 @@ def test_an_epoch_with_a_fallback_says_so() -> None:
     assert "50.00%" in shown
     assert "individually –" in shown
     assert "expected" not in shown
+
+
+def test_a_revision_says_what_it_was_asked_for_by() -> None:
+    first = {
+        "epoch": 3, "revision": 1, "revises": 0, "published_at": "2026-09-21T14:13:20Z",
+        "reason": "cheaper", "next_batch": 12, "cost": 1.0, "running_cost": 2.0, "predicted": 0.5,
+        "drifted": ["[items]: 10 times the arrivals", "b"],
+    }  # fmt: skip
+    shown = text(
+        render.revisions_table(RevisionList.read({"items": [first, {**first, "drifted": []}]})), 200
+    )
+    assert "cheaper after [items]: 10 times the arrivals" in shown
+    assert shown.count("after") == 1
 
 
 def test_an_epoch_says_what_was_forecast_for_it() -> None:

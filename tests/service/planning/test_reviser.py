@@ -10,7 +10,13 @@ import pytest
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.interims import Interim, StepMeasures
+from anabranch_contract.protocol.interims import (
+    DriftedRate,
+    DriftedStep,
+    Drifts,
+    Interim,
+    StepMeasures,
+)
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer
@@ -293,3 +299,25 @@ def test_revisions_go_with_their_epoch(settings: Settings) -> None:
             keys.ruleset(RulesetId(1, 1)), f"{keys.namespace}:revisions:1"
         )
         assert service.get("/v1/epochs/1/revisions", 404)["code"] == "unknown-epoch"
+
+
+def test_a_period_that_ended_early_is_answered_by_what_came_with_the_drift(shop: Service) -> None:
+    """Ten periods of other data say little then, and the revision says why it was asked for."""
+    rules = planned(shop)
+    for batch in range(5, 15):
+        assert ask(shop, interim(rules, batch, customers=20, items=100)).revision == 0
+    changed = interim(rules, 15, customers=100, items=0.01)
+    assert ask(shop, changed).revision == 0
+
+    step = changed.steps[0]
+    names = step.joined, step.head, step.target
+    drift = Drifts((DriftedRate("items", 0.1),), (DriftedStep(*names, "matches", 100.0, 0.01),))
+    early = replace(changed, next_batch=16, drifted=drift)
+    assert ask(shop, early).revision == 1
+
+    assert first_probe(ruleset(shop, RulesetId(1, 1))) == "items"
+    (item,) = shop.get("/v1/epochs/1/revisions")["items"]
+    assert item["reason"] == "cheaper"
+    assert item["drifted"] == list(drift.shown())
+    assert item["drifted"][0] == "items: 0.1 times the arrivals"
+    assert item["drifted"][1].endswith("matches per probe from 100 to 0.01")

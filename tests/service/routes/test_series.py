@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
+from anabranch_contract.protocol.interims import (
+    DriftedRate,
+    Drifts,
+    Interim,
+    StepMeasures,
+    StoreSize,
+)
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -24,6 +30,7 @@ INTERIMS = (
     Interim(
         1_790_000_003.5, 3.25, 5, 4, 13, 1, {"orders": 0, "customers": 13}, (),
         {"orders/2": StoreSize(500, {"customer_id": 80.0}), "customers/1": StoreSize(13)},
+        drifted=Drifts((DriftedRate("orders", 0.1),)),
     ),
 )  # fmt: skip
 
@@ -42,9 +49,9 @@ def test_figures_period_by_period(shop: Service) -> None:
     found = shop.get("/v1/series")
     assert found["periods"] == [
         {"until": "2026-09-21T14:13:20.250000Z", "seconds": 3.0, "epoch": 4, "ruleset_epoch": 4,
-         "batches": 2},
+         "batches": 2, "drifted": []},
         {"until": "2026-09-21T14:13:23.500000Z", "seconds": 3.25, "epoch": 5, "ruleset_epoch": 4,
-         "batches": 1},
+         "batches": 1, "drifted": ["orders: 0.1 times the arrivals"]},
     ]  # fmt: skip
     assert found["relations"] == {"customers": [0.0, 4.0], "orders": [200.0, 0.0]}
     (step,) = found["steps"]
