@@ -12,7 +12,7 @@ import redis as redis_client
 
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
-from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -142,6 +142,7 @@ class Followed:
                 edges={"a": edge + EdgeStatistics(100, matches, 0.1, 900, matches, 50)},
                 arrivals={"R": arrived.get("R", 0) + of_r, "S": arrived.get("S", 0) + 100},
             )
+            self.reporter.inserted([Inserts(1, 60, 0.0), Inserts(1, of_r + 40, 0.0)])
             self.reporter.committed(self.state, cast("Ruleset", None))
 
 
@@ -159,6 +160,7 @@ def test_a_drift_ends_the_period_where_it_began() -> None:
     assert spans(one.told) == [(30, 30, False), (32, 2, True)]
     old, new = one.told.interims
     assert [old.steps[0].counts.matches, new.steps[0].counts.matches] == [3000, 4000]
+    assert [old.inserts, new.inserts] == [Inserts(60, 6000, 0.0), Inserts(4, 400, 0.0)]
     assert (old.until <= new.until, new.seconds >= 0) == (True, True)
     (drifted,) = new.drifted.steps
     assert (drifted.joined, drifted.figure) == ("R,S", "matches")
