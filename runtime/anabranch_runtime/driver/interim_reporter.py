@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Seconds between two reports, at least, where the second comes early. A decision of the service
 #: takes up to seconds of CPU with many queries, and a period should have a few batches.
 EARLY = 1.0
+#: Epochs after a drift that begin by plans that were made before it: live, two ahead.
+STALE = 2
 #: Batches that a period may begin before the present one.
 KEPT = 16
 #: Nothing has drifted.
@@ -53,7 +55,9 @@ class InterimReporter:
     """Follows the states of a driver and reports periods of at least ``seconds``.
 
     On a drift (:mod:`.drift`) the period ends at once. It is cut before the first batch that has
-    drifted, so that measurements of the change are not mixed with those from before it.
+    drifted, so that measurements of the change are not mixed with those from before it. An epoch
+    that begins soon after goes by a plan that knows nothing of the drift, and undoes what revisions
+    have made of it: a period ends with its first batch, too, so that it is revised again.
 
     A driver that starts begins a period; the time in which no driver ran belongs to none.
 
@@ -78,6 +82,7 @@ class InterimReporter:
         self._commits = deque([first], KEPT)
         self._watch, self._edges = Watch(), Edges.of({})
         self._inserts = Inserts()
+        self._stale_until, self._stale = -1, False
 
     def inserted(self, inserts: Iterable[Inserts]) -> None:
         """Take note of the inserts of a batch's tasks, before it is committed."""
@@ -102,7 +107,9 @@ class InterimReporter:
         if self._early is not None and state.next_batch > last.state.next_batch:
             self._observe(last.state, state)
         since = now - period.since
-        early = self._early is not None and since >= self._early and self.drifted
+        if state.ruleset.epoch != last.state.ruleset.epoch and state.epoch <= self._stale_until:
+            self._stale = True
+        early = self._early is not None and since >= self._early and (self.drifted or self._stale)
         if state.next_batch > period.begun.next_batch:
             if early or since >= self._seconds:
                 self._report()
@@ -128,6 +135,8 @@ class InterimReporter:
         if found:
             self._cut(lasted)
             self._watch = begun_anew(self._watch)
+            self._stale_until = self._commits[-1].state.epoch + STALE
+        self._stale = False
         self._send(self._commits[-1], asks=asks, drifted=found)
         self._begin()
 
