@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.cost.steps import Trail, trails
+from anabranch_planner.cost.steps import Trail, Trails, trails
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,8 +71,13 @@ def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
     Raises:
         PlanError: an order has a goal that no query has.
     """
+    return footprint_of(plan, trails(plan, queries))
+
+
+def footprint_of(plan: Plan, found: Trails) -> Footprint:
+    """The footprint of ``plan``, whose trails are ``found``."""
     return Footprint(
-        steps=frozenset(step_key(t) for t in trails(plan, queries).steps.values()),
+        steps=frozenset(step_key(t) for t in found.steps.values()),
         copies=frozenset((MirId(qualified(c.owner, c.mir)), c.partition) for c in plan.copies),
     )
 

@@ -27,8 +27,8 @@ Step = tuple["MirId", "tuple[Label, ...]", "tuple[Label, ...]"]
 class Inference:
     """The smaller steps of some queries' steps, worked out once each."""
 
-    def __init__(self, queries: Sequence[JoinQuery]) -> None:
-        self._subs = SubJoins(queries)
+    def __init__(self, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> None:
+        self._subs = SubJoins(queries) if subs is None else subs
         self._known: dict[Step, Step | None] = {}
 
     def smaller(self, step: Step) -> Step | None:

@@ -41,7 +41,7 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
-from anabranch_planner.cost.selectivity import Selectivities
+from anabranch_planner.cost.selectivity import PartNames, Selectivities
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class CostModel:
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: the time bounds of the queries that are planned; without any, all is full history.
+        parts: the sub-joins' parts, where several models of them are made.
 
     Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
     the relation's cardinality (as if it were a key), which makes an unknown selectivity
@@ -80,6 +81,7 @@ class CostModel:
         parallelism: int = 1,
         partitioning: bool = True,
         bounds: LoosestBounds | None = None,
+        parts: PartNames | None = None,
     ) -> None:
         if parallelism < 1:
             raise StatisticsError(
@@ -97,7 +99,7 @@ class CostModel:
         self.parallelism = parallelism
         self._bounds = bounds
         self._figures = Figures(statistics)
-        self._selectivities = Selectivities(self._figures, statistics.samples())
+        self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
         self._sent: dict[MirId, dict[Label, float]] = {}

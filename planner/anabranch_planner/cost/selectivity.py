@@ -53,11 +53,30 @@ MIN_PROBES = 30
 PRIOR_HITS = 10.0
 
 
+class PartNames:
+    """The sub-joins of sub-joins, worked out once each."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[MirId, frozenset[Label]], Mir] = {}
+
+    def of(self, mir: Mir, labels: frozenset[Label]) -> Mir:
+        """The canonical sub-join of ``mir`` over ``labels``."""
+        found = self._known.get((mir.id, labels))
+        if found is None:
+            relation_of = dict(zip(mir.members, mir.relations, strict=True))
+            found = canonical(mir.classes, relation_of, labels)
+            self._known[mir.id, labels] = found
+        return found
+
+
 class Selectivities:
     """Selectivities of canonical sub-joins; memoised."""
 
-    def __init__(self, figures: Figures, samples: Sequence[JoinSample]) -> None:
+    def __init__(
+        self, figures: Figures, samples: Sequence[JoinSample], parts: PartNames | None = None
+    ) -> None:
         self._figures = figures
+        self._names = PartNames() if parts is None else parts
         self._factors: dict[MirId, tuple[float, ...]] = {}
         self._ratios: dict[MirId, float] = {}
         self._seen: dict[MirId, list[JoinSample]] = defaultdict(list)
@@ -154,14 +173,13 @@ class Selectivities:
             for joined in self._by_first.get(label, ())
             if self._members[joined] < inside
         ]
-        relation_of = dict(zip(mir.members, mir.relations, strict=True))
         group = {label: label for label in mir.members}
         chosen = []
         for joined in sorted(candidates, key=lambda j: (-len(self._members[j]), j)):
             groups = {group[label] for label in self._members[joined]}
             if len(groups) < len(self._members[joined]):
                 continue
-            part = canonical(mir.classes, relation_of, self._members[joined])
+            part = self._names.of(mir, self._members[joined])
             if part.id != joined:
                 continue
             chosen.append(part)
@@ -170,11 +188,10 @@ class Selectivities:
         return chosen
 
     def _observed(self, mir: Mir, estimate: float, seen: Sequence[JoinSample]) -> float:
-        relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total = weight = 0.0
         for sample in seen:
             halves = [
-                self.of(canonical(mir.classes, relation_of, frozenset(labels)))
+                self.of(self._names.of(mir, frozenset(labels)))
                 for labels in (sample.head, sample.target)
             ]
             before = halves[0] * halves[1]

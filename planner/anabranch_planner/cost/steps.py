@@ -99,13 +99,16 @@ class SubJoins:
         return self._witnesses[key]
 
 
-def trails(plan: Plan, queries: Sequence[JoinQuery]) -> Trails:
+def trails(plan: Plan, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> Trails:
     """Every distinct step of ``plan``.
+
+    Args:
+        subs: those of ``queries``, where several plans of them are walked.
 
     Raises:
         PlanError: an order has a goal that no query has.
     """
-    subs = SubJoins(queries)
+    subs = SubJoins(queries) if subs is None else subs
     members = {m.id: frozenset(m.members) for m in plan.mirs}
     orders: list[tuple[Prefix, ...]] = []
     steps: dict[Prefix, Trail] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.steps import PlanError, trails
+from anabranch_planner.cost.steps import PlanError, Trails, trails
 from anabranch_planner.cost.timing import LoosestBounds
 
 if TYPE_CHECKING:
@@ -45,9 +45,14 @@ def cost_of(
         partitioning=partitioning,
         bounds=LoosestBounds(queries),
     )
+    return priced(plan, trails(plan, queries), model)
+
+
+def priced(plan: Plan, found: Trails, model: CostModel) -> float:
+    """The cost of ``plan``, whose trails are ``found``, under ``model``."""
     mirs = {m.id: m for m in plan.mirs}
     total = 0.0
-    for trail in trails(plan, queries).steps.values():
+    for trail in found.steps.values():
         routed = knows(trail.query, trail.head, trail.step, mirs)
         total += model.step(
             trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed

@@ -57,6 +57,7 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.types import key_type
+from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
 from anabranch_planner.plans.columns import behind, read_by_query
 
@@ -121,7 +122,11 @@ def compile_ruleset(
 
 
 def compile_revision(
-    plan: Plan, queries: Sequence[JoinQuery], running: Ruleset, revision: int
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    running: Ruleset,
+    revision: int,
+    subs: SubJoins | None = None,
 ) -> Ruleset:
     """The ``revision`` of ``running`` that goes by ``plan``.
 
@@ -129,6 +134,7 @@ def compile_revision(
         plan: a valid plan for exactly ``queries``, over stores of ``running``
             (:func:`~anabranch_planner.plans.revise.fits` says who may use which).
         queries: those of ``running``.
+        subs: theirs, where several revisions are compiled.
 
     Returns:
         ``running`` with other routes. It has the stores that ``running`` has, but for those of
@@ -139,7 +145,7 @@ def compile_revision(
         RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.
     """
     nothing: dict[str, SinkSpec] = {}
-    compiler = _Compiler(plan, queries, running.streams, running.epoch, 1, nothing)
+    compiler = _Compiler(plan, queries, running.streams, running.epoch, 1, nothing, subs)
     return compiler.revise(running, revision)
 
 
@@ -154,6 +160,7 @@ class _Compiler:
         epoch: int,
         parallelism: int,
         sinks: Mapping[str, SinkSpec],
+        subs: SubJoins | None = None,
     ) -> None:
         self.plan = plan
         self.queries = sorted(queries, key=lambda q: q.id)
@@ -189,7 +196,7 @@ class _Compiler:
         self.given: dict[StoreCopy, StoreSpec] = {}
         self.ready: dict[tuple[str, MirId], int] = {}
         self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
-        self.joined: dict[tuple[int, frozenset[Label]], MirId] = {}
+        self.subs = SubJoins(queries) if subs is None else subs
 
     def revise(self, running: Ruleset, revision: int) -> Ruleset:
         """``running`` with the plan's routes over its stores."""
@@ -323,11 +330,9 @@ class _Compiler:
 
     def _joined(self, goal: _Goal, labels: frozenset[Label]) -> MirId:
         """The canonical sub-join of the goal over ``labels``: a goal's orders meet it again."""
-        # The classes belong to a query or an MIR, which outlive the compilation.
-        key = (id(goal.classes), labels)
-        if key not in self.joined:
-            self.joined[key] = canonical(goal.classes, goal.relation_of, labels).id
-        return self.joined[key]
+        if goal.order.maintains:
+            return canonical(goal.classes, goal.relation_of, labels).id
+        return self.subs.of(self.by_id[QueryId(goal.order.goal)], labels).id
 
     def _levels(self, trees: list[tuple[str, RelationId, _Node]]) -> dict[Edge, int]:
         """Edge -> level, and (as a side effect) when each MIR store is ready."""

@@ -14,19 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch_planner.cost.footprint import Footprint, footprint
+from anabranch_planner.cost.footprint import Footprint, footprint_of
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.cost.validate import cost_of
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import priced
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.running import plan_of
-from anabranch_planner.plans.there import StoresThere, owners
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import assemble, gap
 from anabranch_planner.search.copies import attribute_rank
 from anabranch_planner.search.demands import Limits, Switching, demand
-from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.problem import Builder, Problem
 from anabranch_planner.search.warm_start import complete, running_routes
 
 if TYPE_CHECKING:
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Plan, StoreCopy
     from anabranch_contract.plans.ruleset import IndexSpec, Ruleset, StoreId
-    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.plans.running import OwnersPart, RunningPlan
     from anabranch_planner.search.outcome import Outcome
 
 
@@ -44,7 +42,6 @@ class RevisionRequest:
     """A ruleset to revise.
 
     Attributes:
-        queries: those of ``running``.
         running: the newest ruleset of the epoch.
         number: of the revision.
         options: by which its plan was made; limits of memory and copies can only be kept better by
@@ -52,9 +49,8 @@ class RevisionRequest:
         switching: how many times its cost a step is charged that does not run.
     """
 
-    queries: Sequence[JoinQuery]
     statistics: Statistics
-    running: Ruleset
+    running: RunningPlan
     number: int
     options: Options = field(default_factory=Options)
     switching: float = 0.1
@@ -65,6 +61,7 @@ class Revised:
     """A revision that costs less than what runs, under the statistics that it was made for.
 
     Attributes:
+        footprint: of ``plan``.
         running_cost: of the running plan; as :attr:`Plan.cost`, without charges for switching.
         unindexed: (store, key) that its orders probe and no stored row is indexed by.
         indexing: the one-off cost of indexing these in memory, in the unit of the plan's cost.
@@ -72,6 +69,7 @@ class Revised:
     """
 
     plan: Plan
+    footprint: Footprint
     ruleset: Ruleset
     running_cost: float
     unindexed: tuple[tuple[StoreId, IndexSpec], ...]
@@ -90,69 +88,74 @@ def revise(request: RevisionRequest) -> Revised | None:
     The running plan is where the search starts, so no deadline makes it worse.
 
     Raises:
-        RulesetError: the running ruleset is not one of ``request.queries``.
+        RulesetError: the running ruleset is not one of its queries.
     """
-    running = request.running
-    parallelism = max((s.partitions for s in running.stores), default=1)
-    before = plan_of(running, request.queries, request.options.optimizer, request.options.objective)
-    found = _solve(request, before, parallelism)
+    running, before = request.running, request.running.plan
+    model = CostModel(
+        request.statistics,
+        objective=request.options.objective,
+        parallelism=max((s.partitions for s in running.ruleset.stores), default=1),
+        bounds=running.bounds,
+        parts=running.names,
+    )
+    found = _solve(request, model)
     after = _assembled(before, found)
-    if footprint(after, request.queries) == footprint(before, request.queries):
+    walked = trails(after, running.queries, running.subs)
+    marks = footprint_of(after, walked)
+    if marks == running.footprint:
         return None
-    costs = [
-        cost_of(plan, request.queries, request.statistics, parallelism=parallelism)
-        for plan in (after, before)
-    ]
-    if costs[0] >= costs[1]:
+    cost = priced(after, walked, model)
+    running_cost = priced(before, running.trails, model)
+    if cost >= running_cost:
         return None
     total = [
         sum(o.routing.cost - o.routing.switching for _, o in found),
         sum(o.bound for _, o in found),
     ]
-    plan = replace(after, cost=costs[0], gap=gap(total[0], min(total)))
-    ruleset = compile_revision(plan, request.queries, running, request.number)
-    return _described(request, plan, ruleset, costs[1], parallelism)
+    plan = replace(after, cost=cost, gap=gap(total[0], min(total)))
+    ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
+    unindexed = _unindexed(running.ruleset, ruleset)
+    mirs = {m.id: m for m in plan.mirs}
+    mir_of = {s.id: s.mir for s in ruleset.stores}
+    rows = (model.cardinality(mirs[mir_of[store]]) for store, _ in unindexed)
+    closed = {s.id for s in running.ruleset.stores} - {s.id for s in ruleset.stores}
+    return Revised(
+        plan=plan,
+        footprint=marks,
+        ruleset=ruleset,
+        running_cost=running_cost,
+        unindexed=unindexed,
+        indexing=sum(model.stored(size) for size in rows),
+        closed=tuple(sorted(closed)),
+    )
 
 
-def _solve(request: RevisionRequest, before: Plan, parallelism: int) -> list[tuple[str, Outcome]]:
+def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcome]]:
     """Owner -> the routes of its queries."""
-    owner_of = owners(request.running)
-    model = _model(request, parallelism)
+    deadline, parts = request.options.deadline, request.running.parts
     found = []
-    whose = sorted({owner_of[q.id] for q in request.queries})
-    for number, owner in enumerate(whose):
-        queries = [q for q in request.queries if owner_of[q.id] == owner]
-        with request.options.deadline.phase("build"):
-            there = StoresThere(request.running, owner)
-            problem = build_problem(queries, model, there=there)
-            steps = _footprint(before, owner, queries)
+    for number, (owner, part) in enumerate(parts.items()):
+        with deadline.phase("build"):
             # At least a little, or nothing is known to run.
-            weight = max(request.switching, 1e-9)
-            problem = demand(problem, Limits(), Switching(steps, weight))
+            switching = Switching(part.footprint, max(request.switching, 1e-9))
+            problem = demand(_problem(part, model), Limits(), switching)
         warm = complete(problem, running_routes(problem)) if problem.extra_steps else None
-        share = request.options.deadline.share(1 / (len(whose) - number))
+        share = deadline.share(1 / (len(parts) - number))
         found.append((owner, solve_problem(problem, request.options.settings, share, warm)))
     return found
 
 
-def _model(request: RevisionRequest, parallelism: int) -> CostModel:
-    return CostModel(
-        request.statistics,
-        objective=request.options.objective,
-        parallelism=parallelism,
-        bounds=LoosestBounds(request.queries),
-    )
+def _problem(part: OwnersPart, model: CostModel) -> Problem:
+    """The graph is the same for all revisions of a ruleset; only its prices change.
 
-
-def _footprint(plan: Plan, owner: str, queries: Sequence[JoinQuery]) -> Footprint:
-    """The steps of one owner's orders, as if they were shared."""
-    mine = replace(
-        plan,
-        queries=tuple(q.id for q in queries),
-        orders=tuple(replace(o, owner="") for o in plan.orders if o.owner == owner),
-        copies=tuple(replace(c, owner="") for c in plan.copies if c.owner == owner),
-    )
-    return footprint(mine, queries)
+    But for queries beyond the cap, whose one order is chosen by prices.
+    """
+    if part.builder is None or part.builder.reduced:
+        part.builder = Builder(model, there=part.there)
+        part.builder.add(part.queries)
+    else:
+        part.builder.reprice(model)
+    return part.builder.problem()
 
 
 def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
@@ -177,19 +180,11 @@ def _rank(copy: StoreCopy) -> tuple[object, ...]:
     return copy.owner, copy.mir, attribute_rank(copy.partition)
 
 
-def _described(
-    request: RevisionRequest, plan: Plan, ruleset: Ruleset, running_cost: float, parallelism: int
-) -> Revised:
-    before = {s.id: s for s in request.running.stores}
-    unindexed = tuple(
+def _unindexed(before: Ruleset, after: Ruleset) -> tuple[tuple[StoreId, IndexSpec], ...]:
+    known = {s.id: s.indexes for s in before.stores}
+    return tuple(
         (store.id, index)
-        for store in ruleset.stores
+        for store in after.stores
         for index in store.indexes
-        if index not in before[store.id].indexes
+        if index not in known[store.id]
     )
-    mirs, model = {m.id: m for m in plan.mirs}, _model(request, parallelism)
-    indexing = sum(
-        model.stored(model.cardinality(mirs[before[store].mir])) for store, _ in unindexed
-    )
-    closed = tuple(sorted(before.keys() - {s.id for s in ruleset.stores}))
-    return Revised(plan, ruleset, running_cost, unindexed, indexing, closed)

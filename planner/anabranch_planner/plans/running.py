@@ -6,23 +6,103 @@ what runs can be priced under new statistics, compared and revised by whoever ha
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.queries.mirs import base_mir
-from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.footprint import Footprint, footprint_of
+from anabranch_planner.cost.inferred import Inference
+from anabranch_planner.cost.selectivity import PartNames
+from anabranch_planner.cost.steps import SubJoins, Trails, trails
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.validate import knows
+from anabranch_planner.plans.there import StoresThere, owners
 from anabranch_planner.search.copies import attribute_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, StoreSpec
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
     from anabranch_contract.queries.mirs import Mir, MirId
+    from anabranch_planner.search.problem import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlan:
+    """What follows from a ruleset alone: worked out once, for every revision of it.
+
+    Attributes:
+        plan: without costs. ``trails``, ``footprint``: its own.
+        subs, inference, bounds: of the queries. ``names``: of their sub-joins' parts.
+        parts: owner -> its part of the plan.
+    """
+
+    ruleset: Ruleset
+    queries: tuple[JoinQuery, ...]
+    plan: Plan
+    trails: Trails
+    footprint: Footprint
+    subs: SubJoins
+    inference: Inference
+    bounds: LoosestBounds
+    names: PartNames
+    parts: Mapping[str, OwnersPart]
+
+
+@dataclass(slots=True)
+class OwnersPart:
+    """The queries of one owner, and the steps and copies of their orders as if they were shared.
+
+    Attributes:
+        builder: of their graph of states over the stores that are there, once it has been built.
+    """
+
+    queries: tuple[JoinQuery, ...]
+    there: StoresThere
+    footprint: Footprint
+    builder: Builder | None = None
+
+
+def running_plan(
+    ruleset: Ruleset,
+    queries: Sequence[JoinQuery],
+    optimizer: Optimizer = Optimizer.CLASH,
+    objective: Objective = Objective.DEFAULT,
+) -> RunningPlan:
+    """What revisions of ``ruleset`` have in common; arguments and errors as for :func:`plan_of`."""
+    plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
+    found = trails(plan, queries, subs)
+    owner_of = owners(ruleset)
+    parts = {}
+    for owner in sorted({owner_of[q.id] for q in queries}):
+        own = tuple(q for q in queries if owner_of[q.id] == owner)
+        parts[owner] = OwnersPart(own, StoresThere(ruleset, owner), _part(plan, owner, own, subs))
+    return RunningPlan(
+        ruleset=ruleset,
+        queries=tuple(queries),
+        plan=plan,
+        trails=found,
+        footprint=footprint_of(plan, found),
+        subs=subs,
+        inference=Inference(queries, subs),
+        bounds=LoosestBounds(queries),
+        names=PartNames(),
+        parts=parts,
+    )
+
+
+def _part(plan: Plan, owner: str, queries: Sequence[JoinQuery], subs: SubJoins) -> Footprint:
+    mine = replace(
+        plan,
+        queries=tuple(q.id for q in queries),
+        orders=tuple(replace(o, owner="") for o in plan.orders if o.owner == owner),
+        copies=tuple(replace(c, owner="") for c in plan.copies if c.owner == owner),
+    )
+    return footprint_of(mine, trails(mine, queries, subs))
 
 
 def plan_of(

@@ -320,6 +320,24 @@ class Builder:
         for scope in scopes:
             scope.add_upkeep(self._upkeep)
 
+    def reprice(self, model: CostModel) -> None:
+        """Price the same graph under another model of the same stores and time bounds.
+
+        Problems that were built before keep their prices. Queries that are :attr:`reduced` keep
+        their one order, though another may be the cheapest now.
+        """
+        self.model, self._sizes, self._inserts = model, {}, {}
+        graph = self.graph = replace(self.graph, cost=[], spread=[])
+        for e in range(len(graph.tail)):
+            self._price(
+                graph.tail[e],
+                graph.head[e],
+                graph.start[e],
+                graph.before[e],
+                graph.after[e],
+                graph.target[e],
+            )
+
     def drop(self, query: QueryId) -> None:
         """Forget ``query``; its part of the graph stays, unused."""
         del self._scopes[query], self._query_goals[query]
@@ -344,8 +362,13 @@ class Builder:
             partitions={s: tuple(self.partitions[s]) for s in (*bases, *mirs)},
             required=bases,
             inserts={s: self._insert(s) for s in (*bases, *mirs)},
-            reduced=tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced),
+            reduced=self.reduced,
         )
+
+    @property
+    def reduced(self) -> tuple[QueryId, ...]:
+        """Queries beyond the cap."""
+        return tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced)
 
     def _insert(self, store: Sub) -> float:
         if store not in self._inserts:

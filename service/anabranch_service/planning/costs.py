@@ -29,23 +29,28 @@ if TYPE_CHECKING:
 FITTED = 5
 
 
+def newest(periods: Sequence[str], options: PlanningRecord, mode: Mode) -> list[Interim]:
+    """The measurements that constants are fitted to, of documents that are listed oldest first."""
+    if options.objective is not Objective.SECONDS or mode is not Mode.LIVE:
+        return []
+    return read_all(periods[-FITTED:], Interim)
+
+
 def timed(
     statistics: Statistics,
     snapshot: Snapshot | None,
-    periods: Sequence[str],
+    periods: Sequence[Interim],
     options: PlanningRecord,
-    mode: Mode,
 ) -> Statistics:
     """``statistics`` with the cost constants that ``options`` need; as they are if it needs none.
 
     Args:
         snapshot: the newest measurements of an epoch.
-        periods: documents of interim measurements, oldest first; not read in step mode.
+        periods: those to fit to; none in step mode.
     """
     if options.objective is not Objective.SECONDS or snapshot is None:
         return statistics
-    read = read_all(periods[-FITTED:], Interim) if mode is Mode.LIVE else []
-    return ForecastStatistics(statistics, statistics.ahead(), constants(snapshot, read, options))
+    return ForecastStatistics(statistics, statistics.ahead(), constants(snapshot, periods, options))
 
 
 def constants(

@@ -63,7 +63,14 @@ def foresee(
     if snapshot is None:
         return NoStatistics()
     periods = read_all(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
-    expected = rates(periods, AHEAD[mode], length)
+    return foreseen(snapshot, periods, AHEAD[mode], length)
+
+
+def foreseen(
+    snapshot: Snapshot, periods: Sequence[Arrivals], horizon: float, length: int = PERIODS
+) -> Statistics:
+    """The statistics of ``snapshot``, with forecasts for ``horizon`` periods after the newest."""
+    expected = rates(periods, horizon, length)
     if not expected or snapshot.total_batches < 1:
         return snapshot
     batches, history = max(snapshot.batches, 1), snapshot.total_batches

@@ -17,7 +17,7 @@ from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_service.planning.costs import timed
+from anabranch_service.planning.costs import newest, timed
 from anabranch_service.planning.epoch import Planned, Task, finite, plan_queries, problem_of
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.rates import foresee, read_periods
@@ -215,9 +215,8 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
     statistics = timed(
         foresee(found.snapshot, found.periods, found.mode, found.length),
         found.snapshot,
-        found.periods,
+        newest(found.periods, found.options, found.mode),
         found.options,
-        found.mode,
     )
     running = None
     if found.running is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import NamedTuple
 
 import structlog
 
@@ -21,9 +22,10 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_service.clock import Clock
 from anabranch_service.planning.options import default_planning
-from anabranch_service.planning.rates import read_all
+from anabranch_service.planning.periods import Periods
 from anabranch_service.planning.request import read_queries
 from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
@@ -38,6 +40,14 @@ _LOG = structlog.get_logger(__name__)
 REST = 20.0
 
 
+class _Memory(NamedTuple):
+    """What every decision on a ruleset needs: it never changes, so it is worked out once."""
+
+    running: RunningPlan
+    digest: str
+    periods: Periods
+
+
 class Reviser:
     """Follows ``Keys.interims``; one per epoch loop."""
 
@@ -45,6 +55,7 @@ class Reviser:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
         self._resting_until = 0.0
+        self._memory: _Memory | None = None
 
     async def turn(self) -> bool:
         """Answer the newest interim; False if there is none that is new, or for a rest."""
@@ -84,13 +95,12 @@ class Reviser:
 
     async def _decide(self, interim: Interim, newest: int) -> Decision:
         """The decision; nothing where it can't be made, which never stops the epoch loop."""
-        asked = await self._question(interim, newest)
-        if asked is None:
-            return Decision()
         try:
-            return await asyncio.to_thread(decide, asked)
+            asked = await self._question(interim, newest)
+            return Decision() if asked is None else await asyncio.to_thread(decide, asked)
         except PlannerError as cause:
-            _LOG.warning("no revision", ruleset=str(asked.running.id), reason=str(cause))
+            name = RulesetId(interim.ruleset_epoch, interim.revision)
+            _LOG.warning("no revision", ruleset=str(name), reason=str(cause))
         except Exception as cause:  # noqa: BLE001 - the rules go on; the runtime may wait for this
             _LOG.error("revision failed", error=repr(cause), exc_info=cause)
         return Decision()
@@ -102,26 +112,23 @@ class Reviser:
         if options.revision_gain is None:
             return None
         record, snapshot = await store.epoch(epoch), await store.last_snapshot()
-        running = await self._ruleset(RulesetId(epoch, interim.revision))
-        if record is None or snapshot is None or running is None:
+        if record is None or snapshot is None:
             return None
         records = tuple(await store.revisions(epoch))
         current = next((r for r in records if r.revision == interim.revision), None)
         before = None
         if current is not None:
             before = await self._ruleset(RulesetId(epoch, current.revises))
-        queries = await self._queries(record)
-        if queries is None:
+        memory = await self._remember(RulesetId(epoch, interim.revision), record)
+        if memory is None:
             return None
         texts = await store.interim_texts(self._settings.series_periods)
         return Question(
-            interims=tuple(await asyncio.to_thread(read_all, texts, Interim)),
-            texts=texts,
+            periods=await asyncio.to_thread(memory.periods.read, texts),
             length=self._settings.series_periods,
             snapshot=snapshot,
-            running=running,
+            running=memory.running,
             before=before,
-            queries=queries,
             options=options.model_copy(
                 update={"optimizer": record.optimizer, "objective": record.objective}
             ),
@@ -130,6 +137,24 @@ class Reviser:
             now=self._clock(),
             mode=self._settings.mode,
         )
+
+    async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
+        """What is known of a ruleset; None where it, or one of its queries, is not there."""
+        known = self._memory
+        # Epochs are numbered anew where Redis has been lost.
+        if known is None or (known.running.ruleset.id, known.digest) != (
+            name,
+            record.ruleset_digest,
+        ):
+            ruleset, queries = await self._ruleset(name), await self._queries(record)
+            if ruleset is None or queries is None:
+                return None
+            running = await asyncio.to_thread(
+                running_plan, ruleset, queries, record.optimizer, record.objective
+            )
+            known = _Memory(running, record.ruleset_digest, Periods(running.inference))
+            self._memory = known
+        return known
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
         """The joins of an epoch; None where one of them is not registered any more."""

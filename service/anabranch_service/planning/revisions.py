@@ -13,37 +13,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from statistics import median
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-from anabranch_contract.protocol.interims import Interim
-from anabranch_contract.protocol.measurements import JoinSample, Snapshot
+from anabranch_contract.protocol.interims import Arrivals, Interim
+from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.rest.revisions import GainRecord, RevisionReason
-from anabranch_planner.cost.footprint import footprint, to_json
-from anabranch_planner.cost.inferred import Inference, Step
-from anabranch_planner.cost.selectivity import MIN_PROBES
+from anabranch_planner.cost.footprint import to_json
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.revise import RevisionRequest, revise
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_service.planning.costs import timed
-from anabranch_service.planning.rates import foresee
+from anabranch_service.planning.costs import FITTED, timed
+from anabranch_service.planning.periods import Measured, recent
+from anabranch_service.planning.rates import AHEAD, foreseen
 from anabranch_service.registry.records import KeptRevision, PlanningRecord
 
-#: Weight of a measurement against one that is a period of usual length younger, and against one
-#: that is younger than a drift of steps.
-FADE, DRIFTED = 0.7, 0.02
 #: Periods that a measured effect needs on either side.
 ENOUGH = 2
 #: By how much a revision may seem to cost more before it is taken back: what arrives differs from
 #: period to period.
 NOISE = 0.05
-#: Seconds that the search for a revision may take.
-SECONDS = 0.2
+#: Seconds that the search for a revision may take. It hardly ever does: with so much time ahead the
+#: program is solved as a whole, which for 100 queries takes less than local search does.
+SECONDS = 2.0
 #: Earlier revisions whose predictions are compared with their measured effects.
 COMPARED = 5
 
@@ -53,25 +48,23 @@ class Question:
     """The newest measurements, and the ruleset that they were made by.
 
     Attributes:
-        interims: consecutive periods, the newest last. ``texts``: their documents; in a replay
-            periods are of batches, so rates are forecast from them there, too.
+        periods: consecutive ones, the newest last. In a replay they are of batches, so rates are
+            forecast from them there, too.
         length: how many periods are asked for.
         snapshot: the statistics of the last epoch that ended.
-        running: the ruleset of the newest period. ``before``: the one that it revises.
-        queries: those of ``running``.
+        running: the ruleset of the newest period, and its plan. ``before``: the ruleset that it
+            revises.
         records: the revisions of its epoch, oldest first.
         newest: the number of the newest revision that was published, taken or not.
         now: when a revision that follows is published.
         mode: of the service; in step mode nothing depends on measured times.
     """
 
-    interims: tuple[Interim, ...]
-    texts: tuple[str, ...]
+    periods: tuple[Measured, ...]
     length: int
     snapshot: Snapshot
-    running: Ruleset
+    running: RunningPlan
     before: Ruleset | None
-    queries: tuple[JoinQuery, ...]
     options: PlanningRecord
     records: tuple[KeptRevision, ...]
     newest: int
@@ -116,48 +109,6 @@ def decide(asked: Question) -> Decision:
     return replace(_cheaper(asked, records), measured=measured)
 
 
-def recent(
-    snapshot: Snapshot, interims: Sequence[Interim], queries: Sequence[JoinQuery]
-) -> Snapshot:
-    """``snapshot`` with the steps that were measured lately as these periods have them.
-
-    A measurement fades with the batches since, in units of the median period, and by much where
-    steps have drifted since. A step that the rules of a period did not run may follow from larger
-    ones (``cost.inferred``).
-    """
-    inference = Inference(queries)
-    found: dict[Step, JoinSample] = {}
-    usual = median([i.batches for i in interims if i.batches > 0] or [1])
-    batches, drifts = 0, 0
-    for interim in reversed(interims):
-        weight = FADE ** (batches / usual) * DRIFTED**drifts
-        batches += max(interim.batches, 0)
-        drifts += bool(interim.drifted.steps)
-        for sample in inference.extend(_samples(interim)):
-            step = sample.joined, sample.head, sample.target
-            old = found.get(step, JoinSample(*step, 0.0, 0.0, 0.0))
-            found[step] = JoinSample(
-                *step,
-                old.probes + weight * sample.probes,
-                old.pairs + weight * sample.pairs,
-                old.hits + weight * sample.hits,
-            )
-    known = {(s.joined, s.head, s.target): s for s in snapshot.steps}
-    lately = {s.joined for s in found.values() if s.probes >= MIN_PROBES}
-    steps = {k: s for k, s in known.items() if s.joined not in lately}
-    steps |= {k: s for k, s in found.items() if s.joined in lately}
-    return replace(snapshot, steps=tuple(steps[key] for key in sorted(steps)))
-
-
-def _samples(interim: Interim) -> list[JoinSample]:
-    """The steps of a period; probes of what had nothing stored yet say nothing about hits."""
-    return [
-        JoinSample(s.joined, s.head, s.target, s.counts.probes, s.counts.pairs, s.counts.hits)
-        for s in interim.steps
-        if s.counts.pairs
-    ]
-
-
 def effect(
     interims: Sequence[Interim], before: RulesetId, after: RulesetId, *, timed: bool = False
 ) -> GainRecord | None:
@@ -195,12 +146,12 @@ def _work(interim: Interim, *, timed: bool) -> float:
 
 def _measured(asked: Question) -> KeptRevision | None:
     """The record of the running revision with its effect, where that has not been known before."""
-    running = asked.running.id
+    running = asked.running.ruleset.id
     record = next((r for r in asked.records if r.revision == running.revision), None)
     if record is None or record.measured is not None:
         return None
     before = RulesetId(running.epoch, record.revises)
-    found = effect(asked.interims, before, running, timed=asked.timed)
+    found = effect([p.interim for p in asked.periods], before, running, timed=asked.timed)
     return None if found is None else record.model_copy(update={"measured": found})
 
 
@@ -213,7 +164,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Decision:
     """The rules that the running revision has replaced, once more."""
-    indexes = {s.id: s.indexes for s in asked.running.stores}
+    indexes = {s.id: s.indexes for s in asked.running.ruleset.stores}
     stores = tuple(
         replace(s, indexes=tuple(sorted({*s.indexes, *indexes[s.id]}))) for s in before.stores
     )
@@ -224,21 +175,23 @@ def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Dec
         revises=measured.revision,
         published_at=asked.now,
         reason=RevisionReason.TAKEN_BACK,
-        next_batch=asked.interims[-1].next_batch,
-        drifted=asked.interims[-1].drifted.shown(),
+        next_batch=asked.periods[-1].interim.next_batch,
+        drifted=asked.periods[-1].interim.drifted.shown(),
         cost=measured.running_cost,
         running_cost=measured.cost,
         predicted=-measured.measured.gain if measured.measured else 0.0,
         method="as before",
-        footprint=to_json(footprint(plan_of(before, asked.queries), asked.queries)),
+        footprint=to_json(running_plan(before, asked.running.queries).footprint),
     )
     return Decision(measured, replace(before, revision=number, stores=stores), record)
 
 
 def _expected(asked: Question) -> Statistics:
-    now = recent(asked.snapshot, asked.interims, asked.queries)
-    coming = foresee(now, asked.texts, Mode.LIVE, asked.length)
-    return timed(coming, now, asked.texts, asked.options, asked.mode)
+    interims = [period.interim for period in asked.periods]
+    now = recent(asked.snapshot, asked.periods)
+    arrived = [Arrivals(i.next_batch, i.batches, i.arrivals) for i in interims]
+    coming = foreseen(now, arrived, AHEAD[Mode.LIVE], asked.length)
+    return timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
 
 
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
@@ -248,7 +201,6 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
         return Decision()
     found = revise(
         RevisionRequest(
-            queries=asked.queries,
             statistics=_expected(asked),
             running=asked.running,
             number=asked.newest + 1,
@@ -266,13 +218,13 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     if options.switching * found.indexing > found.running_cost - found.plan.cost:
         return Decision()
     record = KeptRevision(
-        epoch=asked.running.epoch,
+        epoch=found.ruleset.epoch,
         revision=found.ruleset.revision,
-        revises=asked.running.revision,
+        revises=asked.running.ruleset.revision,
         published_at=asked.now,
         reason=RevisionReason.CHEAPER,
-        next_batch=asked.interims[-1].next_batch,
-        drifted=asked.interims[-1].drifted.shown(),
+        next_batch=asked.periods[-1].interim.next_batch,
+        drifted=asked.periods[-1].interim.drifted.shown(),
         cost=found.plan.cost,
         running_cost=found.running_cost,
         predicted=found.gain,
@@ -283,6 +235,6 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
         ),
         plan_ms=(time.perf_counter() - started) * 1000,
         method=found.plan.method,
-        footprint=to_json(footprint(found.plan, asked.queries)),
+        footprint=to_json(found.footprint),
     )
     return Decision(None, found.ruleset, record)

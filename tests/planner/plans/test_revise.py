@@ -10,7 +10,7 @@ import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import footprint
@@ -20,7 +20,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.revise import Revised, RevisionRequest, revise
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.plans.running import plan_of, running_plan
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan, random_revision
 
@@ -106,27 +106,30 @@ def test_any_plan_is_revised_within_its_stores(seed: int) -> None:
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
     parallelism = rng.choice((1, 3))
-    optimizer = rng.choice(tuple(Optimizer))
-    options = Options(optimizer=optimizer, parallelism=parallelism)
+    optimizer, objective = rng.choice(tuple(Optimizer)), rng.choice(tuple(Objective))
+    options = Options(optimizer=optimizer, objective=objective, parallelism=parallelism)
     plan = optimise(queries, drawn_statistics(queries, rng), options)
     running = compile_ruleset(plan, queries, (), epoch=3, parallelism=parallelism, sinks={})
     for _ in range(3):
         statistics = drawn_statistics(queries, rng)
         request = RevisionRequest(
-            queries=queries,
             statistics=statistics,
-            running=running,
+            running=running_plan(running, queries, optimizer, objective),
             number=running.revision + 1,
             options=options,
             switching=rng.choice((0.0, 0.1)),
         )
         found = revise(request)
         assert revise(request) == found
+        # What an earlier revision has left behind changes nothing.
+        known = running_plan(running, queries, optimizer, objective)
+        revise(replace(request, running=known, statistics=drawn_statistics(queries, rng)))
+        assert revise(replace(request, running=known)) == found
         if found is None:
             continue
         assert_revises(running, found.ruleset)
         validate_plan(found.plan, queries)
-        now = plan_of(running, queries)
+        now = plan_of(running, queries, optimizer, objective)
         cost = cost_of(now, queries, statistics, parallelism=parallelism)
         assert found.running_cost == pytest.approx(cost)
         cost = cost_of(found.plan, queries, statistics, parallelism=parallelism)
@@ -158,7 +161,7 @@ def test_without_intermediate_results_it_is_the_best_plan(seed: int) -> None:
     running = compile_ruleset(plan, queries, (), epoch=3, parallelism=1, sinks={})
     statistics = drawn_statistics(queries, rng)
     request = RevisionRequest(
-        queries=queries, statistics=statistics, running=running, number=1, switching=0.0
+        statistics=statistics, running=running_plan(running, queries), number=1, switching=0.0
     )
 
     found = revise(request)
@@ -187,7 +190,7 @@ def revised(queries: Sequence[JoinQuery], before: TableStatistics, now: TableSta
     running = compiled(optimise(queries, before, Options()), queries)
     found = revise(
         RevisionRequest(
-            queries=queries, statistics=now, running=running, number=running.revision + 1
+            statistics=now, running=running_plan(running, queries), number=running.revision + 1
         )
     )
     assert found is not None
@@ -218,7 +221,7 @@ def test_nothing_is_opened() -> None:
 
     found = revise(
         RevisionRequest(
-            queries=queries, statistics=now, running=running, number=running.revision + 1
+            statistics=now, running=running_plan(running, queries), number=running.revision + 1
         )
     )
 
@@ -248,7 +251,9 @@ def test_equal_statistics_change_nothing() -> None:
     assert (
         revise(
             RevisionRequest(
-                queries=queries, statistics=statistics, running=running, number=running.revision + 1
+                statistics=statistics,
+                running=running_plan(running, queries),
+                number=running.revision + 1,
             )
         )
         is None
@@ -281,7 +286,9 @@ def test_a_query_whose_columns_are_not_kept_does_not_probe_the_store() -> None:
 
     found = revise(
         RevisionRequest(
-            queries=[first, other], statistics=now, running=running, number=running.revision + 1
+            statistics=now,
+            running=running_plan(running, [first, other]),
+            number=running.revision + 1,
         )
     )
 

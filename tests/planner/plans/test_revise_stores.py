@@ -17,7 +17,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.revise import Revised, RevisionRequest, revise
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.plans.running import plan_of, running_plan
 from tests.planner.plans.test_revise import (
     STREAMS,
     assert_revises,
@@ -46,9 +46,8 @@ def revised(
     options: Options | None = None,
 ) -> Revised | None:
     request = RevisionRequest(
-        queries=queries,
         statistics=statistics,
-        running=running,
+        running=running_plan(running, queries),
         number=running.revision + 1,
         options=options or Options(),
     )

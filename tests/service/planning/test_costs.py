@@ -22,7 +22,7 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.constants import CostConstants
-from anabranch_service.planning.costs import timed
+from anabranch_service.planning.costs import newest, timed
 from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.service import serving
@@ -67,7 +67,8 @@ def snapshot() -> Snapshot:
 def test_live_constants_are_fitted_to_the_newest_periods() -> None:
     old = dumps(Interim(1, 3.0, 0, 0, 1, 1, {}, inserts=Inserts(1, 1, 1e6)))
     texts = [old, *(interim(number, number) for number in range(2, 7))]
-    found = timed(snapshot(), snapshot(), texts, SECONDS, Mode.LIVE).constants()
+    periods = newest(texts, SECONDS, Mode.LIVE)
+    found = timed(snapshot(), snapshot(), periods, SECONDS).constants()
     assert found is not None
     assert found.measurements == 15  # two steps and the inserts of each of five periods
     assert found.error is not None
@@ -80,7 +81,8 @@ def test_live_constants_are_fitted_to_the_newest_periods() -> None:
 
 def test_a_replay_takes_constants_that_no_clock_decides() -> None:
     texts = [interim(number, number) for number in range(5)]
-    found = timed(snapshot(), snapshot(), texts, SECONDS, Mode.STEP).constants()
+    assert newest(texts, SECONDS, Mode.STEP) == []
+    found = timed(snapshot(), snapshot(), [], SECONDS).constants()
     assert found is not None
     assert (found.measurements, found.error) == (0, None)
     assert found.probe == CostConstants().probe
@@ -90,7 +92,8 @@ def test_a_replay_takes_constants_that_no_clock_decides() -> None:
 @pytest.mark.parametrize("objective", [Objective.DEFAULT, Objective.PAPER])
 def test_other_objectives_read_nothing(objective: Objective) -> None:
     known, options = snapshot(), SECONDS.model_copy(update={"objective": objective})
-    assert timed(known, known, ["{"], options, Mode.LIVE) is known
+    assert newest(["{"], options, Mode.LIVE) == []
+    assert timed(known, known, [], options) is known
 
 
 def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:

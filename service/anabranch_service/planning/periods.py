@@ -1,0 +1,117 @@
+"""The newest periods as a revision is decided by them.
+
+All but the newest were there when the last decision was made. So each is parsed and its samples are
+worked out once per running ruleset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.measurements import JoinSample, Snapshot
+from anabranch_planner.cost.inferred import Inference, Step
+from anabranch_planner.cost.selectivity import MIN_PROBES
+from anabranch_service.planning.rates import read_all
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Weight of a measurement against one that is a period of usual length younger, and against one
+#: that is younger than a drift of steps.
+FADE, DRIFTED = 0.7, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A period, and samples of its steps and of those that follow from them (``cost.inferred``).
+
+    Attributes:
+        steps: sorted.
+        counts: per step its probes, pairs and hits.
+    """
+
+    interim: Interim
+    steps: tuple[Step, ...]
+    counts: NDArray[np.float64]
+
+
+class Periods:
+    """The newest periods, by the queries of one ruleset."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        self._known: dict[str, Measured | None] = {}
+
+    def read(self, texts: Sequence[str]) -> tuple[Measured, ...]:
+        """Those of the documents that can be read, in their order; others are logged once."""
+        known = self._known
+        self._known = {t: known[t] if t in known else self._parsed(t) for t in texts}
+        return tuple(found for found in self._known.values() if found is not None)
+
+    def _parsed(self, text: str) -> Measured | None:
+        read = read_all([text], Interim)
+        return measured(read[0], self._inference) if read else None
+
+
+def measured(interim: Interim, inference: Inference) -> Measured:
+    """The samples of a period."""
+    samples = inference.extend(
+        [
+            JoinSample(
+                s.joined,
+                s.head,
+                s.target,
+                float(s.counts.probes),
+                float(s.counts.pairs),
+                float(s.counts.hits),
+            )
+            for s in interim.steps
+            if s.counts.pairs
+        ]
+    )
+    counts = np.array([(s.probes, s.pairs, s.hits) for s in samples], float).reshape(-1, 3)
+    return Measured(interim, tuple((s.joined, s.head, s.target) for s in samples), counts)
+
+
+def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
+    """``snapshot`` with the steps that were measured lately as these periods have them.
+
+    A measurement fades with the batches since, in units of the median period, and by much where
+    steps have drifted since.
+    """
+    found: dict[Step, JoinSample] = {}
+    for steps, counts in _faded(periods):
+        for step, (probes, pairs, hits) in zip(steps, counts.tolist(), strict=True):
+            old = found.get(step)
+            if old is not None:
+                probes, pairs, hits = probes + old.probes, pairs + old.pairs, hits + old.hits
+            found[step] = JoinSample(*step, probes, pairs, hits)
+    known = {(s.joined, s.head, s.target): s for s in snapshot.steps}
+    lately = {s.joined for s in found.values() if s.probes >= MIN_PROBES}
+    chosen = {k: s for k, s in known.items() if s.joined not in lately}
+    chosen |= {k: s for k, s in found.items() if s.joined in lately}
+    return replace(snapshot, steps=tuple(chosen[key] for key in sorted(chosen)))
+
+
+def _faded(periods: Sequence[Measured]) -> list[tuple[tuple[Step, ...], NDArray[np.float64]]]:
+    """Sums of counts by age; periods of the same steps are one."""
+    sums: list[tuple[tuple[Step, ...], NDArray[np.float64]]] = []
+    usual = median([p.interim.batches for p in periods if p.interim.batches > 0] or [1])
+    batches, drifts = 0, 0
+    for period in reversed(periods):
+        weighted = FADE ** (batches / usual) * DRIFTED**drifts * period.counts
+        batches += max(period.interim.batches, 0)
+        drifts += bool(period.interim.drifted.steps)
+        for steps, counts in sums:
+            if steps == period.steps:
+                counts += weighted
+                break
+        else:
+            sums.append((period.steps, weighted))
+    return sums
