@@ -208,10 +208,10 @@ class Control:
             documents: dict[EncodableT, EncodableT] = dict(samples.items())
             self._redis.hset(self.keys.samples, mapping=documents)
 
-    def report_interim(self, interim: Interim) -> None:
-        """Append the measurements of a period to those of the newest periods."""
+    def report_interim(self, *interims: Interim) -> None:
+        """Append the measurements of periods to the newest, all at once."""
         with self._redis.pipeline() as pipe:
-            pipe.rpush(self.keys.interims, interim.dumps())
+            pipe.rpush(self.keys.interims, *(interim.dumps() for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
             pipe.execute()
 

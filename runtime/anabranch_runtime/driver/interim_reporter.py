@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.interims import Drifts
 from anabranch_contract.protocol.measurements import Inserts
 from anabranch_runtime.driver.drift import Edges, Watch, begun_anew, drifts, watch
 from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.interims import Interim
     from anabranch_runtime.control import Control
     from anabranch_runtime.epochs.interims import Period
     from anabranch_runtime.epochs.join_samples import Step, Steps
@@ -28,8 +28,6 @@ EARLY = 1.0
 STALE = 2
 #: Batches that a period may begin before the present one.
 KEPT = 16
-#: Nothing has drifted.
-NONE = Drifts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,28 +130,35 @@ class InterimReporter:
 
     def _report(self, *, asks: bool = False) -> None:
         found, lasted = drifts(self._watch)
+        before: list[Interim] = []
         if found:
-            self._cut(lasted)
+            before = self._cut(lasted)
             self._watch = begun_anew(self._watch)
             self._stale_until = self._commits[-1].state.epoch + STALE
         self._stale = False
-        self._send(self._commits[-1], asks=asks, drifted=found)
+        last = replace(_closed(self._commits[-1]), asks=asks, drifted=found)
+        self._reported = last.next_batch
+        # At once: the service answers the newest, and should not take the one before it for that.
+        self._control.report_interim(*before, last)
         self._begin()
 
-    def _cut(self, lasted: int) -> None:
-        """End the period before the newest ``lasted`` batches, if it has begun before them."""
+    def _cut(self, lasted: int) -> list[Interim]:
+        """End the period before the newest ``lasted`` batches, if it has begun before them; what is
+        to be reported of it.
+        """
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
         place = next((n for n, c in enumerate(commits) if c.state.next_batch == end), None)
         if place is None or end <= commits[place].period.begun.next_batch:
-            return
-        self._send(commits[place])
+            return []
+        ended = _closed(commits[place])
         del commits[:place]
         self._begin(commits[0])
         for one in commits[1:]:
             last = self._commits[-1]
             period = _entered(last.period, last, one.state)
             self._commits.append(replace(one, period=period, inserts=last.inserts + one.fresh))
+        return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
         """Begin a period with a commit; None: the newest."""
@@ -162,12 +167,11 @@ class InterimReporter:
         period = begin(last.state, last.now)
         self._commits.append(replace(last, period=period, fresh=Inserts(), inserts=Inserts()))
 
-    def _send(self, last: _Commit, *, asks: bool = False, drifted: Drifts = NONE) -> None:
-        """Report the period that ends with ``last``."""
-        interim = close(last.period, last.state, last.steps, last.now, last.until)
-        self._reported = interim.next_batch
-        interim = replace(interim, asks=asks, inserts=last.inserts, drifted=drifted)
-        self._control.report_interim(interim)
+
+def _closed(last: _Commit) -> Interim:
+    """The measurements of the period that ends with ``last``."""
+    interim = close(last.period, last.state, last.steps, last.now, last.until)
+    return replace(interim, inserts=last.inserts)
 
 
 def _entering(before: State, after: State) -> bool:

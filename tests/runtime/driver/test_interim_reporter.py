@@ -116,8 +116,8 @@ class Told:
     def __init__(self) -> None:
         self.interims: list[Interim] = []
 
-    def report_interim(self, interim: Interim) -> None:
-        self.interims.append(interim)
+    def report_interim(self, *interims: Interim) -> None:
+        self.interims.extend(interims)
 
     def of(self, _: Ruleset) -> Mapping[str, Step]:
         return {"a": (MirId("R,S"), (Label("R"),), (Label("S"),))}
