@@ -6,7 +6,7 @@ import { drawTree, forest, highlight, short } from "./graph.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
 import { Tail } from "./tail.js";
-import { changes, shares } from "./what-if.js";
+import { changes, shares, showRevisions } from "./what-if.js";
 
 const POLL_MS = 1000;
 /** Series change every few seconds only. */
@@ -619,6 +619,11 @@ function showHistory(epochs, shown) {
   );
 }
 
+/** The revisions of an epoch, oldest first; null without an epoch. */
+async function readRevisions(epoch) {
+  return epoch ? (await read(`/v1/epochs/${epoch.epoch}/revisions`)).items : null;
+}
+
 async function refresh() {
   try {
     const [current, queries, epochs, state, registered] = await Promise.all([
@@ -641,6 +646,8 @@ async function refresh() {
     showShares(epoch);
     showChanges(epoch);
     showPlan(epoch);
+    const [revised, settings] = await Promise.all([readRevisions(epoch), read("/v1/settings")]);
+    showRevisions(at("revisions"), at("revisions-note"), revised, settings.revision_gain);
     const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
     showMeasured(measured, registered.items);
     await showSeries();

@@ -1,7 +1,12 @@
-// What an epoch says of cost shares and of changes against the epoch before, as lines to show.
+// What an epoch says of cost shares, of changes against the epoch before, and of its revisions.
+
+import { make, percent } from "./dom.js";
+import { short } from "./graph.js";
 
 const MAX_SHARES = 12;
 const MAX_CHANGES = 10;
+/** An epoch of hours may have hundreds. */
+const MAX_REVISIONS = 20;
 
 /** The dearest queries with their shares, and a note on what is left out or unknown. */
 export function shares(epoch) {
@@ -55,4 +60,74 @@ function lines(entries, kind, gone) {
 
 function round(value) {
   return value.toLocaleString("en", { maximumSignificantDigits: 4 });
+}
+
+const REASONS = { cheaper: "another plan costs less", "taken-back": "taken back: it cost more" };
+
+/** The newest first, and how many are left out. */
+export function revisions(items) {
+  const found = [...items].reverse().map((one) => ({
+    name: `${one.epoch}.${one.revision}`,
+    batch: one.next_batch,
+    why: REASONS[one.reason] ?? one.reason,
+    drifted: one.drifted,
+    cost: one.cost,
+    before: one.running_cost,
+    predicted: one.predicted,
+    measured: one.measured?.gain ?? null,
+    closed: one.closed,
+    unindexed: one.unindexed,
+    ms: one.plan_ms,
+  }));
+  return { rows: found.slice(0, MAX_REVISIONS), omitted: Math.max(found.length - MAX_REVISIONS, 0) };
+}
+
+/** Show them in a table; `gain` is the share that one has to save, null: none is made. */
+export function showRevisions(table, note, items, gain) {
+  const { rows, omitted } = revisions(items ?? []);
+  note.textContent = omitted ? `the newest ${rows.length} of ${rows.length + omitted}` : "";
+  const none = make("td", { className: "empty", text: empty(items, gain) });
+  none.colSpan = 6;
+  table.tBodies[0].replaceChildren(...(rows.length ? rows.map(line) : [make("tr", {}, none)]));
+}
+
+function empty(items, gain) {
+  if (items === null) return "No epoch so far.";
+  if (gain === null) return "The rules of an epoch are not revised (settings: revision_gain).";
+  return `The rules are those that the epoch began with. They are revised where that saves ${percent(gain)} or more.`;
+}
+
+function line(row) {
+  const kept = [
+    ...row.closed.map((store) => `closes ${store}`),
+    ...row.unindexed.map((key) => `indexes ${key} in memory`),
+  ];
+  return make(
+    "tr",
+    {},
+    make("td", { text: row.name }),
+    make("td", { className: "number", text: row.batch.toLocaleString("en") }),
+    make(
+      "td",
+      { className: "why", title: [...row.drifted, ...kept].join("\n") },
+      make("span", { text: row.why }),
+      ...row.drifted.slice(0, 1).map((text) => make("span", { className: "muted", text })),
+    ),
+    make("td", { className: "number", text: `${short(row.before)} → ${short(row.cost)}` }),
+    make("td", {}, bar("predicted", row.predicted)),
+    make("td", {}, bar("measured", row.measured)),
+  );
+}
+
+/** A share that is saved; red where it costs more, a dash where it is not known. */
+function bar(name, share) {
+  const text = percent(share);
+  const fill = make("span", { className: share < 0 ? "fill lost" : "fill" });
+  fill.style.width = `${Math.min(Math.abs(share ?? 0), 1) * 100}%`;
+  return make(
+    "span",
+    { className: "gain", role: "img", "aria-label": share === null ? `not ${name} yet` : `${name}: ${text}` },
+    make("span", { className: "track", "aria-hidden": "true" }, fill),
+    make("span", { className: "number", text }),
+  );
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
+from tests.service.planning.test_reviser import ask, interim, planned
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.worlds.service import eventually
@@ -210,6 +212,55 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         page.get_by_role("button", name="Show epoch 1").click()
         expect(rows).to_have_count(3)
         expect(page.locator("#measured .delays")).to_have_count(0)
+        assert complaints == []
+
+
+def test_revisions_with_what_they_were_to_save_and_have_saved(
+    browser: Browser, shop: Service, tmp_path: Path
+) -> None:
+    rules = planned(shop)
+    starts = {"0": 0, str(rules.epoch): 4}
+    shop.progress(Progress("running", committed=6, epoch=rules.epoch, epoch_starts=starts))
+    with opened(browser, shop) as (page, complaints):
+        table = page.locator("#revisions tbody")
+        expect(table).to_contain_text("revised where that saves 10.0 % or more")
+        assert ask(shop, interim(rules, 6, customers=100, items=0.01)).revision == 1
+        expect(table.get_by_role("row")).to_have_count(1)
+        (record,) = shop.get(f"/v1/epochs/{rules.epoch}/revisions")["items"]
+        row = table.get_by_role("row").first
+        expect(row).to_contain_text(f"{rules.epoch}.1")
+        expect(row).to_contain_text("another plan costs less")
+        predicted = f"predicted: {100 * record['predicted']:.1f} %"
+        expect(row.get_by_role("img", name=predicted)).to_be_visible()
+        expect(row.get_by_role("img", name="not measured yet")).to_be_visible()
+
+        # Many of them, of names as long as people give, one of which cost more.
+        (key,) = shop.redis.keys("*:revisions:*")
+        kept = json.loads(str(shop.redis.hget(key, "1")))
+        for number in range(2, 31):
+            worse = {"before": 1.0, "after": 1.5, "gain": -0.5, "periods": 4}
+            drift = f"matches of {'customer_addresses_of_last_year, ' * 5}from 1 to 9"
+            other = {**kept, "revision": number, "measured": worse, "drifted": [drift]}
+            shop.redis.hset(key, str(number), json.dumps(other))
+        expect(table.get_by_role("row")).to_have_count(20)
+        expect(page.locator("#revisions-note")).to_have_text("the newest 20 of 30")
+        first = table.get_by_role("row").first
+        expect(first).to_contain_text(f"{rules.epoch}.30")
+        expect(first.get_by_role("img", name="measured: -50.0 %")).to_be_visible()
+        for width in (1480, 700, 380):
+            page.set_viewport_size({"width": width, "height": 1000})
+            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.evaluate(wide) <= 0
+            shot = tmp_path / f"revisions-{width}.png"
+            page.locator("section:has(#revisions-title)").screenshot(path=str(shot))
+        assert complaints == []
+
+
+def test_rules_that_are_not_revised_say_so(browser: Browser, shop: Service) -> None:
+    planned(shop)
+    shop.http.put("/v1/settings", json={"revision_gain": None}).raise_for_status()
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#revisions tbody")).to_contain_text("are not revised")
         assert complaints == []
 
 
