@@ -167,6 +167,7 @@ class Problem:
         memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
         extra_steps, extra_copies: what switching from the running plan is charged, for what
             that plan does not have.
+        given: whether there are only some copies of each store, and none may be added.
     """
 
     queries: tuple[QueryId, ...]
@@ -183,11 +184,12 @@ class Problem:
     bytes: dict[Sub, float] = field(default_factory=dict)
     extra_steps: dict[EdgeId, float] = field(default_factory=dict)
     extra_copies: dict[tuple[Sub, AttrRef | None], float] = field(default_factory=dict)
+    given: bool = False
 
     @property
     def charged(self) -> bool:
         """Whether copies of one store are distinguished: they are charged, or limited."""
-        limited = self.most_copies is not None or self.memory is not None
+        limited = self.given or self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
 
@@ -363,6 +365,7 @@ class Builder:
             required=bases,
             inserts={s: self._insert(s) for s in (*bases, *mirs)},
             reduced=self.reduced,
+            given=self.there is not None,
         )
 
     @property
