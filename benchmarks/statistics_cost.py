@@ -52,6 +52,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as driver_module
 from anabranch_runtime.driver import fold_reports as fold
 from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.interim_reporter import InterimReporter
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
@@ -162,6 +163,7 @@ def _metered() -> Iterator[list[float]]:
         (fold, "store_statistics"),
         (fold, "stream_statistics"),
         (driver_module, "bounds"),
+        (InterimReporter, "committed"),
         (Control, "report_samples"),
     ]
     kept = [getattr(owner, name) for owner, name in owners]

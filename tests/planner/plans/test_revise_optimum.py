@@ -14,8 +14,8 @@ from anabranch_planner.cost.validate import cost_of, knows, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.revise import RevisionRequest, revise
-from anabranch_planner.plans.running import plan_of, running_plan
+from anabranch_planner.plans.revise import Revised, RevisionRequest, revise
+from anabranch_planner.plans.running import RunningPlan, plan_of, running_plan
 from anabranch_planner.plans.there import StoresThere
 from anabranch_planner.search.printed.candidates import candidate_orders, sub_query
 from tests.planner.plans.test_revise import drawn_statistics
@@ -104,6 +104,17 @@ def problem(seed: int) -> tuple[list[JoinQuery], Ruleset, TableStatistics, Objec
     return queries, rules, drawn_statistics(queries, rng), objective, parallelism
 
 
+def revised(
+    running: RunningPlan, statistics: TableStatistics, switching: float = 0.1
+) -> Revised | None:
+    options = Options(objective=running.plan.objective)
+    return revise(
+        RevisionRequest(
+            statistics=statistics, running=running, number=1, options=options, switching=switching
+        )
+    )
+
+
 #: A plan of four relations of which each joins each has tens of thousands of combinations.
 MOST = 4000
 TWENTIES = [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 20))]
@@ -124,15 +135,7 @@ def test_no_plan_over_the_stores_that_are_there_is_cheaper(twenty: int) -> None:
             continue
         tried += 1
         running = running_plan(rules, queries, objective=objective)
-        found = revise(
-            RevisionRequest(
-                statistics=statistics,
-                running=running,
-                number=1,
-                options=Options(objective=objective),
-                switching=0.0,
-            )
-        )
+        found = revised(running, statistics, switching=0.0)
         now = cost_of(running.plan, queries, statistics, parallelism=parallelism)
         assert best <= now * (1 + 1e-9), seed
         assert (now if found is None else found.plan.cost) == pytest.approx(best), seed
@@ -149,14 +152,7 @@ def test_upkeep_is_re_ordered_and_pays_for_its_steps() -> None:
     for seed in range(100):
         queries, rules, statistics, objective, _ = problem(seed)
         running = running_plan(rules, queries, objective=objective)
-        found = revise(
-            RevisionRequest(
-                statistics=statistics,
-                running=running,
-                number=1,
-                options=Options(objective=objective),
-            )
-        )
+        found = revised(running, statistics)
         if found is None:
             continue
         old = {(o.goal, o.start): _path(o) for o in running.plan.orders if o.maintains}
