@@ -76,6 +76,12 @@ class Figures:
             known = self._ahead.length * self.cardinality(relation)
         return sane(known, f"arrivals of {relation}")
 
+    def held(self, relation: RelationId) -> float:
+        """Rows that are stored, all of the history's at most."""
+        size = self.cardinality(relation)
+        known = None if self._ahead is None else self._ahead.held.get(relation)
+        return size if known is None else min(sane(known, f"rows held of {relation}"), size)
+
     def recent(self, relation: RelationId) -> Sequence[tuple[float, float]]:
         """(age in units of the history, tuples that are at most so old), ascending."""
         return () if self._ahead is None else self._ahead.recent.get(relation, ())

@@ -236,12 +236,14 @@ class CostModel:
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures
-            size, coming = figures.cardinality(relation), figures.arriving(relation)
+            coming = figures.arriving(relation)
             if longest:
+                # Stores drop what no window reaches, so how many rows they hold does not say more.
+                size = figures.cardinality(relation)
                 recent = tuple((age * longest, n) for age, n in figures.recent(relation))
                 found = Supply(size, coming, figures.span(relation), recent)
             else:
-                found = Supply(size, coming, None)
+                found = Supply(figures.held(relation), coming, None)
             self._supplies[relation, longest] = found
         return found
 

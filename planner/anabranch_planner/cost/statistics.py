@@ -27,6 +27,8 @@ class Ahead:
         recent: relation -> (age in units of the history, its tuples that are at most so old),
             ascending; before that they are spread evenly over the rest of the history.
         periods: of how many measured periods the arrivals are forecasts.
+        held: relation -> its rows that are stored, where that is known: its store may be younger
+            than the history. Otherwise all of the history is.
 
     Raises:
         StatisticsError: the length is no finite number above 0.
@@ -36,6 +38,7 @@ class Ahead:
     arrivals: Mapping[RelationId, float] = field(default_factory=dict)
     recent: Mapping[RelationId, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     periods: int = 0
+    held: Mapping[RelationId, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 < self.length < math.inf:

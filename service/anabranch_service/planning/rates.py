@@ -82,8 +82,19 @@ def foreseen(
             for name, points in recent(periods, length).items()
         },
         min(len(periods), length),
+        _held(snapshot),
     )
     return ForecastStatistics(snapshot, coming)
+
+
+def _held(snapshot: Snapshot) -> dict[RelationId, float]:
+    """The rows of base stores; those of intermediate results have other names."""
+    found: dict[RelationId, float] = {}
+    for store in snapshot.stores.values():
+        if store.mir:
+            relation = RelationId(store.mir)
+            found[relation] = max(found.get(relation, 0.0), float(store.rows))
+    return found
 
 
 def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:

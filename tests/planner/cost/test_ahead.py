@@ -22,7 +22,7 @@ from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.normal.time_bounds import close, from_windows
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import FixedStatistics, chain, join_query
 from tests.support.cases.random_problems import random_queries
 from tests.support.oracles.rate_model import counted
 
@@ -67,6 +67,21 @@ def model(
         cardinalities=sizes, selectivity_default=0.01, coming=coming, history=known.get("span")
     )
     return CostModel(statistics, bounds=LoosestBounds([query]))
+
+
+def test_rows_that_were_never_stored_are_not_met() -> None:
+    """Of 10,000 tuples of S only the last 100 are stored: a tuple of R meets these and new ones."""
+    query = join_query(["R.a=S.a"])
+    sizes = {"R": 10_000.0, "S": 10_000.0}
+    arriving = {RelationId("R"): 50.0, RelationId("S"): 50.0}
+    both = sub_join(query, frozenset(query.labels))
+    plain = model(query, sizes, Ahead(0.005, arriving))
+    young = model(query, sizes, Ahead(0.005, arriving, held={RelationId("S"): 100.0}))
+    more = model(query, sizes, Ahead(0.005, arriving, held={RelationId("S"): 1e9}))
+    ratio = young.probe(both, Label("R")) / plain.probe(both, Label("R"))
+    assert ratio == pytest.approx((100 + 25) / (10_000 + 25))
+    assert young.probe(both, Label("S")) == plain.probe(both, Label("S"))
+    assert more.probe(both, Label("R")) == plain.probe(both, Label("R"))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_contract.codec import dumps
 from anabranch_contract.protocol.interims import Interim
-from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.statistics import NoStatistics
@@ -54,6 +54,18 @@ def test_step_mode_forecasts_from_the_differences_of_epochs() -> None:
     assert coming.arrivals == {ORDERS: pytest.approx(40), CUSTOMERS: pytest.approx(400)}
     assert coming.recent[ORDERS] == ((4 / 12, 40.0), (8 / 12, 80.0), (1.0, 120.0))
     assert coming.periods == 3
+
+
+def test_a_store_that_is_younger_than_its_stream_holds_less() -> None:
+    stores = {
+        "orders[a]/2": StoreStatistics(7, 0, 1, mir="orders"),
+        "orders[b]/2": StoreStatistics(9, 0, 1, mir="orders"),
+        "old": StoreStatistics(5, 0, 1),  # of an earlier release
+    }
+    found = [snapshot(0, 40, 400), replace(snapshot(1, 80, 800), stores=stores)]
+    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead()
+    assert coming is not None
+    assert coming.held == {ORDERS: 9.0}
 
 
 def test_the_oldest_epoch_that_is_kept_only_begins_the_series() -> None:
