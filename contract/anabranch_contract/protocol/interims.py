@@ -155,3 +155,9 @@ class Interim(Message):
     asks: bool = False
     inserts: Inserts = field(default_factory=Inserts)
     drifted: Drifts = Drifts()
+
+    @property
+    def arrived(self) -> Arrivals:
+        """The part that rates are made of."""
+        rates = DriftedRates(self.drifted.rates)
+        return Arrivals(self.next_batch, self.batches, self.arrivals, rates)

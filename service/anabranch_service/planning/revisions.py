@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-from anabranch_contract.protocol.interims import Arrivals, Interim
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.rest.revisions import GainRecord, RevisionReason
@@ -189,8 +189,7 @@ def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Dec
 def _expected(asked: Question) -> Statistics:
     interims = [period.interim for period in asked.periods]
     now = recent(asked.snapshot, asked.periods)
-    arrived = [Arrivals(i.next_batch, i.batches, i.arrivals) for i in interims]
-    coming = foreseen(now, arrived, AHEAD[Mode.LIVE], asked.length)
+    coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
     return timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
 
 
