@@ -33,6 +33,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_runtime.epochs.join_samples import steps_of
+from anabranch_service.collection import collect_rarely
 from anabranch_service.planning.periods import Measured, Periods
 from anabranch_service.planning.revisions import Question, decide
 from anabranch_service.registry.records import PlanningRecord
@@ -145,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)
     load = os.getloadavg()
+    collect_rarely()  # as the service does
     found = [measure(count, options.rounds) for count in options.queries]
     settings = {name: value for name, value in vars(options).items() if name != "json"}
     everything = document("revision-time", settings, load) | {"decisions": found}

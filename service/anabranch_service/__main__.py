@@ -17,6 +17,7 @@ import uvicorn
 from anabranch_service.access.first_token import read_file
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
+from anabranch_service.collection import collect_rarely
 from anabranch_service.errors import SettingsError
 from anabranch_service.settings import ENV_PREFIX, Settings
 from anabranch_service.transport.serving import listening_socket, server_config
@@ -102,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"{cause}\n")
         return 2
     configure_logging(settings.log_level)
+    collect_rarely()
     config = server_config(create_app(settings), settings)
     listening = listening_socket(config)
     server = Server(config, listening.getsockname()[1], settings.port_file)

@@ -39,6 +39,9 @@ NOISE = 0.05
 #: Seconds that the search for a revision may take. It hardly ever does: with so much time ahead the
 #: program is solved as a whole, which for 100 queries takes less than local search does.
 SECONDS = 2.0
+#: The same in step mode, where the runtime waits and a replay must repeat: no deadline that a busy
+#: machine would reach.
+STEP_SECONDS = 60.0
 #: Earlier revisions whose predictions are compared with their measured effects.
 COMPARED = 5
 
@@ -207,7 +210,10 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
                 optimizer=options.optimizer,
                 objective=options.objective,
                 solver=options.solver,
-                deadline=Deadline(time.monotonic, seconds=SECONDS),
+                deadline=Deadline(
+                    time.monotonic,
+                    seconds=SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS,
+                ),
             ),
             switching=options.switching,
         )
