@@ -44,11 +44,11 @@ _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|ini
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
 #: Spaces are taken once and for all: trying them in other ways takes hours where text does not fit.
-_COLUMN_TYPE = (
-    rf"\s*+{_IDENTIFIER}\s++[A-Za-z]++(?: ++[A-Za-z]++)*+\s*+"
+#: No group is repeated so: Python 3.11.2 then takes what does not fit.
+_COLUMN_TYPE = re.compile(
+    rf"\s*+{_IDENTIFIER}\s++[A-Za-z]++(?: ++[A-Za-z]++)*\s*+"
     r"(?:\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\)\s*+)?"
 )
-_COLUMN_TYPES = re.compile(rf"{_COLUMN_TYPE}(?:,{_COLUMN_TYPE})*+")
 _DRIVERS = frozenset({
     "org.postgresql.Driver", "com.mysql.cj.jdbc.Driver", "org.mariadb.jdbc.Driver",
     "com.microsoft.sqlserver.jdbc.SQLServerDriver", "org.apache.derby.jdbc.EmbeddedDriver",
@@ -218,10 +218,23 @@ def _check_jdbc(name: str, text: str, policy: AccessPolicy, resolve: Resolve, fi
         raise _bad(field, "this is no name of a table", "give table, or schema.table")
     elif name == "driver" and text not in _DRIVERS:
         raise _bad(field, "this driver is not known", f"leave it out, or give {_one(_DRIVERS)}")
-    elif name == "createtablecolumntypes" and _COLUMN_TYPES.fullmatch(text) is None:
+    elif name == "createtablecolumntypes" and not _are_columns(text):
         raise _bad(field, "this is no list of columns and types", "write e.g. name VARCHAR(64)")
     elif name == "anabranch.batchcolumn" and re.fullmatch(r"[A-Za-z_]\w*", text, re.A) is None:
         raise _bad(field, "this is no plain name of a column", "use letters, digits and _")
+
+
+def _are_columns(text: str) -> bool:
+    """Whether ``text`` is columns with their types, between commas."""
+    at = 0
+    while found := _COLUMN_TYPE.match(text, at):
+        at = found.end()
+        if at == len(text):
+            return True
+        if text[at] != ",":
+            return False
+        at += 1
+    return False
 
 
 def _one(items: Collection[str]) -> str:
