@@ -71,10 +71,10 @@ Where one is missed:
   time, and decisions come every few hundredths of a second. Each was timed once on a machine with
   several times more work than cores: dpPick and the exact search nearly always take the same
   orders, and how far their run times differ is the noise of all ratios in that table (up to a
-  third). Probes and matches repeat exactly; on run time these figures decide nothing. Once more with
-  the held-out seed 11 on a machine without other work, three graphs, constant and swap: of fixed's
-  probes and matches 0.76 and 0.63, of hindsight's 1.00 and 0.77, of greedy's 1.00 and 0.98; of
-  fixed's run time without statistics and decisions 0.85 and 0.90, of hindsight's 1.16 and 1.25.
+  third). Probes and matches repeat exactly; on run time these figures decide nothing. Once more
+  with the held-out seed 11 on a machine without other work, three graphs, constant and swap: of
+  fixed's probes and matches 0.76 and 0.63, of hindsight's 1.00 and 0.77, of greedy's 1.00 and 0.98;
+  of fixed's run time without statistics and decisions 0.85 and 0.90, of hindsight's 1.16 and 1.25.
   These take a third of dpPick's run time (40 decisions of 5 ms in a run of half a second to one and
   a half), so with them it is 1.33 and 1.40 of fixed's. A pipeline decides every three seconds.
 """
