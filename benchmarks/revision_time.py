@@ -74,9 +74,11 @@ def running(count: int, seed: int, parallelism: int = 2) -> tuple[Ruleset, tuple
     return rules, queries
 
 
-def documents(rules: Ruleset, seed: int) -> list[str]:
-    """Periods in which steps have random selectivities; the newest differs with ``seed``."""
-    steps, rng = sorted(set(steps_of(rules).values())), Random(0)
+def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
+    """Periods in which steps have random selectivities (of the seed ``selectivities``); the newest
+    differs with ``seed``.
+    """
+    steps, rng = sorted(set(steps_of(rules).values())), Random(selectivities)
     hits = [10 ** rng.uniform(0, 4) for _ in steps]
     arrivals = {str(r.id): 1000 for r in rules.relations}
 

@@ -44,7 +44,7 @@ class WrongResultError(Exception):
 @dataclass(frozen=True, slots=True)
 class BatchLog:
     """What the runtime's log says about one batch; times in seconds, ``committed_at`` of the
-    epoch, ``ruleset`` the epoch whose published rules it ran by.
+    epoch, ``ruleset`` what names the published rules that it ran by (an epoch, or ``7.2``).
     """
 
     batch: int
@@ -56,7 +56,7 @@ class BatchLog:
     job: float
     commit: float
     tasks: dict[str, float]
-    ruleset: int = -1
+    ruleset: str = ""
 
     @property
     def seconds(self) -> float:
@@ -86,7 +86,7 @@ def read_log(path: Path) -> list[BatchLog]:
                     job=entry["job_ms"] / 1e3,
                     commit=entry["commit_ms"] / 1e3,
                     tasks={name: ms / 1e3 for name, ms in entry["task_ms"].items()},
-                    ruleset=entry.get("ruleset", -1),
+                    ruleset=entry.get("ruleset", ""),
                 )
             )
     return found

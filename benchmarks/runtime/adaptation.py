@@ -255,7 +255,7 @@ def _recovered(found: list[Latency], options: argparse.Namespace) -> float | Non
     return None if high[-1] >= found[-1].at else max(high[-1] - options.before, 0.0)
 
 
-def _plans(system: Session, used: dict[int, int]) -> list[dict[str, Any]]:
+def _plans(system: Session, used: dict[str, int]) -> list[dict[str, Any]]:
     """Each plan that differs from the one before it: its first batch, MIRs, and S's probe order."""
     keys = Keys(system.pipeline.spec.namespace)
     server = redis.Redis.from_url(system.pipeline.redis_url)

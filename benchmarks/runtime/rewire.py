@@ -3,9 +3,10 @@
 Five TPC-H queries run live, without waiting for the planner. Whenever an epoch begins, something is
 changed in turn: the optimiser, the number of partitions per store, and a further query that comes
 or goes; so after the two epochs that a plan takes, nearly every epoch begins with other rules.
+In the middle of each epoch its rules are revised (``random_revisions``).
 A batch's time is its cycle: from the commit before to its own. State grows all the while,
 so the first batch under other rules is compared with the median of the nearest steady batches on
-both sides: those that are not the first or second of their epoch, nor in reach of another change.
+both sides: not the first of an epoch or under other rules, nor the one after such a batch.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import json
 import shutil
 import statistics
 import sys
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import redis
 
 from anabranch_client.replay import tpch
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
+from benchmarks.runtime.random_revisions import RandomRevisions
 from benchmarks.session import Session, session
 
 if TYPE_CHECKING:
@@ -126,7 +128,10 @@ def _run(
     ) as system:
         system.start()
         system.gate(None)
+        # Other revisions than those published here would come in between.
+        system.client.update_settings(revision_gain="none")
         changes, epoch = _Changes(system, options.parallelism), 0
+        revisions = RandomRevisions(system)
         while True:
             progress = system.wait(
                 lambda p, e=epoch: p.epoch > e or p.committed >= options.batches  # type: ignore[misc]
@@ -135,7 +140,9 @@ def _run(
                 break
             epoch = progress.epoch
             changes.next()
-            time.sleep(0.05)
+            middle = progress.committed + options.epoch_batches // 2
+            system.wait(lambda p, m=middle: p.committed >= min(m, options.batches))  # type: ignore[misc]
+            revisions.publish(epoch, [*tpch.QUERIES, *changes.guests])
         system.finish(tpch.QUERIES)
         system.check_guests(changes.guests)
         log, rules = system.log(), _Rules(system)
@@ -148,18 +155,22 @@ class _Rules:
     def __init__(self, system: Session) -> None:
         self._redis = redis.Redis.from_url(system.pipeline.redis_url)
         self._keys = Keys(system.pipeline.spec.namespace)
-        self._known: dict[int, dict[str, Any]] = {}
+        self._known: dict[str, dict[str, Any]] = {}
 
-    def of(self, epoch: int) -> dict[str, Any]:
-        """The document of ``epoch`` but for its number."""
-        if epoch not in self._known:
-            document = json.loads(self._redis.get(self._keys.ruleset(epoch)) or "{}")
+    def of(self, ruleset: str) -> dict[str, Any]:
+        """The document of ``ruleset`` but for its name."""
+        if ruleset not in self._known:
+            name = self._keys.ruleset(RulesetId.parse(ruleset))
+            document = json.loads(self._redis.get(name) or "{}")
             document.pop("epoch", None)
-            self._known[epoch] = document
-        return self._known[epoch]
+            document.pop("revision", None)
+            self._known[ruleset] = document
+        return self._known[ruleset]
 
-    def difference(self, one: int, other: int) -> str:
-        """What kind of change there is between two epochs; empty: none."""
+    def difference(self, one: str, other: str) -> str:
+        """What kind of change there is between two rulesets; empty: none."""
+        if RulesetId.parse(other).revision:
+            return "revision"
         before, after = self.of(one), self.of(other)
         if before == after:
             return ""
@@ -183,7 +194,7 @@ def _rewires(
             kinds[b.batch] = kind
     starts = {b.batch for a, b in itertools.pairwise(log) if a.epoch != b.epoch}
     # The first epoch is a warm-up.
-    steady = [b for b in cycle if b >= every and b not in starts and b - 1 not in kinds]
+    steady = [b for b in cycle if b >= every and b not in starts and not {b, b - 1} & kinds.keys()]
 
     def ratio(batch: int) -> float | None:
         """The batch's time over the median of its neighbours'; None where it has too few."""

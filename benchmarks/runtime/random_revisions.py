@@ -1,0 +1,62 @@
+"""Revisions of a running system, for measurements of what taking one costs.
+
+A revision is planned as the service plans it, for random selectivities of all steps, and published
+in the service's place. So it differs from what runs, whatever the data are, and is no better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_planner.passes import parse_sql
+from anabranch_planner.plans.running import running_plan
+from anabranch_service.planning.periods import Periods
+from anabranch_service.planning.revisions import decide
+from benchmarks.profiled import planner_stream
+from benchmarks.revision_time import documents, question
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_client.replay.tpch import DemoQuery
+    from benchmarks.session import Session
+
+
+class RandomRevisions:
+    """Publishes revisions of the rulesets of ``system``, whose own service makes none."""
+
+    def __init__(self, system: Session) -> None:
+        self._redis = redis.Redis.from_url(system.pipeline.redis_url)
+        self._keys = Keys(system.pipeline.spec.namespace)
+        self._streams = {s.name: planner_stream(s) for s in system.streams}
+        self._published = 0
+
+    def publish(self, epoch: int, queries: Sequence[DemoQuery]) -> bool:
+        """Publish a first revision of the ruleset of ``epoch``; False where no plan is cheaper.
+
+        Args:
+            queries: that have been registered, those of ``epoch`` among them.
+        """
+        text = self._redis.get(self._keys.ruleset(epoch))
+        if text is None:
+            return False
+        rules = wire.loads(text.decode())
+        sql = {query.name: query.sql for query in queries}
+        joins = [parse_sql(q.id, sql[q.id], self._streams) for q in rules.queries]
+        running = running_plan(rules, joins)
+        self._published += 1
+        periods = Periods(running.inference).read(documents(rules, 1, self._published))
+        found = decide(question(running, periods)).ruleset
+        if found is None:
+            return False
+        revised = wire.dumps(found)
+        answer = RevisionAnswer(epoch, found.revision, wire.digest(revised))
+        self._redis.set(self._keys.ruleset(RulesetId(epoch, found.revision)), revised)
+        self._redis.set(self._keys.revision, answer.dumps())
+        return True
