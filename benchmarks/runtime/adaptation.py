@@ -32,6 +32,7 @@ from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.types import spark_type
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.report.charts import Line, lines
@@ -260,8 +261,8 @@ def _plans(system: Session, used: dict[str, int]) -> list[dict[str, Any]]:
     keys = Keys(system.pipeline.spec.namespace)
     server = redis.Redis.from_url(system.pipeline.redis_url)
     found: list[dict[str, Any]] = []
-    for epoch, batch in sorted(used.items(), key=lambda item: item[1]):
-        text = server.get(keys.ruleset(epoch))
+    for name, batch in sorted(used.items(), key=lambda item: item[1]):
+        text = server.get(keys.ruleset(RulesetId.parse(name)))
         if text is None:
             continue
         rules = rulesets.loads(text)

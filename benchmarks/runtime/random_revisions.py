@@ -46,7 +46,7 @@ class RandomRevisions:
         text = self._redis.get(self._keys.ruleset(epoch))
         if text is None:
             return False
-        rules = wire.loads(text.decode())
+        rules = wire.loads(text)
         sql = {query.name: query.sql for query in queries}
         joins = [parse_sql(q.id, sql[q.id], self._streams) for q in rules.queries]
         running = running_plan(rules, joins)

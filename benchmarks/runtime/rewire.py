@@ -70,7 +70,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     kinds = sorted({one["kind"] for one in found})
     return {
         "rewires": found,
-        "all": _summary(found),
+        "all": _summary([one for one in found if one["kind"] != "revision"]),
         "kinds": {kind: _summary([o for o in found if o["kind"] == kind]) for kind in kinds},
         # What chance alone makes of one batch against its neighbours.
         "steady": {"ratio": spread(steady, 3), "p90": round(quantile(steady, 0.9), 3)},
@@ -222,7 +222,7 @@ def _rewires(
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
     """One row per kind of change, and what chance does."""
-    groups = [("all", entry["all"]), *entry["kinds"].items()]
+    groups = [("all but revisions", entry["all"]), *entry["kinds"].items()]
     rows = [
         (
             *(name, f"{one['count']}", shown(one["ratio"], 2), f"{one['p90']:.2f}"),

@@ -81,6 +81,11 @@ def _queries(entry: dict[str, Any]) -> Iterator[Target]:
 def _rewire(entry: dict[str, Any]) -> Iterator[Target]:
     ratio = entry["all"]["ratio"]["median"]
     yield Target("a batch during a rewire, of its neighbours'", ratio, 1.3, False, 2, " ×")
+    if "revision" in entry["kinds"]:
+        ratio = entry["kinds"]["revision"]["ratio"]["median"]
+        yield Target(
+            "the first batch of a revision, of its neighbours'", ratio, 1.1, False, 2, " ×"
+        )
 
 
 def _state_size(entry: dict[str, Any]) -> Iterator[Target]:
