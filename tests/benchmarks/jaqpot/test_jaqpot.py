@@ -1,0 +1,154 @@
+"""The simulation of JAQPOT at a tiny scale, and its samplers against closed forms."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from anabranch_planner.allocation.printed.freshness import oldest
+from anabranch_planner.allocation.printed.jaqpot import jaqpot
+from anabranch_planner.allocation.printed.paths import by_half_way, input_paths, saturation
+from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
+from anabranch_planner.allocation.printed.rivals import push
+from benchmarks.jaqpot import simulation
+from benchmarks.jaqpot.ages import stale_share
+from benchmarks.jaqpot.changes import simulate
+from benchmarks.jaqpot.plans import (
+    JOINS,
+    RATES,
+    SELECTIVITIES,
+    WINDOWS,
+    Shape,
+    draw,
+    predicates,
+    random_tree,
+    selectivities,
+)
+from benchmarks.jaqpot.policies import POLICIES, allowances
+
+if TYPE_CHECKING:
+    from anabranch_planner.allocation.printed.plan import Plan
+
+
+def plan_for(shape: Shape, seed: int) -> Plan:
+    random = Random(seed)
+    return draw(random, shape, selectivities(random, shape))
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_plans_are_within_table_3(shape: Shape) -> None:
+    plan = plan_for(shape, 1)
+    assert len(plan.joins) == JOINS[shape]
+    for leaf in plan.leaves:
+        assert RATES[0] <= leaf.rate <= RATES[1]
+    for half in plan.half_ways.values():
+        assert WINDOWS[0] <= half.window <= WINDOWS[1]
+        assert SELECTIVITIES[0] <= half.selectivity <= SELECTIVITIES[1]
+    for left, right in plan.joins.values():
+        assert left.selectivity == right.selectivity
+    assert plan == plan_for(shape, 1) != plan_for(shape, 2)
+    assert len(random_tree(Random(1), 9).leaves) == 9
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_policy_has_more_than_there_is(policy: str) -> None:
+    for shape in Shape:
+        plan = plan_for(shape, 3)
+        paths = input_paths(plan)
+        mu = 0.4 * saturation(paths)[0]
+        found = allowances(plan, paths, mu, policy, predicates(plan, 3))
+        assert sum(found.values()) <= mu * (1 + 1e-9)
+
+
+def test_poisson_arrivals_have_the_rates_of_the_model() -> None:
+    # Allowances below what arrives are used up every second; matches vary around their mean.
+    plan = plan_for(Shape.LINEAR, 4)
+    paths = input_paths(plan)
+    allowed = by_half_way(paths, {path.name: 0.3 * path.most for path in paths})
+    found = simulate(plan, allowed, 500, np.random.default_rng(1)) / 500
+    assert found == pytest.approx(push(plan, allowed).output, rel=0.03)
+    # Where a second may bring less than the allowance, some of it is lost.
+    everything = by_half_way(paths, {path.name: path.most for path in paths})
+    full = push(plan, everything).output
+    found = simulate(plan, everything, 500, np.random.default_rng(1)) / 500
+    assert 0.9 * full < found < full
+
+
+def two_way() -> Plan:
+    a, b = Leaf("a", 10, State(100, 0.1)), Leaf("b", 20, State(100, 0.02))
+    return plan_of(Join(a, b))
+
+
+def test_the_stale_share_of_two_streams() -> None:
+    # b probes a: 10 results each, where a is up to 10 s old; a probes b: 2 each, up to 5 s.
+    plan = two_way()
+    flow = push(plan, {"a": 10, "b": 20})
+    random = np.random.default_rng(1)
+    found = stale_share(plan, flow, {"a": 4}, random, 40_000)
+    assert found == pytest.approx(200 / 220 * 0.6, abs=0.01)
+    found = stale_share(plan, flow, {"a": 4, "b": 1}, random, 40_000)
+    assert found == pytest.approx(200 / 220 * 0.6 + 20 / 220 * 0.8, abs=0.01)
+    assert stale_share(plan, flow, {"a": 10, "b": 5}, random, 1000) == 0
+    assert stale_share(plan, push(plan, {}), {"a": 10}, random, 1000) is None
+
+
+def test_the_stale_share_behind_a_state() -> None:
+    # ab takes 10 a second and holds them for 10 s; only c probes, so a is as old as in ab, and b
+    # has waited for a before: up to 5 s in its own state.
+    a, b = Leaf("a", 10, State(100, 0)), Leaf("b", 20, State(100, 0.01))
+    plan = plan_of(Join(Join(a, b, State(100, 0.1)), Leaf("c", 10, State(10, 0))))
+    flow = push(plan, {"a": 10, "ab": 10, "c": 10})
+    random = np.random.default_rng(1)
+    assert flow.probes["ab"] == 10
+    assert stale_share(plan, flow, {"a": 7}, random, 40_000) == pytest.approx(0.3, abs=0.01)
+    # The sum of two uniform ages: beyond 12.5 of 15 s lies a triangle of 2.5 by 2.5 of 10 by 5.
+    found = stale_share(plan, flow, {"b": 12.5}, random, 40_000)
+    assert found == pytest.approx(2.5 * 2.5 / 2 / 50, abs=0.01)
+    starved = push(plan, {"a": 10, "c": 10})
+    assert stale_share(plan, starved, {"a": 1e9}, random, 100) == 1
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_promised_results_are_never_stale(shape: Shape) -> None:
+    promised = 0
+    for seed in range(5):
+        plan = plan_for(shape, seed)
+        paths, freshness = input_paths(plan), predicates(plan, 1.5)
+        found = jaqpot(paths, 0.3 * saturation(paths)[0], freshness)
+        if found.infeasible:
+            continue
+        promised += 1
+        flow = push(plan, by_half_way(paths, found.resources))
+        assert stale_share(plan, flow, freshness, np.random.default_rng(seed), 3000) == 0
+        ages = oldest(paths, flow.probes)
+        assert all(ages[stream] <= freshness[stream] * (1 + 1e-9) for stream in freshness)
+    assert promised
+
+
+def test_the_simulation_repeats(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for _ in range(2):
+        assert simulation.main(["--json", "--seeds", "2"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 1
+        found.append(json.loads(lines[0]))
+    for part in ("throughput", "changes", "freshness"):
+        assert found[0][part] == found[1][part]
+    assert found[0]["decisions"]["exact"] == found[1]["decisions"]["exact"]
+    grids = simulation.tables(found[0])
+    assert grids[0].title == "targets"
+    assert all(len(row) == len(grid.head) for grid in grids for row in grid.rows)
+    linear = found[0]["throughput"][0]["results"]
+    assert linear["GrePP"][-1]["mean"] == pytest.approx(1)
+    for policy in POLICIES:
+        for place, figures in enumerate(linear[policy]):
+            assert figures["high"] <= linear["GrePP"][place]["high"] + 1e-4
+
+
+def test_tables_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulation.main(["--seeds", "1"]) == 0
+    assert "stale results" in capsys.readouterr().out
