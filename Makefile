@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state bench-dppick clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,11 @@ bench-dppick: setup ## measure probe orders chosen at run time, write docs/bench
 	@mkdir -p docs/benchmarks
 	@$(BIN)/python -m benchmarks.dppick --json $(ARGS) >> docs/benchmarks/dppick.jsonl
 	@$(BIN)/python -m benchmarks.dppick --report
+
+bench-jaqpot: setup ## simulate limited CPU divided among probes, write docs/benchmarks-jaqpot.md
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.jaqpot.simulation --json $(ARGS) >> docs/benchmarks/jaqpot.jsonl
+	@$(BIN)/python -m benchmarks.jaqpot.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

@@ -14,7 +14,7 @@ from anabranch_planner.allocation.printed.jaqpot import jaqpot
 from anabranch_planner.allocation.printed.paths import by_half_way, input_paths, saturation
 from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
 from anabranch_planner.allocation.printed.rivals import push
-from benchmarks.jaqpot import simulation
+from benchmarks.jaqpot import report, simulation
 from benchmarks.jaqpot.ages import stale_share
 from benchmarks.jaqpot.changes import simulate
 from benchmarks.jaqpot.plans import (
@@ -31,6 +31,8 @@ from benchmarks.jaqpot.plans import (
 from benchmarks.jaqpot.policies import POLICIES, allowances
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anabranch_planner.allocation.printed.plan import Plan
 
 
@@ -147,6 +149,21 @@ def test_the_simulation_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     for policy in POLICIES:
         for place, figures in enumerate(linear[policy]):
             assert figures["high"] <= linear["GrePP"][place]["high"] + 1e-4
+
+
+def test_the_page_has_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    assert report.main(["--docs", str(tmp_path)]) == 1
+    assert simulation.main(["--json", "--seeds", "1"]) == 0
+    (tmp_path / "benchmarks" / "jaqpot.jsonl").write_text(capsys.readouterr().out)
+    assert report.main(["--docs", str(tmp_path)]) == 0
+    text = (tmp_path / "benchmarks-jaqpot.md").read_text()
+    assert all(f"## {heading}" in text for heading in report.HEADINGS.values())
+    for chart in ("jaqpot-linear", "jaqpot-bushy", "jaqpot-stale"):
+        assert f"benchmarks/{chart}.svg" in text
+        assert (tmp_path / "benchmarks" / f"{chart}.svg").is_file()
+    assert report.main(["--docs", str(tmp_path)]) == 0
+    assert (tmp_path / "benchmarks-jaqpot.md").read_text() == text
 
 
 def test_tables_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

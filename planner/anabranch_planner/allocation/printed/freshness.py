@@ -113,7 +113,7 @@ def refresh_rates(paths: Sequence[InputPath], predicates: Mapping[str, float]) -
         predicates: stream -> seconds; a stream without one may be as old as it gets.
 
     Raises:
-        PlannerError: a predicate is negative or no number, or of no input (``bad-freshness``).
+        PlannerError: a predicate is negative or not finite, or of no input (``bad-freshness``).
     """
     _check(paths, predicates)
     most = by_half_way(paths, {path.name: path.most for path in paths})
@@ -183,10 +183,10 @@ def _stay(hop: HalfWay, rate: float) -> float:
 def _check(paths: Sequence[InputPath], predicates: Mapping[str, float]) -> None:
     names = {path.name for path in paths}
     for stream, seconds in predicates.items():
-        if stream not in names or not seconds >= 0:
+        if stream not in names or not 0 <= seconds < math.inf:
             raise PlannerError(
                 "bad-freshness",
                 f"{seconds} s for {stream}",
                 field=stream,
-                remedy="give 0 or more seconds for an input of the plan",
+                remedy="give 0 or more seconds for an input of the plan, or leave it out",
             )

@@ -71,7 +71,8 @@ def jaqpot(
         cover: finds the resources that refresh all states.
 
     Raises:
-        PlannerError: ``mu`` or a predicate is negative or no number, or of no input.
+        PlannerError: ``mu`` is negative or no number, or a predicate is negative or not finite, or
+            of no input.
     """
     check_resources(mu)
     refresh = refresh_rates(paths, predicates)

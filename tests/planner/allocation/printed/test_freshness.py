@@ -107,6 +107,6 @@ def test_refresh_rates_keep_what_saturation_can(inputs: int, shape: str, seed: i
 
 
 def test_predicates_are_of_inputs() -> None:
-    for predicates in ({"x": 1.0}, {"a": -1.0}, {"a": math.nan}):
+    for predicates in ({"x": 1.0}, {"a": -1.0}, {"a": math.nan}, {"a": math.inf}):
         with pytest.raises(PlannerError, match="give 0 or more seconds for an input"):
             refresh_rates(input_paths(figure_10()), predicates)
