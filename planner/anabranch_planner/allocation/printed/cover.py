@@ -2,8 +2,9 @@
 
 Minimise ``Δμ = Σ X_I`` so that every state ``j`` takes ``Σ_I b_(I,j) X_(I,j) >= R_j`` tuples per
 second (Eq. 11, 12), where a path has no more resources than its arrivals can use. Multiples are
-fractions, as in the continuous model. Source: JAQPOT, Problem 2; greedy is GH-WMSCP of Yang and
-Leung, "A generalization of the weighted set covering problem".
+fractions, as in the continuous model. Source: JAQPOT, Problem 2. It takes its greedy algorithm,
+GH-WMSCP, from Yang and Leung, "A generalization of the weighted set covering problem", and does not
+print it: :func:`greedy_cover` is that for fractions and for paths that can be used up.
 """
 
 from __future__ import annotations
