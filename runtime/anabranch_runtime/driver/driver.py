@@ -40,6 +40,7 @@ from anabranch_runtime.driver.epoch_cycle import (
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
 from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter
 from anabranch_runtime.driver.progress import ProgressReporter
+from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.epochs import backfill
@@ -117,7 +118,7 @@ class Driver:
         publisher: ``pipeline`` adds writers that need Spark.
         compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
         views: maintains post-join views; None: nobody does, joined rows wait.
-        progress: what is reported.
+        progress: what is reported. ``rationer``: decides what batches withhold from probes.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class Driver:
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self._revisions = Revisions(control, self.rulesets)
         self.progress = ProgressReporter(control, self._rate_limiter, self._revisions, limit)
+        self.rationer = Rationer()
         self._samples = Samples()
         self._step_names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
@@ -398,7 +400,8 @@ class Driver:
             reach(Point.CHOOSING)
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
-            choice = Choice(epoch, published, offsets, logs)
+            rations = self.rationer.rations(number, surviving(ruleset, self.state))
+            choice = Choice(epoch, published, offsets, logs, rations=rations)
             self.choices.record(number, choice)
             reach(Point.CHOSEN)
         elif choice.offsets not in (None, offsets):
@@ -488,6 +491,7 @@ class Driver:
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
+            rations=choice.rations,
         )
 
     def _plan_input(self, choice: Choice) -> BatchInput | None:

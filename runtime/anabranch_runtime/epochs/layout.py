@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.storage.segment import IndexKey
 
@@ -137,12 +137,15 @@ class Layout:
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
         """The expression behind a derived attribute of ``label``; None for a plain column."""
-        return self._derived.get((self.relations[self.relation_of[label]].stream, attribute))
+        return self._derived.get((self.stream(label), attribute))
+
+    def stream(self, label: Label) -> StreamName:
+        """The stream behind ``label``."""
+        return self.relations[self.relation_of[label]].stream
 
     def has_event_time(self, label: Label) -> bool:
         """Whether the stream behind ``label`` declares an event time."""
-        stream = self.relations[self.relation_of[label]].stream
-        return self.streams[stream].event_time is not None
+        return self.streams[self.stream(label)].event_time is not None
 
     def is_base(self, target: str) -> bool:
         """Whether a probe's target is a base relation (and not an MIR)."""

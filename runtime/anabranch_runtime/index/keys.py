@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_FOLD = np.uint64(0xD6E8FEB86659FD93)
+FOLD = np.uint64(0xD6E8FEB86659FD93)
 _WORDS_IN_STEP = 8
 #: Rows per pass over data that should stay in the processor's cache.
 _BLOCK = 1 << 14
@@ -84,7 +84,7 @@ def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
     for column, kind in zip(columns, types, strict=True):
         part = plain(column)
         lane = _lane(part, kind)
-        hashes = mix(lane if hashes is None else hashes * _FOLD + lane)
+        hashes = mix(lane if hashes is None else hashes * FOLD + lane)
         valid = both(valid, present(part))
     if hashes is None:
         raise KeyTypeError("empty-key", "a key needs at least one column")
@@ -151,13 +151,13 @@ def _lane(column: pa.Array, kind: str) -> U64:
         return _bytes_lane(column, kind)
     if _DECIMAL.fullmatch(kind):
         words = _decimal_words(column, kind)
-        lane: U64 = words[:, 0] + words[:, 1] * _FOLD
+        lane: U64 = words[:, 0] + words[:, 1] * FOLD
         if words.shape[1] == 4:
             # Beyond 128 bits the value can only equal another such value: fold the rest in,
             # and leave what fits in 128 bits as a 128-bit column would have it.
             sign = _sign_words(words[:, 1])
             wide = (words[:, 2] != sign) | (words[:, 3] != sign)
-            rest = mix(words[:, 2] + words[:, 3] * _FOLD)
+            rest = mix(words[:, 2] + words[:, 3] * FOLD)
             lane = np.where(wide, lane + rest, lane)
         return lane
     return _word(column, kind)
@@ -290,7 +290,7 @@ def _bytes_lane(column: pa.Array, kind: str) -> U64:
 
 def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
     """The lanes of some values, given the word at every byte and where the values begin."""
-    lane = lengths.view(np.uint64) * _FOLD
+    lane = lengths.view(np.uint64) * FOLD
     lane += mix(words[starts] & _TAIL_MASKS[np.minimum(lengths, 8)])
     rows: Ints | None = None
     for step in range(1, _WORDS_IN_STEP):

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract import codec
+from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.unread import LeftOut
@@ -21,8 +22,8 @@ from anabranch_runtime.storage.durable import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Version 1 had no checksum; up to version 2 no ruleset was a revision.
-KIND = Kind("journal", "choices", 3)
+#: Version 1 had no checksum; up to version 2 no ruleset was a revision, up to 3 nothing rationed.
+KIND = Kind("journal", "choices", 4)
 #: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
 #: before: a checkpoint that is made anew needs the offsets at which a batch begins.
 REMEMBERED = 5
@@ -38,6 +39,7 @@ class Choice:
         logs: what the sources' logs had then (``state.logs``).
         left_out: feed -> what of its input the batch leaves out, known once its tasks are done;
             absent from journals of earlier releases.
+        rations: of goals whose share of tuples is less than 1; likewise.
     """
 
     epoch: int
@@ -45,6 +47,7 @@ class Choice:
     offsets: str | None = None
     logs: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
+    rations: tuple[Ration, ...] = ()
 
 
 class Journal:
@@ -124,6 +127,7 @@ def _read(path: Path) -> dict[int, Choice]:
             c["offsets"],
             {name: (length, crc) for name, (length, crc) in c["logs"].items()},
             {name: codec.from_json(left, LeftOut) for name, left in c.get("left_out", {}).items()},
+            codec.from_json(c.get("rations", []), tuple[Ration, ...]),
         )
         for c in body
     }

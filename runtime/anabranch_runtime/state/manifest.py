@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch_contract import codec
+from anabranch_contract.plans.rations import RationedBatches
 from anabranch_contract.plans.ruleset import RulesetId, StoreSpec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
@@ -163,6 +164,8 @@ class State:
             either; absent from manifests of earlier releases.
         written: bytes of all segments that batches have ever written, and that merges have
             (backfills left out); counted from 0 where a manifest of an earlier release has neither.
+        rationed: the batches that withheld tuples from probes, oldest first; absent from manifests
+            of earlier releases.
     """
 
     next_batch: int = 0
@@ -188,6 +191,7 @@ class State:
     feeds: dict[str, FeedState] = field(default_factory=dict)
     revision: int = 0
     epoch_steps: tuple[JoinSample, ...] = ()
+    rationed: tuple[RationedBatches, ...] = ()
 
     @property
     def ruleset(self) -> RulesetId:

@@ -14,6 +14,7 @@ from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 
 if TYPE_CHECKING:
+    from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import RulesetId
     from anabranch_runtime.epochs.layout import StoreLayout
     from anabranch_runtime.sources.feed import Piece
@@ -51,6 +52,7 @@ class BatchContext:
         shares: per task, what it reads of the sources that the runtime reads itself.
         redefined: streams that are registered with other columns than the ruleset means; what
             arrives of them is counted and passed over.
+        rations: of goals that do not get every tuple; of all others the share is 1.
     """
 
     batch: int
@@ -78,6 +80,7 @@ class BatchContext:
     objects: str | None = None
     shares: tuple[tuple[Piece, ...], ...] = ()
     redefined: frozenset[str] = frozenset()
+    rations: tuple[Ration, ...] = ()
 
 
 def live_segments(context: BatchContext) -> dict[str, tuple[Segment, ...]]:

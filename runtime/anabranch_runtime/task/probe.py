@@ -97,12 +97,15 @@ class Prober:
 
     Attributes:
         most: tuples that a probe, or a step of one, may make.
+        by_stream: whether of two tuples of the batch the one of the stream with the greater name
+            counts as the later one, however they are numbered (``semantics.md``, "Rations").
     """
 
     layout: Layout
     segments: LiveSegments
     batch: int
     most: int = ANY
+    by_stream: bool = False
     meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
     reads: ReadMeters = field(default_factory=ReadMeters)
 
@@ -397,8 +400,15 @@ class Lookup:
     def _before(self, label: Label) -> Ints:
         """The greatest sigma that a match under ``label`` may have."""
         if label not in self._arrived:
-            start = self.partial.sigma(self.partial.start)
-            self._arrived[label] = start if label in self.target.inclusive else start - 1
+            start, layout = self.partial.start, self.prober.layout
+            first = self.prober.batch << OFFSET_BITS
+            own, other = layout.stream(start), layout.stream(label)
+            if self.prober.by_stream and own != other:
+                last = first - 1 if other > own else first + (1 << OFFSET_BITS) - 1
+                self._arrived[label] = np.full(self.partial.length, last, np.int64)
+            else:
+                sigma = self.partial.sigma(start)
+                self._arrived[label] = sigma if label in self.target.inclusive else sigma - 1
         return self._arrived[label]
 
     def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:

@@ -27,6 +27,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
+from anabranch_runtime.epochs.rationing import rationing
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
@@ -46,6 +47,7 @@ from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.task.probe import Prober, check
+from anabranch_runtime.task.rations import Ranks, Wanted
 from anabranch_runtime.task.stores import combination_rows, insert
 from anabranch_runtime.task.uploads import Uploads
 
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
-    from anabranch_contract.queries.joins import RelationId
+    from anabranch_contract.queries.joins import QueryId, RelationId
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.index.table import BatchTable
     from anabranch_runtime.sources.blocks import Block
@@ -128,7 +130,15 @@ class _Task:
         self.live = LiveSegments(context.root, context.batch, segments)
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()
-        self.prober = Prober(self.layout, self.live, context.batch, self.budget.pairs)
+        self.rationing = rationing(self.ruleset, context.rations)
+        self.ranks = Ranks(self.layout, context.batch)
+        self.prober = Prober(
+            self.layout,
+            self.live,
+            context.batch,
+            self.budget.pairs,
+            by_stream=bool(self.rationing.goals),
+        )
         self.pieces = Pieces(self.prober)
         self.latest = Latest(self.prober, context.latest)
         self.report = TaskReport()
@@ -305,14 +315,17 @@ class _Task:
     def _arrive(self, partial: Partial) -> None:
         """Send starting tuples down their label's trees, and out for one-relation queries."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
+        wanted = Wanted(partial, None, self.ranks)
         for output in self.layout.outputs.get(edge, ()):
             if self.layout.queries[output.query].members[0][1] == partial.start:
-                self._output(partial, output)
+                self._output(wanted, output)
         for rule in self.layout.probes.get(edge, ()):
             if rule.start == partial.start:
-                self._probe(partial, rule, 0)
+                self._probe(wanted.by(self.rationing.edge(rule.out)), rule, 0)
 
     def _probe(self, partial: Partial, rule: ProbeRule, level: int) -> None:
+        if not partial.length:
+            return
         if rule.level > level:
             self.pending[rule.level].append((partial, rule))
             return
@@ -337,18 +350,34 @@ class _Task:
         if self.waiting > self.budget.combinations:
             with self._phase("store"):
                 self._store_combinations()
+        wanted = Wanted(joined, self.rationing.edge(rule.out), self.ranks)
         for output in self.layout.outputs.get(rule.out, ()):
-            self._output(joined, output)
+            self._output(wanted, output)
         for child in self.layout.probes.get(rule.out, ()):
-            self._probe(joined, child, level)
+            self._probe(wanted.by(self.rationing.edge(child.out)), child, level)
 
-    def _output(self, partial: Partial, rule: OutputRule) -> None:
+    def _output(self, found: Wanted, rule: OutputRule) -> None:
         if rule.query in self.failures.found:
             return
+        partial = found.by(self.rationing.goal(rule.query, found.partial.start))
         try:
-            self._emit(partial, rule)
+            self._emit(self._alike(partial, rule.query), rule)
         except EVALUATION as error:
             self.failures.add([rule.query], error)
+
+    def _alike(self, partial: Partial, query: QueryId) -> Partial:
+        """``partial`` less the results of which another member of this batch, of the stream of the
+        one that arrived last, is not below its own ration: which of the two is the last depends on
+        how the batch's tuples happen to be numbered.
+        """
+        start, layout = partial.start, self.layout
+        for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
+            own = self.rationing.goal(query, label)
+            if own is None or label == start or layout.stream(label) != layout.stream(start):
+                continue
+            here = partial.batch(label) == self.context.batch
+            partial = partial.where(~here | self.ranks.below(partial, label, own))
+        return partial
 
     def _emit(self, partial: Partial, rule: OutputRule) -> None:
         partial = check(self.layout, partial, rule.bounds, ())

@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow.parquet as pq
 import sqlglot
 from sqlglot import exp
 
 from anabranch_contract.protocol.activations import Activation
+from anabranch_runtime.index.ranks import ranks
 from tests.support.oracles.idle_watermarks import watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
+    from anabranch_contract.plans.rations import Ranking
     from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
 
 #: Columns of the oracle's own, beside the stream's.
@@ -65,6 +70,22 @@ class StreamCounts:
     late: int
     invalid: int
     ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A ration below 1, in the batches from ``first`` up to and including ``last``.
+
+    Attributes:
+        alias: whose tuple arrives last.
+    """
+
+    first: int
+    last: int
+    query: str
+    alias: str
+    share: float
+    ranking: Ranking
 
 
 def from_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> OracleQuery:
@@ -113,11 +134,17 @@ def _first_with(
 class Oracle:
     """A DuckDB database with the streams of one scenario."""
 
-    def __init__(self, scenario: Scenario, ruled: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        ruled: Callable[[int], int] | None = None,
+        withheld: Sequence[Withheld] = (),
+    ) -> None:
         """``ruled``: batch -> the start of the epoch whose ruleset it goes by; its own epoch's, if
-        nothing is said.
+        nothing is said. ``withheld``: what probes did not get.
         """
         self.scenario = scenario
+        self.withheld = withheld
         self.ruled = ruled or (lambda batch: batch // scenario.every * scenario.every)
         self.db = duckdb.connect()
         self.db.execute("SET TimeZone = 'UTC'")
@@ -126,6 +153,7 @@ class Oracle:
         #: Stream -> the spans of batches, end excluded, in which it keeps the latest of a key.
         self.latest: dict[str, list[tuple[int, int]]] = {}
         self.watermarks: dict[str, dict[int, int | None]] = {}
+        self.ranks: dict[tuple[str, Ranking], str] = {}
         asked = any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values())
         if asked or any(map(self._leaps, scenario.streams)):
             self._let_idle()
@@ -254,14 +282,58 @@ class Oracle:
         return found
 
     def sql(
-        self, query: OracleQuery, entry: QueryEntry, activation: Activation, *, limit: int = 0
+        self,
+        query: OracleQuery,
+        entry: QueryEntry,
+        activation: Activation,
+        *,
+        limit: int = 0,
+        name: str = "",
     ) -> str:
-        """The SELECT that gives the results of ``query``, of all its activations."""
-        parts = [self._span(query, entry, a) for a in (*activation.earlier, activation)]
+        """The SELECT that gives the results of ``query``, of all its activations; less those that
+        have been withheld of the query of that name.
+        """
+        spans = (*activation.earlier, activation)
+        parts = [self._span(query, entry, a, self._kept(query, name)) for a in spans]
         tail = f" LIMIT {limit}" if limit else ""
         return " UNION ALL ".join(parts) + tail
 
-    def _span(self, query: OracleQuery, entry: QueryEntry, activation: Activation) -> str:
+    def _kept(self, query: OracleQuery, name: str) -> list[str]:
+        """Conditions that results have to satisfy by the rations: of its members in its last batch
+        those of the stream with the greatest name are below the rations of their aliases.
+        """
+        found = []
+        last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
+        streams = dict(query.members)
+        for one in self.withheld:
+            if one.query != name:
+                continue
+            here = [f"{last} BETWEEN {one.first} AND {one.last}", f"{one.alias}.{BATCH} = {last}"]
+            later = [a for a, s in query.members if s > streams[one.alias]]
+            here += [f"{a}.{BATCH} < {last}" for a in later]
+            rank = self._rank(streams[one.alias], one.ranking)
+            here.append(f"{one.alias}.{rank} >= {round(one.share * 2**53)}")
+            found.append(f"NOT ({' AND '.join(here)})")
+        return found
+
+    def _rank(self, stream: str, ranking: Ranking) -> str:
+        """The column of a stream's tuples' ranks, made when it is first asked for."""
+        known = self.ranks.setdefault((stream, ranking), f"__rank{len(self.ranks)}")
+        if known in {c for c, _ in self._describe(f'SELECT * FROM "{stream}"')}:
+            return known
+        table = pq.read_table(self.scenario.streams[stream].path)
+        values = [table.column(c).combine_chunks() for c, _ in ranking.columns]
+        placed = f'SELECT {ROW}, {BATCH} FROM "{stream}"'
+        batches = dict(self.db.execute(placed).fetchall())
+        self.db.execute(f'ALTER TABLE "{stream}" ADD COLUMN {known} BIGINT')
+        rows = [(row, _rank(ranking, values, row, batch)) for row, batch in batches.items()]
+        if rows:
+            self.db.executemany(f'UPDATE "{stream}" SET {known} = $2 WHERE {ROW} = $1', rows)
+        return known
+
+    def _span(
+        self, query: OracleQuery, entry: QueryEntry, activation: Activation, kept: Sequence[str]
+    ) -> str:
         """The results of one activation; a ttl is a window on every alias of its stream."""
         ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
@@ -282,6 +354,7 @@ class Oracle:
             for first, end in self.latest.get(stream, ()):
                 inside = f"{last} >= {first} AND {last} < {end}"
                 where.append(f"NOT ({inside} AND coalesce({alias}.{GONE}{first} <= {last}, false))")
+        where += kept
         where.append(f"{last} >= {activation.activated_batch}")
         if activation.expired_batch is not None:
             where.append(f"{last} < {activation.expired_batch}")
@@ -308,7 +381,8 @@ class Oracle:
             return Comparison(0, 0, (f"no Parquet file in {results}",))
         # A query that was never active has an empty, but typed, result.
         span = activation or Activation(0, {}, expired_batch=0)
-        self.db.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {self.sql(query, entry, span)}")
+        select = self.sql(query, entry, span, name=results.name)
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {select}")
         listed = ", ".join(f"'{f}'" for f in files)
         self.db.execute(
             f"CREATE OR REPLACE TEMP TABLE got AS SELECT * FROM read_parquet([{listed}])"
@@ -358,6 +432,13 @@ class Oracle:
         row = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()
         assert row is not None
         return int(row[0])
+
+
+def _rank(ranking: Ranking, columns: Sequence[pa.Array], row: int, batch: int) -> int:
+    """The rank of one tuple, by its values."""
+    names = [name for name, _ in ranking.columns]
+    one = {name: values[row : row + 1] for name, values in zip(names, columns, strict=True)}
+    return int(ranks(ranking, one.__getitem__, 1, batch)[0])
 
 
 def _placed(stream: StreamEntry) -> str:

@@ -76,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--revised", action="store_true", help="a random revision before every batch (local)"
     )
+    parser.add_argument(
+        "--rationed", action="store_true", help="batches withhold random tuples (local)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -98,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 remote=options.objects,
                 relaxed=options.relaxed,
                 revised=options.revised,
+                rationed=options.rationed,
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
@@ -160,15 +164,20 @@ def local(
     remote: bool = False,
     relaxed: bool = False,
     revised: bool = False,
+    rationed: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
-    ``relaxed``: ``Script.relaxed``, ``revised``: before every batch.
+    ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     script = replace(draw(seed, batches), relaxed=relaxed)
     if revised:
         script = replace(script, revised=frozenset(range(1, batches)))
+    if rationed:
+        rng = Random(seed)
+        chosen = frozenset(b for b in range(batches) if rng.random() < 0.8)
+        script = replace(script, rationed=chosen)
     return run_local(generated, script, url, remote=remote)
 
 
@@ -181,6 +190,7 @@ def assert_exact(
     *,
     relaxed: bool = False,
     revised: bool = False,
+    rationed: bool = False,
 ) -> None:
     """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
 
@@ -191,7 +201,13 @@ def assert_exact(
     covered: set[str] = set()
     for seed in seeds:
         verdict, happened = local(
-            seed, folder / str(seed), url, make, relaxed=relaxed, revised=revised
+            seed,
+            folder / str(seed),
+            url,
+            make,
+            relaxed=relaxed,
+            revised=revised,
+            rationed=rationed,
         )
         covered |= set(happened)
         if verdict.problems:

@@ -62,6 +62,7 @@ class Script:
         backfills: per epoch, whether the past of its intermediate results is computed anew.
         relaxed: relations have a random part of their filters, the rest is checked after joining.
         revised: batches before which a random revision of the running ruleset is published.
+        rationed: batches that withhold random tuples from probes.
     """
 
     mode: Mode = Mode.STEP
@@ -78,6 +79,7 @@ class Script:
     backfills: tuple[Backfilling, ...] = (Backfilling.NEVER,)
     relaxed: bool = False
     revised: frozenset[int] = frozenset()
+    rationed: frozenset[int] = frozenset()
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""

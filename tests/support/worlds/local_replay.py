@@ -14,6 +14,7 @@ import shutil
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -41,10 +42,11 @@ from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
+from tests.support.cases.random_rations import random_rations
 from tests.support.oracles.invariants import Watch
-from tests.support.oracles.oracle import Oracle
+from tests.support.oracles.oracle import Oracle, Withheld
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
-from tests.support.scenarios.file import read_document, read_scenario
+from tests.support.scenarios.file import called, read_document, read_scenario
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, Script
 from tests.support.surroundings.policy import OPEN
 
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.plan import Backfilling
+    from anabranch_contract.plans.rations import Ration
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.state.manifest import State
@@ -91,6 +95,7 @@ class LocalReplay:
         spans: after the run, query -> (first batch, batch after its last) in which it had to be
             active; None where it never had to, None as the end where it outlives the run.
         begins: after the run, query -> the first batches that its activations had to have.
+        withheld: after the run, what batches withheld, by the ledger of the state.
         events: what happened how often.
     """
 
@@ -108,6 +113,7 @@ class LocalReplay:
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
     begins: dict[str, list[int]] = field(init=False, default_factory=dict)
+    withheld: tuple[Withheld, ...] = field(init=False, default=())
     events: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self) -> dict[str, Activation]:
@@ -118,7 +124,11 @@ class LocalReplay:
         """The oracle of this run."""
         scenario, script = read_scenario(self.path), self._script()
         every = scenario.every
-        return Oracle(scenario, lambda batch: script.ruleset_of(batch // every, every) * every)
+        return Oracle(
+            scenario,
+            lambda batch: script.ruleset_of(batch // every, every) * every,
+            self.withheld,
+        )
 
     def _script(self) -> Script:
         return self.script or Script(tasks=((self.tasks,),))
@@ -163,6 +173,9 @@ class _Run:
             for e in [self.scenario.streams[r.stream]]
         )
         self.deaths = dict(script.deaths)
+        self.drawn = Random(script.seed + 4)
+        #: (query, label) -> alias and stream.
+        self.members: dict[tuple[str, str], tuple[str, str]] = {}
         self.attempts: Counter[int] = Counter()
         self.lost: set[int] = set()
         #: The batch that a revision was drawn for, or not, and the ruleset it has to go by.
@@ -223,8 +236,17 @@ class _Run:
                 self._die(batch, Death.COMMITTED)
 
             driver.manifests.commit = fatal  # type: ignore[method-assign]
+        if self.script.rationed:
+            driver.rationer.rations = self._rations  # type: ignore[method-assign]
         driver.announce()
         return driver
+
+    def _rations(self, batch: int, ruleset: Ruleset) -> tuple[Ration, ...]:
+        """Others whenever somebody asks: a repeated batch has to go by the first."""
+        if batch not in self.script.rationed:
+            return ()
+        queries = [self.service.query_in(str(q.id), ruleset.epoch) for q in ruleset.queries]
+        return random_rations(ruleset, queries, self.drawn)
 
     def _die(self, batch: int, moment: Death) -> None:
         if self.deaths.get(batch) == moment:
@@ -255,7 +277,17 @@ class _Run:
         self._check_revision(state)
         if epoch in self.script.missing:
             self.replay.events["ruleset missing"] += 1
-        self.watch.committed(state, surviving(self.control.ruleset(state.ruleset), state))
+        ruleset = self.control.ruleset(state.ruleset)
+        self.watch.committed(state, surviving(ruleset, state))
+        stream_of = {r.id: str(r.stream) for r in ruleset.relations}
+        for query in ruleset.queries:
+            for alias, label, relation in query.members:
+                self.members[query.id, label] = (alias, stream_of[relation])
+        if state.rationed and state.rationed[-1].last == batch:
+            for ration in state.rationed[-1].rations:
+                kind = "batch" if ration.ranking.by_batch else "key class"
+                self.replay.events[f"rationed by {kind}"] += 1
+                self.replay.events["nothing let through"] += ration.share == 0
         self.service.snapshot = last_snapshot(self.control)
 
     def _revise(self, state: State, batch: int) -> None:
@@ -296,6 +328,18 @@ class _Run:
             (e, self.script.ruleset_of(e, self.scenario.every))
             for e in range(-(-self.batches // self.scenario.every))
         ]
+        self.replay.withheld = tuple(
+            Withheld(
+                run.first,
+                run.last,
+                str(ration.query),
+                called(self.members[ration.query, ration.start][0]),
+                ration.share,
+                ration.ranking,
+            )
+            for run in state.rationed
+            for ration in run.rations
+        )
         self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
         streams = {n: state.streams[n] for n in self.scenario.streams}
         self.replay.report = {

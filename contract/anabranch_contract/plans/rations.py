@@ -1,0 +1,128 @@
+"""Rations: what share of the tuples that arrive last for a query its probes get in a batch.
+
+Where input outruns the machine, probes are rationed (``semantics.md``, "Rations"). Every tuple is
+stored all the same. A *goal* is a query and the alias whose tuple arrives last; its ration is fixed
+before a batch begins, and recorded in the journal and in the manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch_contract.codec import Message, Row
+from anabranch_contract.queries.joins import Label, QueryId
+
+#: Columns of a stream, each with the key type that its values are read as.
+Columns = tuple[tuple[str, str], ...]
+
+
+class Ranking(Row, frozen=True):
+    """What ranks the tuples of one stream: a number in [0, 1) that follows from values alone.
+
+    Attributes:
+        columns: whose values are hashed, in this order; never empty.
+        by_batch: whether the number of the batch is hashed as well. If so, a key that is withheld
+            in one batch may be kept in the next (*uniform*); if not, it is the same keys that are
+            kept, whatever stream and batch they come in (*universe*).
+    """
+
+    columns: Columns
+    by_batch: bool
+
+
+class Ration(Row, frozen=True):
+    """The ration of one goal.
+
+    Attributes:
+        start: the label of the member that arrives last.
+        share: of the tuples: in [0, 1]. Those are kept whose rank is below it.
+    """
+
+    query: QueryId
+    start: Label
+    share: float
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class RationedBatches:
+    """Batches with the same rations, one after the other.
+
+    Attributes:
+        first, last: numbers of batches, both included.
+        rations: of goals whose share is less than 1, sorted; of all others it is 1.
+    """
+
+    first: int
+    last: int
+    rations: tuple[Ration, ...]
+
+
+class RationedGoal(Row, frozen=True):
+    """A goal that may be rationed, and what ranks the tuples that arrive last for it."""
+
+    query: QueryId
+    start: Label
+    ranking: Ranking
+
+
+class SchedulePoint(Row, frozen=True):
+    """Rations that take a share of what could be saved by rations.
+
+    Attributes:
+        used: in [0, 1], the share of the CPU time that probes for goals take with all rations 1.
+        shares: of each goal of the schedule, in [0, 1].
+    """
+
+    used: float
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RationSchedule(Message):
+    """The best rations of a ruleset's goals for every budget, as the service has planned them.
+
+    Between two points rations are interpolated, which never takes more than the interpolated
+    share: a step takes the largest ration of the goals behind it, which is convex.
+
+    Attributes:
+        epoch, revision: the ruleset that it was planned for. A revision of the same epoch has
+            the same goals.
+        goals: in the order of every point's shares; those of queries that can't be rationed
+            are not among them.
+        points: by ascending use, the last with all shares 1; never empty.
+        policy: what was planned for: ``fair`` or ``results``.
+    """
+
+    epoch: int
+    revision: int
+    goals: tuple[RationedGoal, ...]
+    points: tuple[SchedulePoint, ...]
+    policy: str = "fair"
+
+    def rations(self, budget: float) -> tuple[Ration, ...]:
+        """The rations of goals that do not get everything, sorted.
+
+        Args:
+            budget: the share of the CPU time that may be used. What lies below the first point's
+                use, which nothing can be taken from, gives that point's rations.
+        """
+        shares = self._shares(budget)
+        found = (
+            Ration(goal.query, goal.start, share, goal.ranking)
+            for goal, share in zip(self.goals, shares, strict=True)
+            if share < 1
+        )
+        return tuple(sorted(found))
+
+    def _shares(self, budget: float) -> tuple[float, ...]:
+        if budget >= 1:
+            return (1.0,) * len(self.goals)
+        before = self.points[0]
+        for point in self.points:
+            if budget < point.used:
+                part = max(budget - before.used, 0.0) / (point.used - before.used or 1.0)
+                pairs = zip(before.shares, point.shares, strict=True)
+                return tuple(a + part * (b - a) for a, b in pairs)
+            before = point
+        return before.shares

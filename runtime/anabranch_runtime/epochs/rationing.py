@@ -1,0 +1,108 @@
+"""Which tuples a batch's probes are withheld from, by the rations of its goals.
+
+A tuple goes over an edge if a goal behind the edge wants it: if its rank is below that goal's
+ration. Ranks nest, so of all goals behind an edge that rank alike the largest ration counts, and
+whatever one step makes the next one takes. An edge behind which an intermediate result is kept
+carries every tuple: what is stored is whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from anabranch_contract.plans.rations import RationedBatches
+from anabranch_contract.plans.ruleset import Edge, arrival_edge
+from anabranch_runtime.index.ranks import limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.plans.rations import Ranking, Ration
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import Label, QueryId
+
+#: Per ranking the number that a tuple's rank has to be below: it is enough if one of them is.
+#: None: every tuple is wanted.
+Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Rationing:
+    """The limits of a ruleset's parts.
+
+    Attributes:
+        edges: of those that not every tuple goes over.
+        goals: (query, label that arrives last) -> its own limit, where its share is less than 1.
+    """
+
+    edges: Mapping[Edge, Limits]
+    goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
+
+    def edge(self, edge: Edge) -> Limits:
+        """What a tuple needs in order to go over ``edge``."""
+        return self.edges.get(edge)
+
+    def goal(self, query: QueryId, start: Label) -> Limits:
+        """What a tuple needs in order to be the last of a result."""
+        return _own(self.goals.get((query, start)))
+
+
+@lru_cache(maxsize=4)
+def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
+    """The limits that follow from ``rations``; those of other queries are passed over."""
+    goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
+    if not goals:
+        return Rationing({}, goals)
+    arrivals = {arrival_edge(r.id) for r in ruleset.relations}
+    wanted: dict[Edge, list[Limits]] = defaultdict(list)
+    starts = {rule.out: rule.start for rule in ruleset.probe_rules}
+    for output in ruleset.output_rules:
+        if output.edge not in arrivals:
+            wanted[output.edge].append(_own(goals.get((output.query, starts[output.edge]))))
+    for insert in ruleset.store_rules:
+        if insert.edge not in arrivals:
+            wanted[insert.edge].append(None)
+    by_edge = {rule.out: rule for rule in ruleset.probe_rules}
+    depth: dict[Edge, int] = {}
+
+    def depth_of(edge: Edge) -> int:
+        if edge in arrivals:
+            return 0
+        if edge not in depth:
+            depth[edge] = 1 + depth_of(by_edge[edge].edge)
+        return depth[edge]
+
+    found: dict[Edge, Limits] = {}
+    for edge in sorted(by_edge, key=depth_of, reverse=True):
+        found[edge] = _any_of(wanted[edge])
+        wanted[by_edge[edge].edge].append(found[edge])
+    return Rationing({e: limits for e, limits in found.items() if limits is not None}, goals)
+
+
+def noted(
+    known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
+) -> tuple[RationedBatches, ...]:
+    """``known`` and what ``batch``, which is not among them, withholds."""
+    if not rations:
+        return known
+    if known and known[-1].last == batch - 1 and known[-1].rations == rations:
+        return (*known[:-1], replace(known[-1], last=batch))
+    return (*known, RationedBatches(batch, batch, rations))
+
+
+def _own(limit: tuple[Ranking, int] | None) -> Limits:
+    return None if limit is None else frozenset((limit,))
+
+
+def _any_of(wanted: Iterable[Limits]) -> Limits:
+    """What a tuple needs if one of ``wanted`` is enough."""
+    largest: dict[Ranking, int] = {}
+    for limits in wanted:
+        if limits is None:
+            return None
+        for ranking, most in limits:
+            largest[ranking] = max(most, largest.get(ranking, 0))
+    return frozenset(largest.items())

@@ -1,0 +1,53 @@
+"""Ranks of tuples: numbers that follow from values alone, spread evenly (``plans.rations``).
+
+A rank is a fraction of :data:`WHOLE`. The hash begins with 0, or with the batch's number plus one;
+then the hash of every column's value (``index.keys``; NULL has 0) is folded in by a mix. The upper
+53 bits of the last mix are the rank. So whoever knows a tuple's values, and the batch where ranks
+go by batches, can compute its rank again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.index.keys import FOLD, key_vector, mix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.rations import Ranking
+
+#: One more than the greatest rank: every integer up to it is a double.
+WHOLE = 1 << 53
+_REST = np.uint64(64 - 53)
+
+
+def ranks(
+    ranking: Ranking, column: Callable[[str], pa.Array], rows: int, batch: int
+) -> NDArray[np.int64]:
+    """The ranks of ``rows`` tuples of ``batch``, from 0 to ``WHOLE - 1``.
+
+    Args:
+        column: gives the values of a stream's column.
+
+    Raises:
+        KeyTypeError: a column's values can't be read as its key type.
+    """
+    hashes = np.full(rows, batch + 1 if ranking.by_batch else 0, np.uint64)
+    for name, kind in ranking.columns:
+        hashes = mix(hashes * FOLD + key_vector([column(name)], [kind]).hashes)
+    return (hashes >> _REST).view(np.int64)
+
+
+def limit(share: float) -> int:
+    """The number that ranks have to be below, so that ``share`` of all ranks are.
+
+    >>> limit(0.0), limit(1.0) == WHOLE
+    (0, True)
+    """
+    return round(share * WHOLE)

@@ -1,0 +1,66 @@
+"""Withholding tuples from probes: the ranks of a partial result's tuples, and who is below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.index.ranks import ranks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.joins import Label
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.epochs.rationing import Limits
+    from anabranch_runtime.storage.partial import Partial
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks of the tuples of one batch."""
+
+    layout: Layout
+    batch: int
+
+    def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
+        """Which tuples of ``partial`` have a member ``label`` that satisfies ``limits``."""
+        if limits is None:
+            return np.ones(partial.length, np.bool_)
+        found = np.zeros(partial.length, np.bool_)
+        event_time = self.layout.streams[self.layout.stream(label)].event_time
+
+        def column(name: str) -> pa.Array:
+            # An intermediate result keeps the event times of its members, whoever reads them.
+            if name == event_time:
+                return pa.array(partial.tau(label)).view(pa.timestamp("us"))
+            return partial.column(label, name)
+
+        for ranking, most in limits:
+            found |= ranks(ranking, column, partial.length, self.batch) < most
+        return found
+
+
+class Wanted:
+    """The tuples of a partial result that are wanted where it is sent.
+
+    Attributes:
+        partial: what is to be sent.
+    """
+
+    def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
+        """``met``: what all of its tuples are known to satisfy."""
+        self.partial, self._ranks = partial, ranks
+        #: Those with the same limits share what probes find out about their tuples.
+        self._found: dict[Limits, Partial] = {met: partial, None: partial}
+
+    def by(self, limits: Limits) -> Partial:
+        """Those that satisfy ``limits``."""
+        found = self._found.get(limits)
+        if found is None:
+            mask = self._ranks.below(self.partial, self.partial.start, limits)
+            found = self._found[limits] = self.partial.where(mask)
+        return found

@@ -1,0 +1,80 @@
+"""Random rations of a batch: some goals of some queries, by any ranking that is allowed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.rations import Ranking, Ration
+from anabranch_contract.queries.types import key_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import JoinQuery, Label, Stream
+
+_SHARES = (0.0, 0.05, 0.3, 0.5, 0.7, 0.95)
+
+
+def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> tuple[Ration, ...]:
+    """Rations for a batch that goes by ``rules``.
+
+    Args:
+        queries: those of ``rules``.
+    """
+    stream_of = {r.id: r.stream for r in rules.relations}
+    streams = {s.name: s for s in rules.streams}
+    found: list[Ration] = []
+    for query in queries:
+        of = {m.label: streams[stream_of[m.relation]] for m in query.members}
+        repeated = Counter(s.name for s in of.values())
+        shared = _universe(query, of)
+        if shared and rng.random() < 0.4:
+            share = rng.choice(_SHARES)
+            found += [Ration(query.id, a, share, r) for a, r in rng.choice(shared).items()]
+            continue
+        for label, stream in of.items():
+            ranking = _uniform(stream, rng, alone=repeated[stream.name] == 1)
+            if ranking is not None and rng.random() < 0.7:
+                found.append(Ration(query.id, label, rng.choice(_SHARES), ranking))
+    return tuple(sorted(found))
+
+
+def _uniform(stream: Stream, rng: Random, *, alone: bool) -> Ranking | None:
+    """A ranking by batches; of a stream that a query reads twice, by its event time only."""
+    if not alone:
+        if stream.event_time is None:
+            return None
+        return Ranking(((stream.event_time, "timestamp"),), by_batch=True)
+    typed = [(name, key_type([kind])) for name, kind in stream.columns]
+    usable = [(name, kind) for name, kind in typed if kind is not None]
+    picked = rng.sample(usable, rng.randint(1, len(usable)))
+    return Ranking(tuple(picked), by_batch=True)
+
+
+def _universe(query: JoinQuery, of: dict[Label, Stream]) -> list[dict[Label, Ranking]]:
+    """The key classes that all aliases share by plain columns, as rankings of each label."""
+    found = []
+    for one in query.classes:
+        columns = {
+            label: next(
+                (
+                    str(m.attribute)
+                    for m in one.members
+                    if m.label == label and m.attribute in dict(stream.columns)
+                ),
+                None,
+            )
+            for label, stream in of.items()
+        }
+        if all(columns.values()):
+            found.append(
+                {
+                    label: Ranking(((column, one.type),), by_batch=False)
+                    for label, column in columns.items()
+                    if column is not None
+                }
+            )
+    return found
