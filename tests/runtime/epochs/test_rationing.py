@@ -107,7 +107,7 @@ def test_goals_that_rank_otherwise_share_an_edge_side_by_side() -> None:
         and p.start == _label("short", "r")
     )
     found = rationing(rules, rations)
-    assert found.edge(shared) == {(BY_BATCH, limit(0.5)), (BY_KEY, limit(0.2))}
+    assert found.edge(shared) == frozenset({(BY_BATCH, limit(0.5)), (BY_KEY, limit(0.2))})
     # A goal that gets everything lifts the limit.
     assert rationing(rules, rations[1:]).edge(shared) is None
 
