@@ -20,6 +20,7 @@ from redis.retry import Retry
 from anabranch_contract.codec import Malformed
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.protocol.intake import Intake
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, INTERIMS_KEPT, Keys
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
@@ -157,6 +158,11 @@ class Control:
         if not name.revision:
             self._redis.zadd(self.keys.published, {str(name.epoch): name.epoch})
         return cast("bytes | None", self._redis.get(key)) or text
+
+    def ration_schedule(self) -> RationSchedule | None:
+        """The service's newest schedule of rations; None: there is none, or it can't be read."""
+        text = cast("bytes | None", self._redis.get(self.keys.rations))
+        return None if text is None else _schedule(text)
 
     def revision(self) -> RevisionAnswer | None:
         """The service's newest answer to interim measurements; None: none, or it can't be read."""
@@ -316,6 +322,15 @@ def gate(url: str, namespace: str) -> int | None:
     """How many batches may start; None: no limit."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
+
+
+@lru_cache(maxsize=2)
+def _schedule(text: bytes) -> RationSchedule | None:
+    """The schedule that ``text`` is, read once; None: it is none."""
+    try:
+        return RationSchedule.loads(text)
+    except Malformed:
+        return None
 
 
 @lru_cache(maxsize=8)

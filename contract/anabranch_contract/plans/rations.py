@@ -80,7 +80,8 @@ class SchedulePoint(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RationSchedule(Message):
-    """The best rations of a ruleset's goals for every budget, as the service has planned them.
+    """The best rations of a ruleset's goals for every budget, as the service has planned them
+    (``Keys.rations``; there is none where the policy is to wait).
 
     Between two points rations are interpolated, which never takes more than the interpolated
     share: a step takes the largest ration of the goals behind it, which is convex.
@@ -92,6 +93,9 @@ class RationSchedule(Message):
             are not among them.
         points: by ascending use, the last with all shares 1; never empty.
         policy: what was planned for: ``fair`` or ``results``.
+        latency: seconds from a tuple's arrival to the commit of its results that are promised.
+        rationable: the share of all probing time that these goals take with all rations 1.
+        budget: what the operator has stated; None: as much as the machine allows.
     """
 
     epoch: int
@@ -99,6 +103,9 @@ class RationSchedule(Message):
     goals: tuple[RationedGoal, ...]
     points: tuple[SchedulePoint, ...]
     policy: str = "fair"
+    latency: float = 2.0
+    rationable: float = 1.0
+    budget: float | None = None
 
     def rations(self, budget: float) -> tuple[Ration, ...]:
         """The rations of goals that do not get everything, sorted.

@@ -68,6 +68,9 @@ class Activation(Message):
             which this activation goes; None in documents of earlier releases.
         earlier: the activations before this one, oldest first: each ended, with ``results`` as
             they stood then, where a stream's ttl changed the matrix. None of them has any itself.
+        withheld: how many results rations have withheld so far, estimated from those that were
+            kept: a goal of which a share p was kept has 1/p − 1 withheld for each.
+        blind: how often a goal was given nothing in a batch, of which there is no estimate.
     """
 
     activated_batch: int
@@ -79,3 +82,5 @@ class Activation(Message):
     failure: Failure | None = None
     retention: Retention | None = None
     earlier: tuple[Activation, ...] = ()
+    withheld: float = 0.0
+    blind: int = 0

@@ -45,6 +45,11 @@ class Keys:
         return self._key("ruleset", ruleset)
 
     @property
+    def rations(self) -> str:
+        """String: JSON :class:`~.plans.rations.RationSchedule` (service)."""
+        return self._key("rations")
+
+    @property
     def revision(self) -> str:
         """String: JSON :class:`~.revisions.RevisionAnswer` (service)."""
         return self._key("revision")

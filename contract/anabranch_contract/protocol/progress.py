@@ -31,6 +31,7 @@ from enum import StrEnum
 from typing import Any
 
 from anabranch_contract.codec import Message
+from anabranch_contract.plans.rations import Ration
 from anabranch_contract.protocol.intake import StreamIntake
 
 
@@ -84,6 +85,28 @@ class RevisionCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Rationing:
+    """How probes are rationed.
+
+    Attributes:
+        policy: ``wait`` (never), ``fair`` or ``results``.
+        budget: the share of rationed probes' CPU time that the next batch may take.
+        needed: the time that everything would take without rations, as a share of what there is;
+            above 1 the machine is too slow for its input. 0: not known.
+        overloaded: whether the last batch withheld something.
+        latency: seconds that are promised; None: nothing is.
+        rations: of the last batch; of goals left out the share is 1.
+    """
+
+    policy: str = "wait"
+    budget: float = 1.0
+    needed: float = 0.0
+    overloaded: bool = False
+    latency: float | None = None
+    rations: tuple[Ration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Progress(Message):
     """The progress of the runtime.
 
@@ -115,6 +138,7 @@ class Progress(Message):
             before.
         backfill: store whose past is being computed -> the part that is done; none in documents
             of the release before.
+        rationing: how probes are rationed; they are not in documents of the release before.
     """
 
     state: str
@@ -141,6 +165,7 @@ class Progress(Message):
     revision: int = 0
     revisions: RevisionCounts = field(default_factory=RevisionCounts)
     refused_revision: str = ""
+    rationing: Rationing = field(default_factory=Rationing)
 
     @property
     def input_tuples(self) -> int:

@@ -11,7 +11,7 @@ from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.failed_queries import take_out
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
-from anabranch_runtime.epochs.rationing import noted
+from anabranch_runtime.epochs.rationing import count_withheld, noted
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.revisions import enter_revision
 
@@ -103,7 +103,11 @@ def finish(
     """
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now)
-    state = replace(state, rationed=noted(state.rationed, context.batch, context.rations))
+    state = replace(
+        state,
+        queries=count_withheld(state.queries, context.rations, reports),
+        rationed=noted(state.rationed, context.batch, context.rations),
+    )
     state = backfill.advance(state, context.backfill, reports, seconds, throttle)
     if failures:
         state = take_out(state, ruleset, failures)

@@ -160,8 +160,10 @@ class Driver:
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self._revisions = Revisions(control, self.rulesets)
-        self.progress = ProgressReporter(control, self._rate_limiter, self._revisions, limit)
-        self.rationer = Rationer()
+        self.rationer = Rationer(control, settings.mode)
+        self.progress = ProgressReporter(
+            control, self._rate_limiter, self._revisions, self.rationer, limit
+        )
         self._samples = Samples()
         self._step_names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
@@ -486,7 +488,8 @@ class Driver:
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
             stores=layouts(state),
             bounds=bounds(state, self._samples),
-            backfill=backfill.next_slice(state, ruleset),
+            # Under overload the past waits.
+            backfill=None if choice.rations else backfill.next_slice(state, ruleset),
             latest=latest_tiles(state, ruleset),
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
@@ -550,7 +553,10 @@ class Driver:
         self._forget(reports)
         seconds = time.perf_counter() - started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
-        self._rate_limiter.done(_tuples(reports), seconds, fullness(reports))
+        tuples, probing = _tuples(reports), max(r.phases.get("probe", 0.0) for r in reports)
+        self._rate_limiter.done(tuples, seconds, fullness(reports), self.rationer.length)
+        standing = self._rate_limiter.intake({})
+        self.rationer.done(tuples, self._rate_limiter.seconds, probing, standing.values())
         totals = {q: a.results for q, a in state.queries.items()}
         self._tails.feed(state.next_batch - 1, located, totals)
         self.publisher.retry()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_runtime.control import Control
+    from anabranch_runtime.driver.rationer import Rationer
     from anabranch_runtime.driver.revisions import Revisions
     from anabranch_runtime.sources.batch_input import Sources
     from anabranch_runtime.sources.rate_limiter import RateLimiter
@@ -35,6 +36,7 @@ class ProgressReporter:
     control: Control
     rate_limiter: RateLimiter
     revisions: Revisions
+    rationer: Rationer
     memory_limit: int | None
     sources: Sources | None = None
     left_out: dict[str, str] = field(default_factory=dict)
@@ -80,6 +82,7 @@ class ProgressReporter:
                 private_bytes=self.private,
                 memory_limit=self.memory_limit,
                 backfill=progress(state),
+                rationing=self.rationer.rationing,
                 run=self.control.run,
             ),
             state.queries,

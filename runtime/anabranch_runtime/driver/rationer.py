@@ -1,18 +1,102 @@
-"""Deciding what a batch withholds from probes (``semantics.md``, "Rations")."""
+"""Deciding what a batch withholds from probes (``semantics.md``, "Rations").
+
+The service plans the best rations for every budget, and publishes them as a schedule
+(``contract.plans.rations``). Here the budget is chosen, before each batch, from how the last ones
+went (``overload``). Without a schedule nothing is withheld.
+"""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.progress import Mode, Rationing
+from anabranch_runtime.driver.overload import Load, Work, observe
+
 if TYPE_CHECKING:
-    from anabranch_contract.plans.rations import Ration
+    from collections.abc import Iterable
+
+    from anabranch_contract.plans.rations import Ration, RationSchedule
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.intake import StreamIntake
+    from anabranch_runtime.control import Control
 
 
 class Rationer:
-    """Chooses the rations of batches."""
+    """Chooses the rations of batches.
+
+    Attributes:
+        schedule: the newest; None: the policy is to wait.
+    """
+
+    def __init__(self, control: Control, mode: Mode) -> None:
+        self._control, self._live = control, mode is Mode.LIVE
+        self.schedule: RationSchedule | None = None
+        self._load = Load()
+        self._rations: tuple[Ration, ...] = ()
+        self._ended = time.monotonic()
+
+    @property
+    def length(self) -> float | None:
+        """Seconds that a batch may take; None: nothing is promised."""
+        schedule = self.schedule
+        return None if schedule is None or not self._live else schedule.latency / 2
+
+    @property
+    def rationing(self) -> Rationing:
+        """What is reported."""
+        schedule, load = self.schedule, self._load
+        if schedule is None:
+            return Rationing()
+        return Rationing(
+            policy=schedule.policy,
+            budget=self._budget(schedule),
+            needed=load.needed,
+            overloaded=bool(self._rations),
+            latency=schedule.latency,
+            rations=self._rations,
+        )
 
     def rations(self, batch: int, ruleset: Ruleset) -> tuple[Ration, ...]:
         """The rations of ``batch``, which goes by ``ruleset``; of goals left out the share is 1."""
-        del batch, ruleset
-        return ()
+        del batch
+        schedule = self.schedule = self._control.ration_schedule()
+        if schedule is None:
+            self._load, self._rations = Load(), ()
+            return ()
+        goals = {
+            (query.id, label)
+            for query in ruleset.queries
+            if not query.has_post_join
+            for _, label, _ in query.members
+        }
+        wanted = schedule.rations(self._budget(schedule))
+        self._rations = tuple(r for r in wanted if (r.query, r.start) in goals)
+        return self._rations
+
+    def done(
+        self, rows: int, seconds: float, probing: float, streams: Iterable[StreamIntake]
+    ) -> None:
+        """A batch of ``rows`` rows is committed, of which tasks probed for ``probing`` seconds."""
+        now = time.monotonic()
+        elapsed, self._ended = now - self._ended, now
+        schedule, stand = self.schedule, list(streams)
+        if schedule is None or not self._live:
+            return
+        work = Work(
+            rows,
+            seconds,
+            probing,
+            self._load.budget if self._rations else 1.0,
+            schedule.rationable,
+            elapsed,
+            sum(s.waiting for s in stand),
+            max((s.seconds for s in stand), default=0.0),
+        )
+        self._load = observe(self._load, work, schedule.latency)
+
+    def _budget(self, schedule: RationSchedule) -> float:
+        if schedule.budget is not None:
+            return schedule.budget
+        # In step mode nothing may depend on how fast it runs.
+        return self._load.budget if self._live else 1.0

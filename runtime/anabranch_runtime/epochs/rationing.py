@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.rations import Ranking, Ration
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Label, QueryId
+    from anabranch_runtime.epochs.task_report import TaskReport
 
 #: Per ranking the number that a tuple's rank has to be below: it is enough if one of them is.
 #: None: every tuple is wanted.
@@ -91,6 +93,26 @@ def noted(
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
         return (*known[:-1], replace(known[-1], last=batch))
     return (*known, RationedBatches(batch, batch, rations))
+
+
+def count_withheld(
+    queries: Mapping[str, Activation], rations: Iterable[Ration], reports: Iterable[TaskReport]
+) -> dict[str, Activation]:
+    """``queries`` with what a batch with ``rations`` has withheld of them, as far as that can be
+    estimated from the results that its tasks have kept.
+    """
+    found, kept = dict(queries), [r.kept for r in reports]
+    for ration in rations:
+        known = found.get(ration.query)
+        if known is None:
+            continue
+        if not ration.share:
+            found[ration.query] = replace(known, blind=known.blind + 1)
+            continue
+        rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
+        more = rows * (1 / ration.share - 1)
+        found[ration.query] = replace(known, withheld=known.withheld + more)
+    return found
 
 
 def _own(limit: tuple[Ranking, int] | None) -> Limits:

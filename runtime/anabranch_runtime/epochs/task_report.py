@@ -42,6 +42,7 @@ class TaskReport:
         reads: store -> index -> what probes looked up there.
         inserts: of its rows into stores, those of a backfill left out.
         results: query -> rows. ``files``: query -> staged file of them.
+        kept: of batches that withhold something, query -> label that arrived last -> rows.
         late: stream -> staged file of what was set aside.
         unread: pieces of the task's share that it could not read.
         failures: query -> why its results can't be had.
@@ -65,6 +66,7 @@ class TaskReport:
     inserts: Inserts = field(default_factory=Inserts)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, dict[str, int]] = field(default_factory=dict)
     late: dict[str, str] = field(default_factory=dict)
     unread: list[UnreadNote] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)

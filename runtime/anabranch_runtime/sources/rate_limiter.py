@@ -31,6 +31,8 @@ class RateLimiter:
     frugal: bool = False
     #: As reported last.
     reported: dict[str, StreamIntake] = field(default_factory=dict)
+    #: Seconds that the last batch took, from its planning to its commit.
+    seconds: float = 0.0
     _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time at which the last batch was done; one that was planned before is not timed.
     _done: float = field(default_factory=time.time)
@@ -52,20 +54,26 @@ class RateLimiter:
     def _holds(self) -> bool:
         return self.target is not None or self.frugal
 
-    def done(self, rows: int, seconds: float, full: float) -> None:
+    def done(self, rows: int, seconds: float, full: float, allowed: float | None = None) -> None:
         """A batch of ``rows`` rows is committed, of which the driver's part took ``seconds``.
 
-        ``full``: the part of its share of memory that its fullest task took; 0: no limit.
+        Args:
+            full: the part of its share of memory that its fullest task took; 0: no limit.
+            allowed: seconds that a batch may take where a latency is promised: the fixed cost
+                counts for less, the longer batches are.
         """
         now, planned = time.time(), self.control.intake().planned
         if planned > self._done:
             # From its planning: what Spark does around the driver's part takes time as well.
             seconds = max(now - planned, seconds)
-        self._done = now
+        self._done, self.seconds = now, seconds
         if not self._holds:
             return
-        self._pressure = observe(self._pressure, rows, seconds, self.target, full)
+        self._pressure = observe(self._pressure, rows, seconds, self._target(allowed), full)
         self.control.set_limit(self.limit)
+
+    def _target(self, allowed: float | None) -> float | None:
+        return self.target if self.target is None or allowed is None else max(self.target, allowed)
 
     def report(
         self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()

@@ -388,6 +388,9 @@ class _Task:
         if not partial.length:
             return
         self.report.results[query.id] = self.report.results.get(query.id, 0) + partial.length
+        if self.rationing.goals:
+            kept = self.report.kept.setdefault(query.id, {})
+            kept[partial.start] = kept.get(partial.start, 0) + partial.length
         if query.sink.kind is SinkKind.COUNT:
             return
         writer = self.writers.get(query.id)

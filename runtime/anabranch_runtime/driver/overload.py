@@ -1,0 +1,149 @@
+"""How much of the CPU time of rationed probes the machine allows: a controller, batch by batch.
+
+Design. A tuple that arrives just after a batch was planned waits for that batch and is answered by
+the next, so batches may take half of the latency that is promised. In a batch of that length as
+much arrives as arrives in that time, and what has waited too long is worked off over some batches.
+Its fixed cost, reading, storing and the upkeep of intermediate results have to fit; what is left
+of the time is the *budget* of rationed probes, as a share of what they would take with all rations
+1. All of that is measured on the last batches, whatever budget they had.
+
+Overload begins when input waits for longer than a batch may take, or a batch takes longer than
+that. Then the budget falls at once to what is left, and rises by steps. It ends when a budget of
+1 has had room for some batches. Pure: replays are not touched by any of it.
+
+Source: JAQPOT, section 4.4 (monitor, analyse, actuate); the budget is its mu.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anabranch_runtime.sources.back_pressure import fit
+
+#: Batches that are remembered, and the weight of each compared with the one after it.
+MEMORY, FADING = 12, 0.8
+#: Share of a batch's time that stays free: batches differ.
+HEADROOM = 0.1
+#: Batches over which a backlog is worked off.
+DRAIN = 6
+#: Budgets are multiples of this, so that rations stay as they are while little changes.
+GRAIN = 1 / 32
+#: How much the budget rises from one batch to the next, and the calm batches that end an overload.
+RISE, CALM = 1 / 8, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one batch did.
+
+    Attributes:
+        rows: that it brought. ``seconds``: from its planning to its commit.
+        probing: seconds of it that the slowest task probed.
+        budget: its budget. ``rationable``: the share of probing that rations can save where every
+            ration is 1.
+        elapsed: seconds since the batch before was committed.
+        waiting: rows that wait after it. ``waited``: seconds that the oldest of them has.
+    """
+
+    rows: int
+    seconds: float
+    probing: float
+    budget: float
+    rationable: float
+    elapsed: float
+    waiting: int = 0
+    waited: float = 0.0
+
+    @property
+    def rationed(self) -> float:
+        """Seconds of probing that rations of 0 would have saved."""
+        kept = 1 - self.rationable + self.rationable * self.budget
+        return self.rationable * self.budget * self.probing / kept if kept > 0 else 0.0
+
+    @property
+    def rest(self) -> float:
+        """Seconds that rations do not change."""
+        return max(self.seconds - self.rationed, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is known of the load.
+
+    Attributes:
+        budget: of the next batch: the share of rationed probes' CPU time, 0 to 1.
+        needed: seconds that a batch of the allowed length would take without rations, as a share
+            of its length; above 1 the machine is too slow for its input. 0: not known.
+        overloaded: whether probes are rationed.
+        calm: batches in a row in which there has been room for everything.
+        works: the last batches, oldest first. ``waiting``: rows that waited before the first.
+        savable: seconds of probing a row that rations of 0 save where all others are 1. Batches in
+            which nothing was probed say nothing about it.
+    """
+
+    budget: float = 1.0
+    needed: float = 0.0
+    overloaded: bool = False
+    calm: int = 0
+    works: tuple[Work, ...] = ()
+    waiting: int = 0
+    savable: float = 0.0
+
+
+def observe(load: Load, work: Work, latency: float) -> Load:
+    """The load after a batch.
+
+    Args:
+        latency: seconds from the arrival of a tuple to the commit of its results that are promised.
+
+    >>> load = Load()
+    >>> for _ in range(8):  # 10,000 rows a second, of which each is probed with for 0.1 ms
+    ...     probing = load.budget * 1.0
+    ...     work = Work(10_000, 0.4 + probing, probing, load.budget, 1.0, 1.0, 9_000, 2.0)
+    ...     load = observe(load, work, latency=2.0)
+    >>> load.overloaded, load.budget < 0.5
+    (True, True)
+    """
+    length = latency / 2
+    works = (*load.works, work)[-MEMORY:]
+    before = load.works[0].waiting if len(works) == MEMORY and load.works else load.waiting
+    savable = _savable(works, load.savable)
+    share, needed = _room(works, before, length, savable)
+    late = work.waited > length or work.seconds > length
+    if not load.overloaded and not late:
+        return Load(1.0, needed, works=works, waiting=before, savable=savable)
+    budget = min(share, load.budget + RISE) if load.overloaded else share
+    budget = max(min(int(budget / GRAIN) * GRAIN, 1.0), 0.0)
+    calm = load.calm + 1 if share >= 1 and budget >= 1 and not late else 0
+    known = Load(budget, needed, budget < 1 or load.overloaded, calm, works, before, savable)
+    return replace(known, overloaded=False, budget=1.0, calm=0) if calm >= CALM else known
+
+
+def _savable(works: tuple[Work, ...], known: float) -> float:
+    """Seconds a row that rations can save, by the batches that have probed; else as ``known``."""
+    seconds = rows = 0.0
+    for age, work in enumerate(reversed(works)):
+        if work.budget >= GRAIN:
+            weight = FADING**age
+            seconds += weight * work.rationed / work.budget
+            rows += weight * work.rows
+    return seconds / rows if rows else known
+
+
+def _room(
+    works: tuple[Work, ...], before: int, length: float, savable: float
+) -> tuple[float, float]:
+    """The share of rationed probes for which a batch of ``length`` seconds has time, and the
+    share of that length that everything would take.
+    """
+    elapsed = sum(one.elapsed for one in works)
+    read = tuple((one.rows, one.rest) for one in works if one.rows)
+    if not read or elapsed <= 0:
+        return 1.0, 0.0
+    fixed, per_row = fit(read)
+    arrived = max(sum(one.rows for one in works) + works[-1].waiting - before, 0) / elapsed
+    backlog = max(works[-1].waiting - arrived * length, 0.0) / DRAIN
+    due = arrived * length + backlog
+    room = length * (1 - HEADROOM) - fixed - due * per_row
+    everything = (fixed + arrived * length * (per_row + savable)) / length
+    return (room / (due * savable) if due * savable > 0 else 1.0), everything
