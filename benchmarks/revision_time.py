@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.codec import dumps
 from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_contract.protocol.progress import Mode
@@ -32,7 +33,6 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_runtime.epochs.join_samples import steps_of
 from anabranch_service.collection import collect_rarely
 from anabranch_service.planning.periods import Measured, Periods
 from anabranch_service.planning.revisions import Question, decide

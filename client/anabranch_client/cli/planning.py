@@ -144,6 +144,23 @@ def settings_set(
             help="Share of its cost that a revision has to save, or 'none' for no revisions."
         ),
     ] = None,
+    overload: Annotated[
+        str | None,
+        typer.Option(help="Where input outruns the machine: wait, or ration (probes)."),
+    ] = None,
+    allocation: Annotated[
+        str | None, typer.Option(help="What rations are best for: fair or results.")
+    ] = None,
+    latency_goal: Annotated[
+        float | None,
+        typer.Option(help="Seconds from a row's arrival to its results that rations keep."),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        typer.Option(
+            help="Share of rationed probes' CPU time to spend, or 'none': as the load allows."
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -159,6 +176,10 @@ def settings_set(
         "backfill": backfill,
         "backfill_horizon": backfill_horizon,
         "revision_gain": _limit(revision_gain, "--revision-gain", float),
+        "overload": overload,
+        "allocation": allocation,
+        "latency_goal": latency_goal,
+        "capacity": _limit(capacity, "--capacity", float),
     }
     if all(value is None for value in given.values()):
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")

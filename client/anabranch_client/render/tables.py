@@ -296,7 +296,12 @@ def switching_charge(cost: float) -> dict[str, object]:
 
 def settings_table(settings: SettingsOut) -> Table:
     """Planning settings and their values."""
-    unset = {"memory": "any", "copies": "any", "revision_gain": "no revisions"}
+    unset = {
+        "memory": "any",
+        "copies": "any",
+        "revision_gain": "no revisions",
+        "capacity": "measured",
+    }
     return facts_table(
         {k: unset.get(k, "-") if v is None else v for k, v in settings.document().items()}
     )

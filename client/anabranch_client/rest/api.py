@@ -284,6 +284,10 @@ class Calls:
         backfill: str | None = None,
         backfill_horizon: float | None = None,
         revision_gain: float | Literal["none"] | None = None,
+        overload: str | None = None,
+        allocation: str | None = None,
+        latency_goal: float | None = None,
+        capacity: float | Literal["none"] | None = None,
     ) -> Call[SettingsOut]:
         """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
         given = _given(
@@ -297,6 +301,10 @@ class Calls:
             backfill=backfill,
             backfill_horizon=backfill_horizon,
             revision_gain=revision_gain,
+            overload=overload,
+            allocation=allocation,
+            latency_goal=latency_goal,
+            capacity=capacity,
         )
         body = {name: None if value == "none" else value for name, value in given.items()}
         return Call("PUT", "/v1/settings", SettingsOut.read, body)

@@ -8,9 +8,25 @@ before a batch begins, and recorded in the journal and in the manifest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from anabranch_contract.codec import Message, Row
 from anabranch_contract.queries.joins import Label, QueryId
+
+
+class Overload(StrEnum):
+    """What is done where input outruns the machine."""
+
+    WAIT = "wait"
+    RATION = "ration"
+
+
+class Allocation(StrEnum):
+    """What rations are best: the least complete query's share, or the number of results."""
+
+    FAIR = "fair"
+    RESULTS = "results"
+
 
 #: Columns of a stream, each with the key type that its values are read as.
 Columns = tuple[tuple[str, str], ...]
@@ -92,7 +108,7 @@ class RationSchedule(Message):
         goals: in the order of every point's shares; those of queries that can't be rationed
             are not among them.
         points: by ascending use, the last with all shares 1; never empty.
-        policy: what was planned for: ``fair`` or ``results``.
+        allocation: what they are best for.
         latency: seconds from a tuple's arrival to the commit of its results that are promised.
         rationable: the share of all probing time that these goals take with all rations 1.
         budget: what the operator has stated; None: as much as the machine allows.
@@ -102,7 +118,7 @@ class RationSchedule(Message):
     revision: int
     goals: tuple[RationedGoal, ...]
     points: tuple[SchedulePoint, ...]
-    policy: str = "fair"
+    allocation: Allocation = Allocation.FAIR
     latency: float = 2.0
     rationable: float = 1.0
     budget: float | None = None

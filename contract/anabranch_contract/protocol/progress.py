@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import Any
 
 from anabranch_contract.codec import Message
-from anabranch_contract.plans.rations import Ration
+from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.intake import StreamIntake
 
 
@@ -89,7 +89,7 @@ class Rationing:
     """How probes are rationed.
 
     Attributes:
-        policy: ``wait`` (never), ``fair`` or ``results``.
+        policy: whether they are.
         budget: the share of rationed probes' CPU time that the next batch may take.
         needed: the time that everything would take without rations, as a share of what there is;
             above 1 the machine is too slow for its input. 0: not known.
@@ -98,7 +98,7 @@ class Rationing:
         rations: of the last batch; of goals left out the share is 1.
     """
 
-    policy: str = "wait"
+    policy: Overload = Overload.WAIT
     budget: float = 1.0
     needed: float = 0.0
     overloaded: bool = False

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.rest.documents import Closed, Document, Open
 
 Switching = Annotated[
@@ -41,6 +42,25 @@ RevisionGain = Annotated[
         "has to save.",
     ),
 ]
+LatencyGoal = Annotated[
+    float,
+    Field(
+        ge=0.1,
+        le=3600,
+        allow_inf_nan=False,
+        description="Seconds from a row's arrival to the commit of its results that probes are "
+        "rationed for, where the policy is to ration.",
+    ),
+]
+Capacity = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of rationed probes' CPU time that is spent, whatever the load.",
+    ),
+]
 
 
 class SettingsIn(Closed):
@@ -56,6 +76,12 @@ class SettingsIn(Closed):
     backfill: Backfilling | None = None
     backfill_horizon: Horizon | None = None
     revision_gain: RevisionGain | None = Field(default=None, description="Null: no revisions.")
+    overload: Overload | None = None
+    allocation: Allocation | None = None
+    latency_goal: LatencyGoal | None = None
+    capacity: Capacity | None = Field(
+        default=None, description="Null: as much as the machine allows."
+    )
 
 
 class SettingsOut(Document):
@@ -71,5 +97,9 @@ class SettingsOut(Document):
     backfill: Open[Backfilling]
     backfill_horizon: float
     revision_gain: float | None = None
+    overload: Open[Overload] = Overload.WAIT
+    allocation: Open[Allocation] = Allocation.FAIR
+    latency_goal: float = 2.0
+    capacity: float | None = None
     mode: Open[Literal["live", "step"]]
     epoch_batches: int

@@ -17,11 +17,8 @@ from anabranch_planner.cost.steps import SubJoins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_contract.queries.mirs import MirId
-
-#: The sub-join that a step leads to, and its labels before and in the target.
-Step = tuple["MirId", "tuple[Label, ...]", "tuple[Label, ...]"]
+    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.queries.joins import JoinQuery
 
 
 class Inference:

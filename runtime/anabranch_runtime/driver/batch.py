@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.activations import Failure
-    from anabranch_runtime.epochs.join_samples import Step
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.manifest import State

@@ -39,8 +39,8 @@ from anabranch_contract.protocol.interims import DriftedRate, DriftedStep, Drift
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.measurements import EdgeStatistics
-    from anabranch_runtime.epochs.join_samples import Step
 
     Array = npt.NDArray[np.float64]
 

@@ -76,13 +76,13 @@ if TYPE_CHECKING:
 
     from anabranch_contract.errors import StructuredError
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.activations import Failure
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.driver.batch import Batch
     from anabranch_runtime.driver.epoch_cycle import Event
     from anabranch_runtime.driver.settings import Settings
-    from anabranch_runtime.epochs.join_samples import Step
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.checkpoint import Repair
     from anabranch_runtime.state.manifest import State

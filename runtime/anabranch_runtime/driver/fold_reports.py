@@ -20,8 +20,8 @@ from anabranch_runtime.state.reads import sum_reads
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.measurements import JoinSample
-    from anabranch_runtime.epochs.join_samples import Step
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.storage.segment import Segment

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.interims import Interim
     from anabranch_runtime.control import Control
     from anabranch_runtime.epochs.interims import Period
-    from anabranch_runtime.epochs.join_samples import Step, Steps
+    from anabranch_runtime.epochs.join_samples import Steps
     from anabranch_runtime.state.manifest import State
 
 #: Seconds between two reports, at least, where the second comes early. A decision of the service

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Mode, Rationing
 from anabranch_runtime.driver.overload import Load, Work, observe
 
@@ -49,7 +50,7 @@ class Rationer:
         if schedule is None:
             return Rationing()
         return Rationing(
-            policy=schedule.policy,
+            policy=Overload.RATION,
             budget=self._budget(schedule),
             needed=load.needed,
             overloaded=bool(self._rations),

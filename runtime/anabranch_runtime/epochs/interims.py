@@ -17,7 +17,7 @@ from anabranch_runtime.epochs.statistics import store_statistics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_runtime.epochs.join_samples import Step
+    from anabranch_contract.plans.steps import Step
     from anabranch_runtime.state.manifest import State
 
 

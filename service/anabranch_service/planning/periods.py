@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_contract.plans.steps import Step
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import JoinSample, Snapshot
-from anabranch_planner.cost.inferred import Inference, Step
+from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import MIN_PROBES
 from anabranch_service.planning.rates import read_all
 

@@ -25,8 +25,8 @@ from anabranch_runtime.driver.drift import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.interims import Drifts
-    from anabranch_runtime.epochs.join_samples import Step
 
 R, S, T = Label("R"), Label("S"), Label("T")
 RS: Step = (MirId("R,S"), (R,), (S,))

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.steps import Step
     from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.join_samples import Step, Steps
+    from anabranch_runtime.epochs.join_samples import Steps
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.task.context import BatchContext
 

@@ -17,7 +17,7 @@ from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 from anabranch_runtime.state.manifest import State
 
 if TYPE_CHECKING:
-    from anabranch_runtime.epochs.join_samples import Step
+    from anabranch_contract.plans.steps import Step
 
 R, S, T = Label("R"), Label("S"), Label("T")
 RS: Step = (MirId("R,S"), (R,), (S,))

@@ -10,6 +10,7 @@ import pytest
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.interims import (
     DriftedRate,
     DriftedStep,
@@ -20,7 +21,6 @@ from anabranch_contract.protocol.interims import (
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_runtime.epochs.join_samples import steps_of
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_service.planning import reviser
 from tests.service.conftest import CHAIN, PAIR, STREAMS

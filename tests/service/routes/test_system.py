@@ -75,6 +75,10 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "backfill": "auto",
         "backfill_horizon": 1.0,
         "revision_gain": 0.1,
+        "overload": "wait",
+        "allocation": "fair",
+        "latency_goal": 2.0,
+        "capacity": None,
         "mode": "step",
         "epoch_batches": 10,
     }
@@ -91,6 +95,11 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         ({"backfill": "sometimes"}, "backfill"),
         ({"backfill_horizon": -1}, "backfill_horizon"),
         ({"revision_gain": 1.5}, "revision_gain"),
+        ({"overload": "drop"}, "overload"),
+        ({"allocation": "random"}, "allocation"),
+        ({"latency_goal": 0}, "latency_goal"),
+        ({"capacity": 0}, "capacity"),
+        ({"capacity": 1.2}, "capacity"),
         ({"mode": "live"}, "mode"),
     ):
         assert service.call("PUT", "/v1/settings", 422, body)["errors"][0]["field"] == field
@@ -107,11 +116,16 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
         "backfill": "never",
         "backfill_horizon": 3.5,
         "revision_gain": 0.25,
+        "overload": "ration",
+        "allocation": "results",
+        "latency_goal": 5.0,
+        "capacity": 0.5,
     }
     assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
     lifted = dict.fromkeys(limits)
     after = service.call("PUT", "/v1/settings", 200, lifted)
-    assert after == before | limits | {"memory": None, "copies": None, "revision_gain": None}
+    nothing = dict.fromkeys(("memory", "copies", "revision_gain", "capacity"))
+    assert after == before | limits | nothing
 
 
 def test_the_dashboard_is_served_from_here_alone(service: Service) -> None:

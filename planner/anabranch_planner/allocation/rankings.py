@@ -1,0 +1,110 @@
+"""What ranks the tuples of each goal that may be rationed (``docs/semantics.md``, "Rations").
+
+Tuples of a stream are ranked by its join keys, its event time and the batch, alike for all goals,
+so that a step that several goals share takes the largest of their rations and no more. Two members
+of a result may be of one stream: then only the event time ranks, which every intermediate result
+keeps; where there is none, a key class of which every alias has a column; where there is none
+either, the query is not rationed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.rations import Columns, Ranking, RationedGoal
+from anabranch_contract.queries.types import key_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery, Label, Stream, StreamName
+
+
+def rationed_goals(
+    queries: Iterable[JoinQuery], streams: Mapping[StreamName, Stream]
+) -> tuple[RationedGoal, ...]:
+    """The goals of ``queries`` that may be rationed, sorted; queries that may not have none.
+
+    Args:
+        streams: all that the queries read.
+    """
+    known = list(queries)
+    by_batch = _by_batch(known, streams)
+    found: list[RationedGoal] = []
+    for query in known:
+        rankings = _rankings(query, streams, by_batch)
+        found += [RationedGoal(query.id, label, r) for label, r in rankings.items()]
+    return tuple(sorted(found))
+
+
+def universe(
+    query: JoinQuery, streams: Mapping[StreamName, Stream]
+) -> tuple[Mapping[Label, Ranking], ...]:
+    """The key classes of which every alias of ``query`` has a plain column, as rankings by label;
+    none: the query has no such class.
+    """
+    stream_of = {r.id: streams[r.stream] for r in query.relations}
+    found = []
+    for one in query.classes:
+        columns: dict[Label, str] = {}
+        for member in query.members:
+            plain = {name for name, _ in stream_of[member.relation].columns}
+            own = (str(m.attribute) for m in one.restrict(frozenset({member.label})))
+            column = next((name for name in own if name in plain), None)
+            if column is not None:
+                columns[member.label] = column
+        if len(columns) == len(query.members):
+            kind = one.type
+            rankings = {a: Ranking(((c, kind),), by_batch=False) for a, c in columns.items()}
+            found.append(rankings)
+    return tuple(found)
+
+
+def _rankings(
+    query: JoinQuery,
+    streams: Mapping[StreamName, Stream],
+    by_batch: Mapping[StreamName, Ranking],
+) -> Mapping[Label, Ranking]:
+    stream_of = {r.id: streams[r.stream] for r in query.relations}
+    read = Counter(stream_of[m.relation].name for m in query.members)
+    found: dict[Label, Ranking] = {}
+    for member in query.members:
+        stream = stream_of[member.relation]
+        if read[stream.name] == 1:
+            found[member.label] = by_batch[stream.name]
+        elif stream.event_time is not None:
+            found[member.label] = Ranking(_event_time(stream), by_batch=True)
+        else:
+            return next(iter(universe(query, streams)), {})
+    return found
+
+
+def _by_batch(
+    queries: Sequence[JoinQuery], streams: Mapping[StreamName, Stream]
+) -> Mapping[StreamName, Ranking]:
+    """By what tuples of each stream are ranked, whoever reads it."""
+    keys: dict[StreamName, set[str]] = defaultdict(set)
+    for query in queries:
+        relation_of = {m.label: m.relation for m in query.members}
+        stream_of = {r.id: r.stream for r in query.relations}
+        for one in query.classes:
+            for member in one.members:
+                keys[stream_of[relation_of[member.label]]].add(str(member.attribute))
+    return {
+        stream.name: Ranking(_columns(stream, keys[stream.name]), by_batch=True)
+        for stream in streams.values()
+    }
+
+
+def _columns(stream: Stream, keys: set[str]) -> Columns:
+    """The stream's plain key columns and its event time; all columns where it has neither."""
+    typed = {name: key_type([kind]) for name, kind in stream.columns}
+    wanted = [name for name in typed if name in keys and name != stream.event_time]
+    found = tuple((n, kind) for n in wanted if (kind := typed[n]) is not None)
+    every = tuple((n, kind) for n, kind in typed.items() if kind is not None)
+    return (*found, *_event_time(stream)) or every
+
+
+def _event_time(stream: Stream) -> Columns:
+    return () if stream.event_time is None else ((stream.event_time, "timestamp"),)

@@ -1,0 +1,72 @@
+"""What ranks the tuples of a goal."""
+
+from __future__ import annotations
+
+from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.allocation.rankings import rationed_goals, universe
+from anabranch_planner.passes import parse_sql
+
+_LONG, _TIME = parse_type("bigint"), parse_type("timestamp")
+STREAMS = {
+    name: Stream(StreamName(name), tuple((c, _LONG) for c in columns))
+    for name, columns in {"r": "kax", "s": "kab", "t": "kbc", "e": "pc"}.items()
+} | {"v": Stream(StreamName("v"), (("k", _LONG), ("a", _LONG), ("at", _TIME)), "at")}
+
+
+def _query(sql: str, name: str = "q") -> JoinQuery:
+    return parse_sql(name, f"SELECT 1 AS one FROM {sql}", STREAMS)
+
+
+def _goals(*queries: JoinQuery) -> dict[tuple[str, str], Ranking]:
+    streams = {s.name: s for s in STREAMS.values()}
+    alias = {(str(q.id), m.label): m.alias for q in queries for m in q.members}
+    found = rationed_goals(queries, streams)
+    return {(str(g.query), alias[str(g.query), g.start]): g.ranking for g in found}
+
+
+def _of(*columns: str, by_batch: bool = True, kind: str = "bigint") -> Ranking:
+    return Ranking(tuple((c, kind) for c in columns), by_batch)
+
+
+def test_a_stream_is_ranked_alike_for_all_queries() -> None:
+    one = _query("r JOIN s ON r.k = s.k", "one")
+    other = _query("r JOIN s ON r.a = s.a JOIN t ON s.b = t.b", "other")
+    found = _goals(one, other)
+    assert found["one", "r"] == found["other", "r"] == _of("k", "a")
+    assert found["one", "s"] == found["other", "s"] == _of("k", "a", "b")
+    assert found["other", "t"] == _of("b")
+
+
+def test_event_times_count() -> None:
+    found = _goals(_query("v JOIN r ON v.a = r.a"))
+    assert found["q", "v"] == Ranking((("a", "bigint"), ("at", "timestamp")), by_batch=True)
+
+
+def test_a_stream_that_is_read_twice_is_ranked_by_its_event_time() -> None:
+    found = _goals(_query("v AS one JOIN v AS two ON one.a = two.k JOIN r ON r.x = two.a"))
+    by_time = _of("at", kind="timestamp")
+    assert found["q", "one"] == found["q", "two"] == by_time
+    assert found["q", "r"] == _of("x")
+
+
+def test_without_event_time_it_is_ranked_by_a_common_key() -> None:
+    common = _query("r AS one JOIN r AS two ON one.k = two.k JOIN s ON s.k = one.k AND s.a = two.x")
+    assert set(_goals(common).values()) == {_of("k", by_batch=False)}
+    pair = _query("e AS child JOIN e AS parent ON child.p = parent.c")
+    found = _goals(pair)
+    assert found["q", "child"] == _of("p", by_batch=False)
+    assert found["q", "parent"] == _of("c", by_batch=False)
+    chain = _query("e AS a JOIN e AS b ON a.p = b.c JOIN e AS c ON b.p = c.c")
+    assert _goals(chain) == {}
+
+
+def test_a_universe_is_a_class_that_all_aliases_share() -> None:
+    streams = {s.name: s for s in STREAMS.values()}
+    star = _query("r JOIN s ON r.k = s.k JOIN t ON t.k = s.k AND t.b = s.b")
+    (found,) = universe(star, streams)
+    assert set(found.values()) == {_of("k", by_batch=False)}
+    assert universe(_query("r JOIN s ON r.a = s.a JOIN t ON s.b = t.b"), streams) == ()
+    derived = _query("r JOIN s ON r.k + 1 = s.k")
+    assert universe(derived, streams) == ()
