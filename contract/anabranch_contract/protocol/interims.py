@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
-from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
@@ -139,6 +139,7 @@ class Interim(Message):
         stores: store -> its size.
         asks: whether the runtime waits for an answer (``revisions``); likewise.
         inserts: of all tasks into all stores, backfills left out; likewise.
+        results: of all tasks and queries; likewise.
         drifted: what has changed with its first batch, which is why it ended early; likewise.
     """
 
@@ -153,8 +154,9 @@ class Interim(Message):
     stores: dict[str, StoreSize] = field(default_factory=dict)
     revision: int = 0
     asks: bool = False
-    inserts: Inserts = field(default_factory=Inserts)
+    inserts: Writes = field(default_factory=Writes)
     drifted: Drifts = Drifts()
+    results: Writes = field(default_factory=Writes)
 
     @property
     def arrived(self) -> Arrivals:

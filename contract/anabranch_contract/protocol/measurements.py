@@ -52,6 +52,7 @@ class EdgeStatistics:
             releases.
         calls: how many times tuples were sent, each time any number of them; likewise.
         looked: segments that were looked into, summed over the tuples; likewise.
+        made: matches that passed the rule's time bounds and residuals; likewise.
     """
 
     probes: int = 0
@@ -62,6 +63,7 @@ class EdgeStatistics:
     found: int = 0
     calls: int = 0
     looked: int = 0
+    made: int = 0
 
     def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
         return EdgeStatistics(
@@ -73,6 +75,7 @@ class EdgeStatistics:
             self.found + other.found,
             self.calls + other.calls,
             self.looked + other.looked,
+            self.made + other.made,
         )
 
     def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
@@ -86,6 +89,7 @@ class EdgeStatistics:
             self.found - earlier.found,
             self.calls - earlier.calls,
             self.looked - earlier.looked,
+            self.made - earlier.made,
         )
 
     @property
@@ -95,21 +99,21 @@ class EdgeStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Inserts:
-    """Inserts into stores over some time.
+class Writes:
+    """Rows written over some time: into stores, or as results.
 
     Attributes:
-        writes: how many times rows were stored, each time any number of them, in one store.
-        rows: that were stored.
-        seconds: of CPU, with index entries and sketches.
+        writes: how many times, each time any number of rows: into one store, or of one query.
+        rows: that were written.
+        seconds: of CPU; with index entries and sketches, or with a query's last checks.
     """
 
     writes: int = 0
     rows: int = 0
     seconds: float = 0.0
 
-    def __add__(self, other: Inserts) -> Inserts:
-        return Inserts(
+    def __add__(self, other: Writes) -> Writes:
+        return Writes(
             self.writes + other.writes, self.rows + other.rows, self.seconds + other.seconds
         )
 

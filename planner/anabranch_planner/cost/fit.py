@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+    from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
     from anabranch_planner.cost.constants import CostConstants
 
     Array = NDArray[np.float64]
@@ -39,7 +39,7 @@ PRIOR = 0.01
 
 
 def fit(
-    steps: Sequence[EdgeStatistics], inserts: Sequence[Inserts], known: CostConstants
+    steps: Sequence[EdgeStatistics], inserts: Sequence[Writes], known: CostConstants
 ) -> CostConstants:
     """The constants that explain these measurements best; ``calls`` and ``looks`` as ``known``.
 

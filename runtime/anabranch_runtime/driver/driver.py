@@ -38,7 +38,7 @@ from anabranch_runtime.driver.epoch_cycle import (
     step,
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter
+from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter, Written
 from anabranch_runtime.driver.progress import ProgressReporter
 from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
@@ -548,7 +548,7 @@ class Driver:
         self.show_views(ruleset)
         self.compactor.settled(state)
         self._samples.add(reports)
-        self._interims.inserted(r.inserts for r in reports)
+        self._interims.wrote(Written(r.inserts, r.emitted) for r in reports)
         self._interims.committed(state, ruleset)
         self._forget(reports)
         seconds = time.perf_counter() - started

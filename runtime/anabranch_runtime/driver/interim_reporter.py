@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.measurements import Inserts
+from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.driver.drift import Edges, Watch, begun_anew, drifts, watch
 from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 
@@ -32,13 +32,24 @@ KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What tasks have written: into stores, and as results."""
+
+    inserts: Writes = field(default_factory=Writes)
+    results: Writes = field(default_factory=Writes)
+
+    def __add__(self, other: Written) -> Written:
+        return Written(self.inserts + other.inserts, self.results + other.results)
+
+
+@dataclass(frozen=True, slots=True)
 class _Commit:
     """A state, when it was committed, and the period that it is in.
 
     Attributes:
         now: by a clock that does not jump. ``until``: seconds since 1970.
         steps: edge -> its step, by the ruleset of ``state``.
-        fresh, inserts: what its batch has inserted, and the batches since the period began.
+        fresh, written: what its batch has written, and the batches since the period began.
     """
 
     now: float
@@ -46,8 +57,8 @@ class _Commit:
     state: State
     steps: Mapping[str, Step]
     period: Period
-    fresh: Inserts
-    inserts: Inserts
+    fresh: Written
+    written: Written
 
 
 class InterimReporter:
@@ -77,15 +88,15 @@ class InterimReporter:
         self._control, self._names, self._seconds, self._early = control, names, seconds, early
         self._reported = -1
         now = time.monotonic()
-        first = _Commit(now, time.time(), state, {}, begin(state, now), Inserts(), Inserts())
+        first = _Commit(now, time.time(), state, {}, begin(state, now), Written(), Written())
         self._commits = deque([first], KEPT)
         self._watch, self._edges = Watch(), Edges.of({})
-        self._inserts = Inserts()
+        self._written = Written()
         self._stale_until, self._stale = -1, False
 
-    def inserted(self, inserts: Iterable[Inserts]) -> None:
-        """Take note of the inserts of a batch's tasks, before it is committed."""
-        self._inserts = sum(inserts, self._inserts)
+    def wrote(self, written: Iterable[Written]) -> None:
+        """Take note of what a batch's tasks have written, before it is committed."""
+        self._written = sum(written, self._written)
 
     @property
     def drifted(self) -> bool:
@@ -100,9 +111,9 @@ class InterimReporter:
             steps = self._names.of(ruleset)
             self._edges = Edges.of(steps)
         period = _entered(last.period, last, state)
-        fresh, self._inserts = self._inserts, Inserts()
-        inserts = last.inserts + fresh
-        self._commits.append(_Commit(now, time.time(), state, steps, period, fresh, inserts))
+        fresh, self._written = self._written, Written()
+        written = last.written + fresh
+        self._commits.append(_Commit(now, time.time(), state, steps, period, fresh, written))
         if self._early is not None and state.next_batch > last.state.next_batch:
             self._observe(last.state, state)
         since = now - period.since
@@ -158,7 +169,7 @@ class InterimReporter:
         for one in commits[1:]:
             last = self._commits[-1]
             period = _entered(last.period, last, one.state)
-            self._commits.append(replace(one, period=period, inserts=last.inserts + one.fresh))
+            self._commits.append(replace(one, period=period, written=last.written + one.fresh))
         return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
@@ -166,13 +177,13 @@ class InterimReporter:
         last = last or self._commits[-1]
         self._commits.clear()
         period = begin(last.state, last.now)
-        self._commits.append(replace(last, period=period, fresh=Inserts(), inserts=Inserts()))
+        self._commits.append(replace(last, period=period, fresh=Written(), written=Written()))
 
 
 def _closed(last: _Commit) -> Interim:
     """The measurements of the period that ends with ``last``."""
     interim = close(last.period, last.state, last.steps, last.now, last.until)
-    return replace(interim, inserts=last.inserts)
+    return replace(interim, inserts=last.written.inserts, results=last.written.results)
 
 
 def _entering(before: State, after: State) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,7 @@ class TaskReport:
         edges: edge -> what happened on it.
         reads: store -> index -> what probes looked up there.
         inserts: of its rows into stores, those of a backfill left out.
+        emitted: of results.
         results: query -> rows. ``files``: query -> staged file of them.
         kept: of batches that withhold something, query -> label that arrived last -> rows.
         late: stream -> staged file of what was set aside.
@@ -63,7 +64,8 @@ class TaskReport:
     samples: dict[str, SampledRows] = field(default_factory=dict)
     edges: dict[str, EdgeStatistics] = field(default_factory=dict)
     reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
-    inserts: Inserts = field(default_factory=Inserts)
+    inserts: Writes = field(default_factory=Writes)
+    emitted: Writes = field(default_factory=Writes)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     kept: dict[str, dict[str, int]] = field(default_factory=dict)

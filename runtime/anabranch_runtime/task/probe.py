@@ -70,6 +70,7 @@ class EdgeMeter:
     found: int = 0
     calls: int = 0
     looked: int = 0
+    made: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ class Prober:
         meter.found += int(np.count_nonzero(marks.view(np.bool_)))
         if joined is not None:
             joined = check(self.layout, joined, rule.bounds, rule.residuals)
+            meter.made += joined.length
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:

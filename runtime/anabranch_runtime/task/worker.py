@@ -23,7 +23,7 @@ import numpy as np
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
-from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
@@ -231,7 +231,7 @@ class _Task:
                 cache: KeyCache = {}
                 for spec in self.layout.inserts.get(arrival_edge(relation), ()):
                     insert(writer, self.layout, spec, rows, cache, self._index_failed)
-                    self.report.inserts += Inserts(1, rows.num_rows)
+                    self.report.inserts += Writes(1, rows.num_rows)
                 self._sketch(relation, arrivals.tables[relation], cache)
         self.report.segments += writer.segments
         return writer.segments
@@ -249,7 +249,7 @@ class _Task:
                 cache: KeyCache = {}
                 rows = combination_rows(self.layout, spec, partial)
                 insert(writer, self.layout, spec, rows, cache, self._index_failed)
-                self.report.inserts += Inserts(1, rows.num_rows)
+                self.report.inserts += Writes(1, rows.num_rows)
                 self.collector.stored(spec, cache)
         self.combinations.clear()
         self.waiting = 0
@@ -281,7 +281,7 @@ class _Task:
         """Count the CPU time of the block as that of inserts."""
         started = time.process_time()
         yield
-        self.report.inserts += Inserts(seconds=time.process_time() - started)
+        self.report.inserts += Writes(seconds=time.process_time() - started)
 
     @contextmanager
     def _pack(self, part: str) -> Iterator[PackWriter]:
@@ -359,11 +359,14 @@ class _Task:
     def _output(self, found: Wanted, rule: OutputRule) -> None:
         if rule.query in self.failures.found:
             return
+        started = time.process_time()
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
         try:
-            self._emit(self._alike(partial, rule.query), rule)
+            rows = self._emit(self._alike(partial, rule.query), rule)
         except EVALUATION as error:
             self.failures.add([rule.query], error)
+        else:
+            self.report.emitted += Writes(1, rows, time.process_time() - started)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` less the results of which another member of this batch, of the stream of the
@@ -379,20 +382,21 @@ class _Task:
             partial = partial.where(~here | self.ranks.below(partial, label, own))
         return partial
 
-    def _emit(self, partial: Partial, rule: OutputRule) -> None:
+    def _emit(self, partial: Partial, rule: OutputRule) -> int:
+        """Write the results among ``partial``; how many there are."""
         partial = check(self.layout, partial, rule.bounds, ())
         partial = partial.where(self._visible(rule.query, partial))
         query = self.layout.queries[rule.query]
         partial = self.latest.current(partial, [label for _, label, _ in query.members])
         partial = check(self.layout, partial, (), rule.residuals)
         if not partial.length:
-            return
+            return 0
         self.report.results[query.id] = self.report.results.get(query.id, 0) + partial.length
         if self.rationing.goals:
             kept = self.report.kept.setdefault(query.id, {})
             kept[partial.start] = kept.get(partial.start, 0) + partial.length
         if query.sink.kind is SinkKind.COUNT:
-            return
+            return partial.length
         writer = self.writers.get(query.id)
         if writer is None:
             if not self.writers:
@@ -408,6 +412,7 @@ class _Task:
             writer.add(project(query, piece, writer.schema))
             done += piece.length
         self.memory.glance()
+        return partial.length
 
     def _visible(self, query: str, partial: Partial) -> NDArray[np.bool_] | None:
         """Which results have visible members only (``semantics.md``, promise 4)."""

@@ -11,10 +11,10 @@ from anabranch_contract.codec import dumps
 from anabranch_contract.protocol.measurements import (
     Counts,
     EdgeStatistics,
-    Inserts,
     JoinSample,
     Snapshot,
     StreamStatistics,
+    Writes,
 )
 from anabranch_contract.queries.joins import RelationId
 from anabranch_contract.queries.mirs import MirId
@@ -35,7 +35,7 @@ def test_every_count_of_an_edge_is_added_and_taken_away(seed: int) -> None:
 
 
 def test_inserts_add_up() -> None:
-    found = sum([Inserts(1, 10, 0.5), Inserts(2, 5, 0.25)], Inserts())
+    found = sum([Writes(1, 10, 0.5), Writes(2, 5, 0.25)], Writes())
     assert asdict(found) == {"writes": 3, "rows": 15, "seconds": 0.75}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_planner.cost.constants import OPERATIONS, CostConstants
 from anabranch_planner.cost.fit import PRIOR, fit
 
@@ -25,9 +25,9 @@ def step(rng: Random, true: CostConstants = TRUE, noise: float = 0.0) -> EdgeSta
     return EdgeStatistics(probes, matches, seconds, calls=calls, looked=looked)
 
 
-def inserts(rng: Random, true: CostConstants = TRUE, noise: float = 0.0) -> Inserts:
+def inserts(rng: Random, true: CostConstants = TRUE, noise: float = 0.0) -> Writes:
     writes, rows = rng.randint(1, 100), int(10 ** rng.uniform(0, 5))
-    return Inserts(
+    return Writes(
         writes, rows, (true.write * writes + true.row * rows) * rng.uniform(1 - noise, 1 + noise)
     )
 
@@ -95,7 +95,7 @@ def test_equal_batches_leave_calls_as_they_were_known() -> None:
 
 def test_nothing_measured_leaves_everything_as_it_was() -> None:
     old = EdgeStatistics(1000, 1000, 2e-3)
-    found = fit([old, EdgeStatistics(calls=3)], [Inserts()], TRUE)
+    found = fit([old, EdgeStatistics(calls=3)], [Writes()], TRUE)
     assert found == TRUE
     assert (found.error, found.measurements) == (None, 0)
 

@@ -12,14 +12,14 @@ import redis as redis_client
 
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
-from anabranch_contract.protocol.measurements import EdgeStatistics, Inserts
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as drivers
-from anabranch_runtime.driver.interim_reporter import InterimReporter
+from anabranch_runtime.driver.interim_reporter import InterimReporter, Written
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.task.worker import run_task
@@ -147,7 +147,9 @@ class Followed:
                 edges={"a": edge + EdgeStatistics(100, matches, 0.1, 900, matches, 50)},
                 arrivals={"R": arrived.get("R", 0) + of_r, "S": arrived.get("S", 0) + 100},
             )
-            self.reporter.inserted([Inserts(1, 60, 0.0), Inserts(1, of_r + 40, 0.0)])
+            self.reporter.wrote(
+                [Written(Writes(1, 60, 0.0)), Written(Writes(1, of_r + 40, 0.0), Writes(1, 7))]
+            )
             self.reporter.committed(self.state, cast("Ruleset", None))
 
 
@@ -165,7 +167,7 @@ def test_a_drift_ends_the_period_where_it_began() -> None:
     assert spans(one.told) == [(30, 30, False), (32, 2, True)]
     old, new = one.told.interims
     assert [old.steps[0].counts.matches, new.steps[0].counts.matches] == [3000, 4000]
-    assert [old.inserts, new.inserts] == [Inserts(60, 6000, 0.0), Inserts(4, 400, 0.0)]
+    assert [old.inserts, new.inserts] == [Writes(60, 6000, 0.0), Writes(4, 400, 0.0)]
     assert (old.until <= new.until, new.seconds >= 0) == (True, True)
     (drifted,) = new.drifted.steps
     assert (drifted.joined, drifted.figure) == ("R,S", "matches")

@@ -13,9 +13,9 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
-    Inserts,
     Snapshot,
     StoreStatistics,
+    Writes,
 )
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.reads import Reads
@@ -45,7 +45,7 @@ def interim(batch: int, seed: int) -> str:
         name = MirId("customers,orders")
         steps.append(StepMeasures(name, (Label(head),), (Label(target),), counts))
     rows = rng.randint(1, 10_000)
-    inserts = Inserts(4, rows, 4 * TRUE.write + rows * TRUE.row)
+    inserts = Writes(4, rows, 4 * TRUE.write + rows * TRUE.row)
     return dumps(Interim(batch, 3.0, 0, 0, batch, 2, {"orders": 20}, tuple(steps), inserts=inserts))
 
 
@@ -65,7 +65,7 @@ def snapshot() -> Snapshot:
 
 
 def test_live_constants_are_fitted_to_the_newest_periods() -> None:
-    old = dumps(Interim(1, 3.0, 0, 0, 1, 1, {}, inserts=Inserts(1, 1, 1e6)))
+    old = dumps(Interim(1, 3.0, 0, 0, 1, 1, {}, inserts=Writes(1, 1, 1e6)))
     texts = [old, *(interim(number, number) for number in range(2, 7))]
     periods = newest(texts, SECONDS, Mode.LIVE)
     found = timed(snapshot(), snapshot(), periods, SECONDS).constants()
