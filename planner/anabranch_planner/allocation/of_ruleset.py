@@ -1,0 +1,67 @@
+"""The probe forest of a ruleset."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, arrival_edge
+from anabranch_planner.allocation.forest import Forest, Goal, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import Label, QueryId
+
+
+def forest_of(
+    ruleset: Ruleset,
+    rationed: Collection[tuple[QueryId, Label]],
+    price: Callable[[ProbeRule], float],
+    results: Callable[[QueryId, Edge], float],
+    own: Callable[[QueryId, Edge], float],
+) -> Forest:
+    """The forest of the goals ``rationed`` (query, label that arrives last), in ruleset order.
+
+    A step behind which an intermediate result is kept, or another goal, costs nothing here: every
+    tuple takes it. So does a query that reads one relation only have no step.
+
+    Args:
+        price: a rule's CPU seconds per unit of time if every tuple takes its steps.
+        results: results of a query per unit of time by the edge that they arrive on.
+        own: their CPU seconds.
+    """
+    arrivals = {arrival_edge(r.id) for r in ruleset.relations}
+    after: dict[Edge, list[ProbeRule]] = defaultdict(list)
+    for rule in ruleset.probe_rules:
+        after[rule.edge].append(rule)
+    ordered: list[ProbeRule] = []
+    pending = [rule for edge in sorted(arrivals) for rule in after[edge]]
+    while pending:
+        rule = pending.pop()
+        ordered.append(rule)
+        pending += after[rule.out]
+    rule_of = {rule.out: rule for rule in ordered}
+    fixed: set[Edge] = set()
+    kept = {s.edge for s in ruleset.store_rules} - arrivals
+    for output in ruleset.output_rules:
+        known = rule_of.get(output.edge)
+        if known is not None and (output.query, known.start) not in rationed:
+            kept.add(output.edge)
+    for rule in reversed(ordered):
+        if rule.out in kept or any(child.out in fixed for child in after[rule.out]):
+            fixed.add(rule.out)
+    number = {rule.out: at for at, rule in enumerate(ordered)}
+    steps = tuple(
+        Step(number.get(rule.edge), 0.0 if rule.out in fixed else price(rule)) for rule in ordered
+    )
+    only = {q.id: q.members[0][1] for q in ruleset.queries}
+    goals = []
+    for output in ruleset.output_rules:
+        last = rule_of.get(output.edge)
+        start = only[output.query] if last is None else last.start
+        if (output.query, start) in rationed:
+            figures = (own(output.query, output.edge), results(output.query, output.edge))
+            goals.append(Goal(output.query, start, number.get(output.edge), *figures))
+    return Forest(steps, tuple(goals))
