@@ -26,6 +26,7 @@ from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_service.clock import Clock
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.periods import Periods
+from anabranch_service.planning.rations import live_rations, ration_schedule
 from anabranch_service.planning.request import read_queries
 from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
@@ -97,7 +98,10 @@ class Reviser:
         """The decision; nothing where it can't be made, which never stops the epoch loop."""
         try:
             asked = await self._question(interim, newest)
-            return Decision() if asked is None else await asyncio.to_thread(decide, asked)
+            if asked is None:
+                return Decision()
+            await self._ration(asked)
+            return await asyncio.to_thread(decide, asked)
         except PlannerError as cause:
             name = RulesetId(interim.ruleset_epoch, interim.revision)
             _LOG.warning("no revision", ruleset=str(name), reason=str(cause))
@@ -109,7 +113,10 @@ class Reviser:
         """Everything that the decision depends on; None where something is not there."""
         store, epoch = self._store, interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
-        if options.revision_gain is None:
+        rationed = live_rations(options, self._settings.mode)
+        if not rationed:
+            await store.put_rations(None)
+        if options.revision_gain is None and not rationed:
             return None
         record, snapshot = await store.epoch(epoch), await store.last_snapshot()
         if record is None or snapshot is None:
@@ -137,6 +144,22 @@ class Reviser:
             now=self._clock(),
             mode=self._settings.mode,
         )
+
+    async def _ration(self, asked: Question) -> None:
+        """Publish the schedule of rations, if there is to be one."""
+        if not live_rations(asked.options, asked.mode):
+            return
+        priorities = {q.id: q.priority for q in await self._store.queries()}
+        running = asked.running
+        found = await asyncio.to_thread(
+            ration_schedule,
+            running.ruleset,
+            running.queries,
+            priorities,
+            [period.interim for period in asked.periods],
+            asked.options,
+        )
+        await self._store.put_rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
         """What is known of a ruleset; None where it, or one of its queries, is not there."""

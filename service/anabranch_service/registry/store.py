@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError, WatchError
 
 from anabranch_contract import codec
+from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
@@ -344,6 +345,13 @@ class Store:
             pipe.hset(self._revisions(name.epoch), str(name.revision), record.model_dump_json())
             pipe.set(self.keys.revision, answer.dumps())
             await pipe.execute()
+
+    async def put_rations(self, schedule: RationSchedule | None) -> None:
+        """Publish a schedule of rations; None: nothing is rationed from the next batch on."""
+        if schedule is None:
+            await _answer(self.redis.delete(self.keys.rations), int)
+        else:
+            await _answer(self.redis.set(self.keys.rations, schedule.dumps()), object)
 
     async def put_revision(self, record: KeptRevision) -> None:
         """Keep what has been measured of a revision."""

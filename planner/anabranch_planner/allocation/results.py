@@ -1,0 +1,125 @@
+"""The most results for every budget, exactly.
+
+For a price of CPU time the best rations are 0 or 1: a set of goals with all of the steps before
+them. As the price falls the sets grow, so all budgets together are one sequence of *increments* by
+falling results per second, and of the last one that a budget reaches the affordable share is taken
+(Lagrange; within an increment all rations are equal, so its steps carry just that share).
+
+The sequence is found from the leaves of the trees to their roots: a step takes in the increments
+after it as long as they bring more per second than it does itself. This is Horn's schedule of jobs
+that follow each other in a forest (SIAM J. Appl. Math. 23(2), 1972). With n steps and goals it
+takes O(n log² n).
+
+For one query whose paths share nothing the increments are the paths by productivity, so it is GrePP
+(JAQPOT, section 4.1.2): a path's step takes in the only increment after it, until the path is one
+increment, whose results per second are ρ_p in seconds instead of probes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_planner.allocation.forest import Forest
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Goals that get their rations together.
+
+    Attributes:
+        goals: their numbers, ascending.
+        cost: CPU seconds per unit of time of their results, and of all steps that no earlier
+            increment has paid. ``output``: their results per unit of time.
+    """
+
+    goals: tuple[int, ...]
+    cost: float
+    output: float
+
+
+@dataclass(slots=True)
+class _Block:
+    cost: float
+    output: float
+    goals: list[int] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Results per second; what costs nothing comes first."""
+        return self.output / self.cost if self.cost > 0 else math.inf
+
+
+#: Blocks by falling ratio; of equal ones that with the least goal first.
+_Heap = list[tuple[float, int, _Block]]
+
+
+def increments(
+    forest: Forest, goals: Iterable[int] | None = None, paid: Sequence[float] = ()
+) -> tuple[Increment, ...]:
+    """Goals in the order in which they get their rations.
+
+    Args:
+        goals: numbers of those that get any; None: all do.
+        paid: rations that others have already, each 0 or 1: steps before one that has 1 cost
+            nothing.
+    """
+    loads = forest.loads(paid or [0.0] * len(forest.goals))
+    after: list[_Heap] = [[] for _ in forest.steps]
+    roots: _Heap = []
+    for at in range(len(forest.goals)) if goals is None else goals:
+        goal = forest.goals[at]
+        heap = roots if goal.step is None else after[goal.step]
+        _push(heap, _Block(goal.cost, goal.output, [at]))
+    for at in range(len(forest.steps) - 1, -1, -1):
+        step, heap = forest.steps[at], after[at]
+        if not heap:
+            continue
+        own = _Block(0.0 if loads[at] else step.cost, 0.0)
+        while heap and (not own.goals or -heap[0][0] > own.ratio):
+            _, _, block = heappop(heap)
+            own.cost += block.cost
+            own.output += block.output
+            own.goals += block.goals
+        _push(heap, own)
+        if step.parent is None:
+            roots = _merged(roots, heap)
+        else:
+            after[step.parent] = _merged(after[step.parent], heap)
+        after[at] = []
+    found = []
+    while roots:
+        _, _, block = heappop(roots)
+        found.append(Increment(tuple(sorted(block.goals)), block.cost, block.output))
+    return tuple(found)
+
+
+def most_results(forest: Forest, budget: float) -> tuple[float, ...]:
+    """The rations that keep the most results in ``budget`` CPU seconds per unit of time."""
+    shares, left = [0.0] * len(forest.goals), budget
+    for one in increments(forest):
+        share = 1.0 if one.cost <= left else max(left, 0.0) / one.cost
+        for goal in one.goals:
+            shares[goal] = share
+        left -= one.cost
+        if share < 1:
+            break
+    return tuple(shares)
+
+
+def _push(heap: _Heap, block: _Block) -> None:
+    heappush(heap, (-block.ratio, min(block.goals), block))
+
+
+def _merged(one: _Heap, other: _Heap) -> _Heap:
+    """Both heaps as one; the smaller goes into the larger."""
+    if len(one) < len(other):
+        one, other = other, one
+    for entry in other:
+        heappush(one, entry)
+    return one

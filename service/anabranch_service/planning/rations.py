@@ -1,0 +1,162 @@
+"""The schedule of rations that follows from the newest measurements.
+
+Steps cost what tasks have measured: CPU time per probing tuple, and tuples that pass per probing
+tuple. Both are means over the tuples that were probed with. Rations withhold tuples by a hash, so
+the means hold for those that were withheld as well. How many tuples begin a tree is counted before
+rations are, so what all rations of 1 would cost is known even while they are not 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from anabranch_contract.plans.rations import Overload, RationSchedule
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.protocol.progress import Mode
+from anabranch_planner.allocation.of_ruleset import forest_of
+from anabranch_planner.allocation.rankings import rationed_goals
+from anabranch_planner.allocation.schedule import schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.plans.ruleset import Edge, Ruleset
+    from anabranch_contract.protocol.interims import Interim
+    from anabranch_contract.protocol.measurements import Writes
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_service.registry.records import PlanningRecord
+
+#: Weight of a period against the one after it.
+FADE = 0.8
+
+
+class Flow(NamedTuple):
+    """What goes over an edge per second if every tuple does.
+
+    Attributes:
+        tuples: that arrive. ``seconds``: of CPU for the step that leads there.
+    """
+
+    tuples: float
+    seconds: float
+
+
+def ration_schedule(
+    ruleset: Ruleset,
+    queries: Sequence[JoinQuery],
+    priorities: Mapping[str, int],
+    periods: Sequence[Interim],
+    options: PlanningRecord,
+) -> RationSchedule | None:
+    """The best rations for every budget; None where nothing was measured, or nothing can be saved.
+
+    Args:
+        ruleset: what runs. ``queries``: its joins. ``priorities``: query -> greater is more
+            important.
+        periods: the newest, oldest first.
+    """
+    if not any(period.steps for period in periods):
+        return None
+    plain = {query.id for query in ruleset.queries if not query.has_post_join}
+    streams = {stream.name: stream for stream in ruleset.streams}
+    rankings = {
+        (goal.query, goal.start): goal
+        for goal in rationed_goals([q for q in queries if q.id in plain], streams)
+    }
+    found, result = flows(ruleset, periods), _per_row([p.results for p in periods])
+    forest = forest_of(
+        ruleset,
+        rankings,
+        price=lambda rule: found[rule.out].seconds,
+        results=lambda _, edge: found[edge].tuples,
+        own=lambda _, edge: found[edge].tuples * result,
+    )
+    everything = sum(flow.seconds for flow in found.values())
+    everything += result * sum(found[output.edge].tuples for output in ruleset.output_rules)
+    if not forest.full or not everything:
+        return None
+    by_name = {(str(query), str(start)): goal for (query, start), goal in rankings.items()}
+    return RationSchedule(
+        epoch=ruleset.epoch,
+        revision=ruleset.revision,
+        goals=tuple(by_name[goal.query, goal.start] for goal in forest.goals),
+        points=schedule(forest, options.allocation, priorities),
+        allocation=options.allocation,
+        latency=options.latency_goal,
+        rationable=min(forest.full / everything, 1.0),
+        budget=options.capacity,
+    )
+
+
+def live_rations(options: PlanningRecord, mode: Mode) -> bool:
+    """Whether probes may be rationed: a replay takes the time that it needs."""
+    return options.overload is Overload.RATION and mode is Mode.LIVE
+
+
+def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
+    """The flows over all edges of ``ruleset``, by measurements of its steps under any ruleset.
+
+    A step that was never measured costs as much per tuple as all others do on average, and makes
+    as many tuples as it takes.
+    """
+    known, steps = _figures(periods), steps_of(ruleset)
+    total = [sum(column) for column in zip(*known.values(), strict=True)] or [0.0, 0.0, 0.0]
+    usual = _Figures(1.0, total[1] / total[0] if total[0] else 0.0, 1.0)
+    found = {
+        arrival_edge(r.id): Flow(rate, 0.0)
+        for r in ruleset.relations
+        for rate in [_rate(str(r.id), periods)]
+    }
+    pending = list(ruleset.probe_rules)
+    while pending:
+        ready = [rule for rule in pending if rule.edge in found]
+        for rule in ready:
+            sent = found[rule.edge].tuples
+            step = known.get(steps[rule.out], usual)
+            made, seconds = sent * step.made / step.probes, sent * step.seconds / step.probes
+            found[rule.out] = Flow(made, seconds)
+        pending = [rule for rule in pending if rule.out not in found]
+    return found
+
+
+class _Figures(NamedTuple):
+    """Weighed counts of a step: tuples probed with, CPU seconds, tuples that passed."""
+
+    probes: float
+    seconds: float
+    made: float
+
+
+def _figures(periods: Sequence[Interim]) -> dict[Step, _Figures]:
+    found: dict[Step, _Figures] = {}
+    for age, period in enumerate(reversed(periods)):
+        weight = FADE**age
+        for one in period.steps:
+            step, counts = (one.joined, one.head, one.target), one.counts
+            if counts.probes:
+                known = found.get(step, _Figures(0.0, 0.0, 0.0))
+                found[step] = _Figures(
+                    known.probes + weight * counts.probes,
+                    known.seconds + weight * counts.seconds,
+                    known.made + weight * counts.made,
+                )
+    return found
+
+
+def _rate(relation: str, periods: Sequence[Interim]) -> float:
+    """Tuples per second."""
+    tuples = seconds = 0.0
+    for age, period in enumerate(reversed(periods)):
+        tuples += FADE**age * period.arrivals.get(relation, 0)
+        seconds += FADE**age * period.seconds
+    return tuples / seconds if seconds else 0.0
+
+
+def _per_row(results: Sequence[Writes]) -> float:
+    """CPU seconds per result."""
+    rows = seconds = 0.0
+    for age, one in enumerate(reversed(results)):
+        rows += FADE**age * one.rows
+        seconds += FADE**age * one.seconds
+    return seconds / rows if rows else 0.0

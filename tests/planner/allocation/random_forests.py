@@ -1,0 +1,29 @@
+"""Random probe forests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.allocation.forest import Forest, Goal, Step
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+def random_forest(rng: Random, *, steps: int = 8, goals: int = 6, queries: int = 3) -> Forest:
+    """A forest of up to so many parts; some cost nothing, some bring nothing."""
+    parts: list[Step] = []
+    for at in range(rng.randint(0, steps)):
+        parent = rng.randrange(at) if at and rng.random() < 0.7 else None
+        parts.append(Step(parent, 0.0 if rng.random() < 0.1 else rng.expovariate(0.3)))
+    ends = [
+        Goal(
+            f"q{rng.randrange(queries)}",
+            f"r{at}",
+            rng.randrange(len(parts)) if parts and rng.random() < 0.9 else None,
+            0.0 if rng.random() < 0.5 else rng.expovariate(1.0),
+            0.0 if rng.random() < 0.1 else rng.expovariate(0.1),
+        )
+        for at in range(rng.randint(1, goals))
+    ]
+    return Forest(tuple(parts), tuple(ends))
