@@ -219,6 +219,8 @@ def query_detail(query: QueryOut) -> RenderableType:
         "window": query.window,
         "sql": query.sql,
     }
+    if query.rationed is not None:
+        facts["kept under overload"] = f"about {percent(query.rationed.completeness)} of results"
     for stream, why in query.input_problems.items():
         facts[f"{stream} is not read"] = why
     if query.sink_problem is not None:
@@ -365,6 +367,10 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "state": size(0 if runtime is None else runtime.state_bytes),
         **{f"backfill of {store}": percent(part) for store, part in backfill.items()},
     }
+    rationing = None if runtime is None else runtime.rationing
+    if rationing is not None and rationing.policy != "wait":
+        facts["load"] = f"{percent(rationing.needed)} of what the machine manages"
+        facts["budget of rationed probes"] = percent(rationing.budget)
     return Group(facts_table(facts), epoch_detail(current.epoch))
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from anabranch_contract.rest.documents import Closed, Document, Time
+from anabranch_contract.plans.rations import Overload
+from anabranch_contract.rest.documents import Closed, Document, Open, Time
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.plans import AheadRecord, CostsRecord, PlanFigures
 from anabranch_contract.rest.queries import ProblemRecord
@@ -74,6 +75,22 @@ class EpochList(Document):
     next_cursor: str | None
 
 
+class RationingOut(Document):
+    """How the runtime rations probes.
+
+    ``budget`` is the share of rationed probes' CPU time that the next batch may take. ``needed`` is
+    the time that all of the work would take, as a share of the time that there is; above 1 the
+    machine is too slow for its input (0: not known). ``overloaded``: the last batch withheld
+    something. ``latency``: seconds that are promised.
+    """
+
+    policy: Open[Overload]
+    budget: float
+    needed: float
+    overloaded: bool
+    latency: float | None
+
+
 class RuntimeOut(Document):
     """How far the runtime is, as far as the service relays it.
 
@@ -106,6 +123,7 @@ class RuntimeOut(Document):
     memory_limit: int | None
     source_errors: dict[str, str]
     unread_pieces: dict[str, int]
+    rationing: RationingOut | None = None
 
 
 class CurrentEpoch(Document):

@@ -169,6 +169,21 @@ class ViewRowsOut(Document):
     rows: list[dict[str, JsonValue]]
 
 
+class RationedOut(Document):
+    """What overload has kept from a query (``docs/semantics.md``, "Rations").
+
+    ``withheld`` estimates the results that were withheld so far, from those that were kept;
+    ``completeness`` is the share that was kept. ``blind`` counts how often an alias was given
+    nothing in a batch: what that withheld is not in the estimate. ``shares`` has of the last batch
+    per alias the share of its tuples that may arrive last, where that is less than 1.
+    """
+
+    withheld: float
+    completeness: float
+    blind: int
+    shares: dict[str, float]
+
+
 class QueryOut(Document):
     """A query, its meaning, and its progress."""
 
@@ -199,6 +214,9 @@ class QueryOut(Document):
         description="Its activations before this one, oldest first."
     )
     results: int
+    rationed: RationedOut | None = Field(
+        default=None, description="Null while nothing has been withheld of it."
+    )
     problem: ProblemOut | None
     failure: FailureOut | None
 

@@ -134,6 +134,13 @@ class Metrics:
             "batch_memory_limit_bytes", "What that should stay below on each host; 0: any number."
         )
 
+        self.budget = gauge(
+            "ration_budget", "Share of rationed probes' CPU time that the next batch may take."
+        )
+        self.needed = gauge(
+            "load", "Time that all work would take, as a share of the time there is; 0: unknown."
+        )
+
     def observe(self, found: Snapshot) -> None:
         """Take over what was measured in an epoch that has ended."""
         for gauge in (self.rates, self.event_rates, self.delays):
@@ -181,3 +188,5 @@ class Metrics:
         self.row_limit.set(progress.row_limit or 0)
         self.private.set(progress.private_bytes)
         self.memory_limit.set(progress.memory_limit or 0)
+        self.budget.set(progress.rationing.budget)
+        self.needed.set(progress.rationing.needed)

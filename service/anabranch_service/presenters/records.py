@@ -11,11 +11,12 @@ from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RuntimeOut
+from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RationingOut, RuntimeOut
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
     QueryOut,
+    RationedOut,
     SinkRecord,
     VisibleFrom,
 )
@@ -117,8 +118,27 @@ def query_out(
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
+        rationed=_rationed(record, activation, progress),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
+    )
+
+
+def _rationed(
+    record: QueryRecord, activation: Activation | None, progress: Progress | None
+) -> RationedOut | None:
+    """What overload has kept from a query; None: nothing."""
+    alias = {a.label: a.alias for a in record.normalised.aliases}
+    rations = [] if progress is None else progress.rationing.rations
+    shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
+    if activation is None or not (activation.withheld or activation.blind or shares):
+        return None
+    everything = activation.results + activation.withheld
+    return RationedOut(
+        withheld=activation.withheld,
+        completeness=activation.results / everything if everything else 1.0,
+        blind=activation.blind,
+        shares=shares,
     )
 
 
@@ -183,4 +203,5 @@ def runtime_out(
             n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
         },
         source_errors=sources.failed(),
+        rationing=RationingOut.of(progress.rationing),
     )

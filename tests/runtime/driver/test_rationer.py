@@ -1,0 +1,164 @@
+"""Rations as a driver meets them: taken before a batch, recorded, repeated, withdrawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis as redis_client
+
+from anabranch_contract.plans.rations import (
+    Overload,
+    Ranking,
+    Ration,
+    RationedBatches,
+    RationedGoal,
+    RationSchedule,
+    SchedulePoint,
+)
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.driver import overload
+from anabranch_runtime.epochs.rationing import count_withheld
+from anabranch_runtime.epochs.task_report import TaskReport
+from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RANKING = Ranking((("a", "bigint"),), by_batch=True)
+#: Half of the CPU time goes to R's tuples, and what is more to S's.
+GOALS = tuple(RationedGoal(QueryId("q"), Label(name), RANKING) for name in ("R", "S"))
+POINTS = (
+    SchedulePoint(0.0, (0.0, 0.0)),
+    SchedulePoint(0.5, (1.0, 0.0)),
+    SchedulePoint(1.0, (1.0, 1.0)),
+)
+NOTHING_OF_S = (Ration(QueryId("q"), Label("S"), 0.0, RANKING),)
+
+
+def offer(url: str, budget: float | None, *, latency: float = 2.0) -> None:
+    """Publish a schedule, as the service does."""
+    schedule = RationSchedule(0, 0, GOALS, POINTS, budget=budget, latency=latency)
+    redis_client.Redis.from_url(url).set(KEYS.rations, schedule.dumps())
+
+
+def withdraw(url: str) -> None:
+    redis_client.Redis.from_url(url).delete(KEYS.rations)
+
+
+def progress(url: str) -> Progress:
+    text = redis_client.Redis.from_url(url).get(KEYS.runtime)
+    assert text is not None
+    return Progress.loads(text)
+
+
+def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, every=10)
+    one.run(0, job(0))
+    offer(url, 0.5)
+    one.run(1, job(1))
+    # R's new tuple has met the S before; S's new tuple, which counts as the later, nothing.
+    assert results(tmp_path) == [0, 0]
+    assert one.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
+    assert one.state.queries["q"].blind == 1
+    shown = progress(url).rationing
+    assert (shown.policy, shown.budget, shown.overloaded) == (Overload.RATION, 0.5, True)
+    assert shown.rations == NOTHING_OF_S
+    withdraw(url)
+    one.run(2, job(2))
+    # All that was withheld is stored: whoever comes later meets it.
+    assert results(tmp_path) == sorted([0, 0, *[0, 1], *[2, 2, 2]])
+    assert progress(url).rationing.policy is Overload.WAIT
+    assert driver(url, tmp_path).state == one.state
+
+
+def test_a_repeated_batch_goes_by_its_journal(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, every=10)
+    one.run(0, job(0))
+    offer(url, 0.5)
+    with pytest.raises(Killed):
+        one.run(1, die(job(1)))
+    withdraw(url)
+    again = driver(url, tmp_path, every=10)
+    again.run(1, job(1))
+    assert results(tmp_path) == [0, 0]
+    again.run(2, job(2))
+    assert again.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
+
+
+def test_without_rations_nothing_changes(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, every=10)
+    offer(url, 1.0)
+    for batch in range(3):
+        one.run(batch, job(batch))
+    assert results(tmp_path) == expected(3)
+    assert one.state.rationed == ()
+
+
+def test_a_schedule_that_cannot_be_read_is_none(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, every=10)
+    redis_client.Redis.from_url(url).set(KEYS.rations, "{")
+    one.run(0, job(0))
+    one.run(1, job(1))
+    assert results(tmp_path) == expected(2)
+
+
+def test_goals_of_other_queries_are_passed_over(url: str, tmp_path: Path) -> None:
+    publish(url, 0, {"other": "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a"})
+    one = driver(url, tmp_path, every=10)
+    offer(url, 0.0)
+    one.run(0, job(0))
+    assert one.state.rationed == ()
+    assert results(tmp_path, "other") == expected(1)
+
+
+def test_in_step_mode_only_a_stated_budget_rations(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.STEP, every=10)
+    offer(url, None)
+    one.run(0, job(0))
+    late = StreamIntake(waiting=10**6, seconds=60.0)
+    one.rationer.done(1000, 9.0, 8.0, [late])
+    one.run(1, job(1))
+    assert results(tmp_path) == expected(2)
+
+
+def test_live_the_load_decides(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    offer(url, None)
+    one.run(0, job(0))
+    assert not one.state.rationed
+    assert one.rationer.length == 1.0
+    late = StreamIntake(waiting=10**6, seconds=60.0)
+    for _ in range(overload.MEMORY):
+        one.rationer.done(1000, 9.0, 8.0, [late])
+    one.run(1, job(1))
+    assert one.state.rationed == (
+        RationedBatches(1, 1, tuple(Ration(QueryId("q"), g.start, 0.0, RANKING) for g in GOALS)),
+    )
+    assert results(tmp_path) == [0]
+    shown = progress(url).rationing
+    assert shown.overloaded
+    assert shown.latency == 2.0
+
+
+def test_what_is_withheld_is_estimated_from_what_is_kept() -> None:
+    queries = {"q": Activation(0, {}, results=12, withheld=1.0), "other": Activation(0, {})}
+    rations = (
+        Ration(QueryId("q"), Label("R"), 0.25, RANKING),
+        Ration(QueryId("q"), Label("S"), 0.0, RANKING),
+        Ration(QueryId("gone"), Label("R"), 0.5, RANKING),
+    )
+    reports = [TaskReport(kept={"q": {"R": 2, "S": 0}}), TaskReport(kept={"q": {"R": 1}})]
+    found = count_withheld(queries, rations, reports)
+    # Three were kept of about twelve.
+    assert (found["q"].withheld, found["q"].blind) == (10.0, 1)
+    assert found["other"] == queries["other"]

@@ -1,0 +1,232 @@
+"""Schedules of rations, from measurements written by hand as the runtime would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule
+from anabranch_contract.plans.ruleset import RulesetId, arrival_edge
+from anabranch_contract.plans.steps import steps_of
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.interims import Interim, StepMeasures
+from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, Writes
+from anabranch_contract.protocol.progress import Mode, Progress, Rationing
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.passes import optimise, parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import Options
+from anabranch_service.planning.rations import FADE, flows, ration_schedule
+from anabranch_service.registry.records import PlanningRecord
+from tests.service.conftest import CHAIN, STREAMS
+from tests.support.worlds.service import eventually, serving
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_service.settings import Settings
+    from tests.support.worlds.service import Service
+
+_LONG = parse_type("bigint")
+JOINED = {
+    name: Stream(StreamName(name), tuple((c, _LONG) for c in columns))
+    for name, columns in {"r": "ax", "s": "ab", "t": "bc"}.items()
+}
+OPTIONS = PlanningRecord(
+    optimizer=Optimizer.CLASH,
+    objective=Objective.DEFAULT,
+    parallelism=1,
+    overload=Overload.RATION,
+    allocation=Allocation.RESULTS,
+    latency_goal=3.0,
+)
+
+
+def rules_of(*sql: str) -> tuple[Ruleset, tuple[JoinQuery, ...]]:
+    """Queries ``q0``, ``q1``, ... and their rules, without intermediate results."""
+    queries = tuple(parse_sql(f"q{n}", text, JOINED) for n, text in enumerate(sql))
+    plan = optimise(queries, NoStatistics(), Options(optimizer=Optimizer.SHARED))
+    streams = tuple(JOINED.values())
+    return compile_ruleset(plan, queries, streams, epoch=4, parallelism=1, sinks={}), queries
+
+
+def period(
+    rules: Ruleset,
+    number: int = 0,
+    *,
+    made: float = 2.0,
+    seconds: float = 0.01,
+    kept: float = 1.0,
+    arrivals: int = 1000,
+) -> Interim:
+    """A period of ten seconds in which each tuple of a step makes ``made`` and takes ``seconds``;
+    a share ``kept`` of all tuples was probed with.
+    """
+    probes = int(1000 * kept)
+    counts = EdgeStatistics(
+        probes, int(probes * made), probes * seconds, made=int(probes * made), calls=1
+    )
+    return Interim(
+        until=10.0 * number,
+        seconds=10.0,
+        epoch=rules.epoch,
+        ruleset_epoch=rules.epoch,
+        next_batch=number + 1,
+        batches=1,
+        arrivals={str(r.id): arrivals for r in rules.relations},
+        steps=tuple(StepMeasures(*step, counts) for step in sorted(set(steps_of(rules).values()))),
+        results=Writes(1, 100, 0.05),
+    )
+
+
+TWO = "SELECT r.x FROM r JOIN s ON r.a = s.a"
+THREE = "SELECT r.x FROM r JOIN s ON r.a = s.a JOIN t ON s.b = t.b"
+
+
+def test_flows_multiply_along_a_path() -> None:
+    rules, _ = rules_of(THREE)
+    found = flows(rules, [period(rules)])
+    for relation in rules.relations:
+        assert found[arrival_edge(relation.id)].tuples == 100
+    for rule in rules.probe_rules:
+        sent = found[rule.edge].tuples
+        assert found[rule.out].tuples == pytest.approx(2 * sent)
+        assert found[rule.out].seconds == pytest.approx(0.01 * sent)
+
+
+def test_what_was_withheld_is_in_the_flows() -> None:
+    rules, _ = rules_of(THREE)
+    assert flows(rules, [period(rules, kept=0.1)]) == flows(rules, [period(rules)])
+
+
+def test_newer_periods_count_for_more() -> None:
+    rules, _ = rules_of(TWO)
+    both = flows(rules, [period(rules, made=1.0), period(rules, made=3.0, arrivals=3000)])
+    rate = (FADE * 100 + 300) / (FADE + 1)
+    assert both[arrival_edge(rules.relations[0].id)].tuples == pytest.approx(rate)
+    made = (FADE * 1 + 3) / (FADE + 1)
+    assert both[rules.probe_rules[0].out].tuples == pytest.approx(rate * made)
+
+
+def test_a_step_that_was_never_measured_is_like_the_others() -> None:
+    rules, _ = rules_of(THREE)
+    whole = period(rules)
+    missing, *others = whole.steps
+    found = flows(rules, [replace(whole, steps=tuple(others))])
+    for rule in rules.probe_rules:
+        if steps_of(rules)[rule.out] == (missing.joined, missing.head, missing.target):
+            assert found[rule.out].tuples == found[rule.edge].tuples
+        assert found[rule.out].seconds == pytest.approx(0.01 * found[rule.edge].tuples)
+    nothing = flows(rules, [replace(whole, steps=())])
+    assert {flow.seconds for flow in nothing.values()} == {0.0}
+
+
+def test_a_schedule_has_the_goals_of_plain_queries() -> None:
+    rules, queries = rules_of(TWO, THREE)
+    found = ration_schedule(rules, queries, {}, [period(rules)], OPTIONS)
+    assert found is not None
+    assert (found.epoch, found.revision, found.latency) == (4, 0, 3.0)
+    goals = {(g.query, g.start) for g in found.goals}
+    assert goals == {(q.id, m.label) for q in queries for m in q.members}
+    assert found.rationable == pytest.approx(1.0)
+    assert found.points[-1].shares == (1.0,) * len(goals)
+    assert found.rations(1.0) == ()
+    assert 0 < len(found.rations(0.5)) < len(goals)
+
+
+def test_greater_priority_comes_first() -> None:
+    rules, queries = rules_of(TWO, THREE)
+    given = {"q1": 5}
+    found = ration_schedule(rules, queries, given, [period(rules)], OPTIONS)
+    assert found is not None
+    first = next(p for p in found.points if 1.0 in p.shares)
+    assert {g.query for g, p in zip(found.goals, first.shares, strict=True) if p == 1.0} == {"q1"}
+
+
+def test_without_measurements_there_is_none() -> None:
+    rules, queries = rules_of(TWO)
+    assert ration_schedule(rules, queries, {}, [], OPTIONS) is None
+    unmeasured = replace(period(rules), steps=())
+    assert ration_schedule(rules, queries, {}, [unmeasured], OPTIONS) is None
+
+
+def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.call("PUT", "/v1/settings", 200, {"memory": 1e6, "revision_gain": None})
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(-1)
+        service.plan(0, next_batch=1, snapshot=Snapshot(0, 1, 1))
+        text = str(service.redis.get(service.keys.ruleset(RulesetId(0))))
+        rules = wire.loads(text)
+
+        def schedule() -> RationSchedule | None:
+            found = service.redis.get(service.keys.rations)
+            return None if found is None else RationSchedule.loads(str(found))
+
+        report(service, period(rules, 1))
+        assert schedule() is None
+        given = {"overload": "ration", "latency_goal": 4.0, "capacity": 0.5}
+        service.call("PUT", "/v1/settings", 200, given)
+        report(service, period(rules, 2))
+        found = schedule()
+        assert found is not None
+        assert (found.latency, found.budget, found.allocation) == (4.0, 0.5, Allocation.FAIR)
+        assert {g.query for g in found.goals} == {"chain"}
+        service.call("PUT", "/v1/settings", 200, {"overload": "wait"})
+        report(service, period(rules, 3))
+        eventually(lambda: schedule() is None, "the schedule is withdrawn")
+
+
+def report(service: Service, found: Interim) -> None:
+    """Report a period and wait until it has been looked at."""
+    service.redis.rpush(service.keys.interims, found.dumps())
+
+    def answered() -> bool:
+        text = service.redis.get(service.keys.revision)
+        return text is not None and f'"answered":{found.next_batch}' in str(text)
+
+    eventually(answered, "the period is answered")
+
+
+def test_what_overload_withholds_is_shown(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    assert shop.get("/v1/queries/chain")["rationed"] is None
+    rules = wire.loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(0)))))
+    queries = [parse_chain(rules)]
+    found = ration_schedule(rules, queries, {}, [period(rules)], OPTIONS)
+    assert found is not None
+    rations = found.rations(0.5)
+    rationing = Rationing(Overload.RATION, 0.5, 1.7, overloaded=True, latency=2.0, rations=rations)
+    progress = Progress("running", committed=9, epoch=0, ruleset_epoch=0, rationing=rationing)
+    shop.redis.set(shop.keys.runtime, progress.dumps())
+    activation = Activation(0, {}, results=30, withheld=10.0, blind=2)
+    shop.redis.hset(shop.keys.activations, "chain", activation.dumps())
+
+    shown = shop.get("/v1/queries/chain")["rationed"]
+    assert (shown["withheld"], shown["completeness"], shown["blind"]) == (10.0, 0.75, 2)
+    assert shown["shares"]
+    assert set(shown["shares"]) <= {"c", "o", "i"}
+    runtime = shop.get("/v1/epochs/current")["runtime"]["rationing"]
+    assert runtime == {
+        "policy": "ration",
+        "budget": 0.5,
+        "needed": 1.7,
+        "overloaded": True,
+        "latency": 2.0,
+    }
+    lines = shop.http.get("/metrics").text
+    assert "anabranch_ration_budget 0.5" in lines
+    assert "anabranch_load 1.7" in lines
+
+
+def parse_chain(rules: Ruleset) -> JoinQuery:
+    """The chain over the streams of ``rules``."""
+    return parse_sql("chain", CHAIN, {str(s.name): s for s in rules.streams})
