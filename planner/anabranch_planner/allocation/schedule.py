@@ -25,7 +25,7 @@ MOST, GRAIN = 64, 1 / 64
 #: A share that costs nothing.
 FREE = 1e-9
 #: Shares of results for which the least cost is found; the last ones cost most.
-GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
+GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
 
 
 def schedule(
@@ -64,10 +64,6 @@ def _results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[
 def _fair(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
     for share in GRID:
         yield least_cost(forest, share, queries, paid)
-    yield tuple(
-        1.0 if goal.query in queries else share
-        for goal, share in zip(forest.goals, paid, strict=True)
-    )
 
 
 def _points(forest: Forest, found: list[Shares]) -> tuple[SchedulePoint, ...]:

@@ -24,6 +24,12 @@ from typer.core import TyperGroup
 
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
+from anabranch_planner.allocation.policies import Policy
+from anabranch_planner.command.allocation_report import (
+    allocate_problem,
+    allocation_document,
+    allocation_text,
+)
 from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.command.order_report import order_document, order_queries, order_text
 from anabranch_planner.command.problem_file import Problem, parse_problem
@@ -224,6 +230,47 @@ def order(
         typer.echo(json.dumps(order_document(ordered, seconds), ensure_ascii=False))
     else:
         typer.echo(order_text(ordered, seconds), nl=False)
+
+
+@app.command()
+def allocate(
+    problem_file: Annotated[
+        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
+    ],
+    capacity: Annotated[
+        float, typer.Option(help="CPU time, as a share of what everything would cost.")
+    ],
+    policy: Annotated[
+        Policy,
+        typer.Option(
+            help="exact: most results; fair: the least complete query's share; grepp: paths by "
+            "productivity (jaqpot: the same, as files have no freshness); equal: all alike."
+        ),
+    ] = Policy.EXACT,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+) -> None:
+    """Divide CPU time that is too little among the probes of the joint plan (JAQPOT)."""
+    problem = parse_problem(load_yaml(_read(problem_file)))
+    charged = problem.objective or Objective.DEFAULT
+    limited = problem.limits.memory is not None or problem.limits.copies is not None
+    found = optimise(
+        problem.queries,
+        problem.statistics,
+        Options(
+            objective=charged,
+            parallelism=problem.parallelism,
+            mir=problem.mir,
+            partitioning=problem.partitioning,
+            limits=problem.limits if limited else None,
+        ),
+    )
+    began = time.perf_counter()
+    allocated = allocate_problem(problem, found, charged, capacity, policy)
+    seconds = time.perf_counter() - began
+    if as_json:
+        typer.echo(json.dumps(allocation_document(allocated, seconds), ensure_ascii=False))
+    else:
+        typer.echo(allocation_text(allocated, seconds), nl=False)
 
 
 @app.command()

@@ -1,0 +1,52 @@
+"""The probe forest of a plan, by the cost model's figures instead of measured ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import knows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.cost.steps import Prefix
+
+
+def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Forest:
+    """The goals of all ``queries``, sorted by query and start.
+
+    Costs are in the unit of the plan's cost, per unit of its time. Steps that keep an intermediate
+    result up to date are taken by every tuple, so they cost nothing here; results cost nothing.
+
+    Raises:
+        PlanError: ``plan`` is not one of ``queries``.
+    """
+    found = trails(plan, queries)
+    mirs = {mir.id: mir for mir in plan.mirs}
+    ordered = sorted(found.steps, key=lambda prefix: (len(prefix[2]), prefix))
+    number: dict[Prefix, int] = {prefix: at for at, prefix in enumerate(ordered)}
+    kept: set[Prefix] = set()
+    goals = []
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
+        if order.maintains:
+            kept.update(prefixes)
+            continue
+        last = found.steps[prefixes[-1]] if prefixes else None
+        results = 0.0 if last is None else model.probe(last.after, order.start)
+        step = number[prefixes[-1]] if prefixes else None
+        goals.append(Goal(order.goal, str(order.start), step, 0.0, results))
+    steps = []
+    for prefix in ordered:
+        trail = found.steps[prefix]
+        routed = knows(trail.query, trail.head, trail.step, mirs)
+        price = model.step(
+            trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed
+        )
+        parent = (prefix[0], prefix[1], prefix[2][:-1])
+        steps.append(Step(number.get(parent), 0.0 if prefix in kept else price))
+    return Forest(tuple(steps), tuple(sorted(goals, key=lambda g: (g.query, g.start))))
