@@ -5,15 +5,14 @@
 A chain of four streams with windows of some seconds: tuples of R find many partners in S and those
 many in T, and nearly nothing in U. Small files arrive by the clock, open loop: whatever the system
 does not keep up with waits, and its waiting is measured. First the policy is to wait and far too
-much arrives, which gives the rows per second that the machine manages. Then some multiples of that
-arrive for a while under each policy, in turns. A row's latency is the time from when its file has
-got its name to the commit of its batch. Afterwards the input ends, what waits is worked off, and
-the results are compared with DuckDB's: of all rows, without rations.
+much arrives, which gives the rows per second that the machine manages in the end. Then some
+multiples of that arrive for a while under each policy, in turns. A row's latency is the time from
+when its file has got its name to the commit of its batch. Afterwards the input ends, what waits is
+worked off, and the results are compared with DuckDB's: of all rows, without rations.
 """
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sys
 import threading
@@ -41,7 +40,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_client.processes.pipeline import Pipeline
+    from benchmarks.session import BatchLog
 
+#: Rows of a run whose latencies stand for all.
+SAMPLED = 50_000
 #: Seconds between two files of a stream.
 TICK = 0.25
 #: Keys of each stream, and how many partners a tuple finds in each window: R in S, S in T, T in U.
@@ -78,7 +80,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """The capacity, and then all policies at all multiples of it."""
-    flood = _run(options, home, "wait", [(options.flood, options.seconds / 2)])
+    flood = _run(options, home, "wait", [(options.flood, options.seconds)])
     capacity = flood["rows_per_s"]
     tell(f"capacity {capacity:,.0f} rows/s")
     found = []
@@ -139,8 +141,7 @@ def _measured(
         feeder = _Feeder(folder, phases)
         feeder.start()
         feeder.join()
-        ended = time.time()
-        budgets = [p.budget for p in [_rationing(pipeline)]]
+        ended, budget = time.time(), _rationing(pipeline).budget
         sent = sum(len(p.ticks) * p.rows for p in phases)
         _wait(pipeline, sent)
         progress = pipeline.channel.progress()
@@ -152,21 +153,21 @@ def _measured(
         raise WrongResultError(f"{kept} results, {full} expected")
     if kept > full:
         raise WrongResultError(f"{kept} results, but only {full} without rations")
-    # Of the overload, without its first third: the system has to notice it first.
-    begin = feeder.arrivals[-1][0] - 2 / 3 * load[-1][1]
-    latencies = _latencies(log, feeder.arrivals, begin)
+    # The last half of the overload: before, it has to be noticed, and orders are revised.
+    begin = feeder.arrivals[-1][0] - load[-1][1] / 2
+    waited = latencies(log, feeder.arrivals, begin)
     within = [b for b in log if begin <= b.committed_at <= ended]
     seconds = within[-1].committed_at - begin if within else 1.0
     estimate = activation.results + activation.withheld
     return {
-        "p50": round(quantile(latencies, 0.5), 3),
-        "p99": round(quantile(latencies, 0.99), 3),
+        "p50": round(quantile(waited, 0.5), 3),
+        "p99": round(quantile(waited, 0.99), 3),
         "rows_per_s": round(sum(b.tuples for b in within) / seconds, 1),
         "kept": round(kept / full, 4) if full else 1.0,
         "estimated": round(activation.results / estimate, 4) if estimate else 1.0,
         "results": kept,
         "full": full,
-        "last_budget": budgets[-1],
+        "last_budget": budget,
     }
 
 
@@ -258,18 +259,22 @@ def _wait(pipeline: Pipeline, rows: int) -> None:
     raise TimeoutError(f"{rows} rows have not been read after {PATIENCE:.0f} s")
 
 
-def _latencies(
-    log: Sequence[Any], arrivals: Sequence[tuple[float, int]], begin: float
+def latencies(
+    log: Sequence[BatchLog], arrivals: Sequence[tuple[float, int]], begin: float
 ) -> list[float]:
-    """Latencies of rows that arrived from ``begin`` on; one for some of each tick and batch."""
+    """Seconds from arrival to commit of rows that arrived from ``begin`` on: of every row, or of
+    evenly spread ones.
+
+    Args:
+        arrivals: (seconds since 1970, rows that have arrived so far), ascending.
+    """
     times, counts = (np.array(column) for column in zip(*arrivals, strict=True))
-    found: list[float] = []
-    for first, batch in zip(
-        itertools.accumulate((b.tuples for b in log), initial=0), log, strict=False
-    ):
-        rows = np.linspace(first, first + batch.tuples - 1, 32)
-        arrived = times[np.minimum(np.searchsorted(counts, rows, side="right"), len(times) - 1)]
-        found += [batch.committed_at - at for at in arrived.tolist() if at >= begin]
+    commits = np.array([batch.committed_at for batch in log])
+    read = np.cumsum([batch.tuples for batch in log])
+    rows = np.arange(0, read[-1], max(int(read[-1]) // SAMPLED, 1))
+    arrived = times[np.searchsorted(counts, rows, side="right")]
+    committed = commits[np.searchsorted(read, rows, side="right")]
+    found: list[float] = (committed - arrived)[arrived >= begin].tolist()
     return found
 
 

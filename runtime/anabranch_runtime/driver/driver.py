@@ -54,6 +54,7 @@ from anabranch_runtime.epochs.statistics import Samples, bounds
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.late import publish_late
+from anabranch_runtime.sinks.ledger import publish_rations
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_contract.errors import StructuredError
+    from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.activations import Failure
@@ -372,7 +374,7 @@ class Driver:
             self._note_left_out(number, choice, read)
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
-        located = self._publish(number, ruleset, reports)
+        located = self._publish(number, choice.rations, ruleset, reports)
         spent = time.perf_counter() - started
         state, ruleset = batches.finish(
             batch, context, reports, failures, spent, time.time(), settings.throttle
@@ -518,16 +520,23 @@ class Driver:
             reach(Point.LEFT_OUT)
 
     def _publish(
-        self, number: int, ruleset: Ruleset, reports: list[TaskReport]
+        self,
+        number: int,
+        rations: tuple[Ration, ...],
+        ruleset: Ruleset,
+        reports: list[TaskReport],
     ) -> dict[str, tuple[Path, ...]]:
-        """Give results and late tuples their names; the files of each query, in order of tasks."""
+        """Give results, late tuples and rations their names; the files of each query, in order of
+        tasks.
+        """
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
         late = [(s, task, Path(file)) for task, r in numbered for s, file in r.late.items()]
         reach(Point.STAGED)
         located = self.publisher.publish(number, ruleset.queries, staged)
         publish_late(self.settings.results, number, late)
-        if located or late:
+        publish_rations(self.settings.results, number, rations)
+        if located or late or rations:
             sync_filesystem(self.settings.results)
         reach(Point.PUBLISHED)
         return located
@@ -553,10 +562,12 @@ class Driver:
         self._forget(reports)
         seconds = time.perf_counter() - started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
-        tuples, probing = _tuples(reports), max(r.phases.get("probe", 0.0) for r in reports)
-        self._rate_limiter.done(tuples, seconds, fullness(reports), self.rationer.length)
-        standing = self._rate_limiter.intake({})
-        self.rationer.done(tuples, self._rate_limiter.seconds, probing, standing.values())
+        tuples, length = _tuples(reports), self.rationer.length
+        self._rate_limiter.done(tuples, seconds, fullness(reports), length)
+        if length is not None:
+            probing = max(r.phases.get("probe", 0.0) for r in reports)
+            standing = self._rate_limiter.intake({}).values()
+            self.rationer.done(tuples, self._rate_limiter.seconds, probing, standing)
         totals = {q: a.results for q, a in state.queries.items()}
         self._tails.feed(state.next_batch - 1, located, totals)
         self.publisher.retry()

@@ -83,6 +83,7 @@ def close(
             name: StoreSize(store.rows, store.keys)
             for name, store in sorted(store_statistics(state).items())
         },
+        rationed=any(run.last >= period.begun.next_batch for run in state.rationed[-1:]),
     )
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import Label, QueryId
     from anabranch_runtime.epochs.task_report import TaskReport
 
+#: Entries that manifests keep (``sinks.ledger`` has all).
+KEPT = 8
 #: Per ranking the number that a tuple's rank has to be below: it is enough if one of them is.
 #: None: every tuple is wanted.
 Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
@@ -87,12 +89,12 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """``known`` and what ``batch``, which is not among them, withholds."""
+    """The newest of ``known``, and what ``batch``, which is not among them, withholds."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
         return (*known[:-1], replace(known[-1], last=batch))
-    return (*known, RationedBatches(batch, batch, rations))
+    return (*known, RationedBatches(batch, batch, rations))[-KEPT:]
 
 
 def count_withheld(

@@ -164,8 +164,8 @@ class State:
             either; absent from manifests of earlier releases.
         written: bytes of all segments that batches have ever written, and that merges have
             (backfills left out); counted from 0 where a manifest of an earlier release has neither.
-        rationed: the batches that withheld tuples from probes, oldest first; absent from manifests
-            of earlier releases.
+        rationed: the newest batches that withheld tuples from probes, oldest first
+            (``sinks.ledger`` has all); absent from manifests of earlier releases.
     """
 
     next_batch: int = 0

@@ -119,9 +119,10 @@ def effect(
 
     Work is probes and matches, or (``timed``) CPU seconds of steps and inserts.
 
-    A period in which a ruleset was replaced counts for neither, nor does one before the newest
-    drift: other data cost otherwise by any rules. The period that begins with a drift is enough for
-    the rules that went before, because it ends early and is what the revision answers.
+    A period in which a ruleset was replaced counts for neither, nor does one in which probes were
+    rationed, or one before the newest drift: other data cost otherwise by any rules. The period
+    that begins with a drift is enough for the rules that went before, because it ends early and is
+    what the revision answers.
     """
     by: list[list[tuple[float, int]]] = [[], []]
     enough = ENOUGH
@@ -132,7 +133,7 @@ def effect(
         if (last.ruleset_epoch, last.revision, last.epoch) != (*name, interim.epoch):
             continue
         arrived = sum(interim.arrivals.values())
-        if arrived and name in (before, after):
+        if arrived and name in (before, after) and not interim.rationed:
             by[name == after].append((_work(interim, timed=timed), arrived))
     if len(by[0]) < enough or len(by[1]) < ENOUGH:
         return None

@@ -21,8 +21,9 @@ from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.driver import overload
-from anabranch_runtime.epochs.rationing import count_withheld
+from anabranch_runtime.epochs.rationing import KEPT, count_withheld
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.sinks.ledger import publish_rations, read_rations
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
 
 if TYPE_CHECKING:
@@ -89,6 +90,35 @@ def test_a_repeated_batch_goes_by_its_journal(url: str, tmp_path: Path) -> None:
     assert results(tmp_path) == [0, 0]
     again.run(2, job(2))
     assert again.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
+    assert read_rations(tmp_path / "results") == (RationedBatches(1, 1, NOTHING_OF_S),)
+
+
+def test_the_ledger_has_every_rationed_batch(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, every=100)
+    offer(url, 0.5)
+    for batch in range(2 * KEPT):
+        withdraw(url) if batch % 2 else offer(url, 0.5)
+        one.run(batch, job(batch))
+    found = read_rations(tmp_path / "results")
+    assert [(one.first, one.rations) for one in found] == [
+        (batch, NOTHING_OF_S) for batch in range(0, 2 * KEPT, 2)
+    ]
+    # The manifest has the newest, the interim measurements say that there were some.
+    assert len(one.state.rationed) == KEPT
+    again = driver(url, tmp_path, every=100)
+    offer(url, 0.5)
+    for batch in range(2 * KEPT, 2 * KEPT + 3):
+        again.run(batch, job(batch))
+    assert again.state.rationed[-1] == RationedBatches(16, 18, NOTHING_OF_S)
+    assert len(again.state.rationed) == KEPT
+
+
+def test_what_an_attempt_has_written_is_removed(tmp_path: Path) -> None:
+    publish_rations(tmp_path, 3, NOTHING_OF_S)
+    publish_rations(tmp_path, 4, NOTHING_OF_S)
+    publish_rations(tmp_path, 3, ())
+    assert [one.first for one in read_rations(tmp_path)] == [4]
 
 
 def test_without_rations_nothing_changes(url: str, tmp_path: Path) -> None:

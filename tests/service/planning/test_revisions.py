@@ -61,6 +61,17 @@ def test_the_effect_is_work_per_arriving_tuple() -> None:
     assert found.gain == pytest.approx(0.5)
 
 
+def test_periods_with_rations_measure_nothing() -> None:
+    before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2, 3)]
+    after = [period(n, step(RS, (R,), S, 100), revision=1) for n in (4, 5, 6, 7)]
+    rationed = [replace(one, rationed=True) for one in after]
+
+    assert effect([*before, *rationed], RulesetId(1), RulesetId(1, 1)) is None
+    found = effect([*before, *rationed[:2], *after[2:]], RulesetId(1), RulesetId(1, 1))
+    assert found is not None
+    assert found.periods == 2
+
+
 def test_too_few_periods_measure_nothing() -> None:
     before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2, 3)]
     after = [period(n, step(RS, (R,), S, 100), revision=1) for n in (4, 5)]

@@ -34,6 +34,7 @@ from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
+from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
@@ -337,7 +338,7 @@ class _Run:
                 ration.share,
                 ration.ranking,
             )
-            for run in state.rationed
+            for run in read_rations(self.settings.results)
             for ration in run.rations
         )
         self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
