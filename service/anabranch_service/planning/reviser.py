@@ -151,14 +151,19 @@ class Reviser:
             return
         priorities = {q.id: q.priority for q in await self._store.queries()}
         running = asked.running
-        found = await asyncio.to_thread(
-            ration_schedule,
-            running.ruleset,
-            running.queries,
-            priorities,
-            [period.interim for period in asked.periods],
-            asked.options,
-        )
+        try:
+            found = await asyncio.to_thread(
+                ration_schedule,
+                running.ruleset,
+                running.queries,
+                priorities,
+                [period.interim for period in asked.periods],
+                asked.options,
+            )
+        except PlannerError as cause:
+            # The last schedule stays, and revisions go on.
+            _LOG.warning("no schedule of rations", reason=str(cause))
+            return
         await self._store.put_rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:

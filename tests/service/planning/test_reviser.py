@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.plans.steps import steps_of
@@ -254,6 +255,22 @@ def test_live_the_newest_period_is_answered(settings: Settings) -> None:
         answer = ask(service, interim(rules, 5, customers=100, items=0.01, asks=False))
 
         assert (answer.epoch, answer.revision) == (2, 1)
+
+
+def test_rations_that_cannot_be_planned_hold_no_revision_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise PlannerError("no-solution", "the solver broke", field="allocation")
+
+    monkeypatch.setattr(reviser, "ration_schedule", fail)
+    with live(settings) as (service, rules):
+        service.call("PUT", "/v1/settings", 200, {"overload": "ration"})
+        service.redis.set(service.keys.rations, "the last")
+        answer = ask(service, interim(rules, 5, customers=100, items=0.01, asks=False))
+
+        assert (answer.epoch, answer.revision) == (2, 1)
+        assert service.redis.get(service.keys.rations) == "the last"
 
 
 def test_live_a_decision_is_followed_by_a_rest(
