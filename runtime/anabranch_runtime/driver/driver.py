@@ -404,7 +404,7 @@ class Driver:
             reach(Point.CHOOSING)
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
-            rations = self.rationer.rations(number, surviving(ruleset, self.state))
+            rations = self.rationer.rations(surviving(ruleset, self.state))
             choice = Choice(epoch, published, offsets, logs, rations=rations)
             self.choices.record(number, choice)
             reach(Point.CHOSEN)
@@ -566,8 +566,8 @@ class Driver:
         self._rate_limiter.done(tuples, seconds, fullness(reports), length)
         if length is not None:
             probing = max(r.phases.get("probe", 0.0) for r in reports)
-            standing = self._rate_limiter.intake({}).values()
-            self.rationer.done(tuples, self._rate_limiter.seconds, probing, standing)
+            limiter = self._rate_limiter
+            self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
         totals = {q: a.results for q, a in state.queries.items()}
         self._tails.feed(state.next_batch - 1, located, totals)
         self.publisher.retry()

@@ -58,12 +58,11 @@ class Rationer:
             rations=self._rations,
         )
 
-    def rations(self, batch: int, ruleset: Ruleset) -> tuple[Ration, ...]:
-        """The rations of ``batch``, which goes by ``ruleset``; of goals left out the share is 1."""
-        del batch
+    def rations(self, ruleset: Ruleset) -> tuple[Ration, ...]:
+        """Those of the next batch, which goes by ``ruleset``; of goals left out the share is 1."""
         schedule = self.schedule = self._control.ration_schedule()
         if schedule is None:
-            self._load, self._rations = Load(), ()
+            self._load, self._rations, self._ended = Load(), (), time.monotonic()
             return ()
         goals = {
             (query.id, label)

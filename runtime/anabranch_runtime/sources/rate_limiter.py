@@ -33,6 +33,8 @@ class RateLimiter:
     reported: dict[str, StreamIntake] = field(default_factory=dict)
     #: Seconds that the last batch took, from its planning to its commit.
     seconds: float = 0.0
+    #: How the input stood when it was done.
+    standing: dict[str, StreamIntake] = field(default_factory=dict)
     _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time at which the last batch was done; one that was planned before is not timed.
     _done: float = field(default_factory=time.time)
@@ -62,11 +64,11 @@ class RateLimiter:
             allowed: seconds that a batch may take where a latency is promised: the fixed cost
                 counts for less, the longer batches are.
         """
-        now, planned = time.time(), self.control.intake().planned
-        if planned > self._done:
+        now, intake = time.time(), self.control.intake()
+        if intake.planned > self._done:
             # From its planning: what Spark does around the driver's part takes time as well.
-            seconds = max(now - planned, seconds)
-        self._done, self.seconds = now, seconds
+            seconds = max(now - intake.planned, seconds)
+        self._done, self.seconds, self.standing = now, seconds, intake.streams
         if not self._holds:
             return
         self._pressure = observe(self._pressure, rows, seconds, self._target(allowed), full)

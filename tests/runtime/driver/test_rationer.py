@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -178,6 +179,24 @@ def test_live_the_load_decides(url: str, tmp_path: Path) -> None:
     shown = progress(url).rationing
     assert shown.overloaded
     assert shown.latency == 2.0
+
+
+def test_time_without_a_schedule_is_no_time_without_arrivals(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy that is switched on after hours goes by what arrives from then on."""
+    now = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("anabranch_runtime.driver.rationer.time", clock)
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    now += 7200
+    one.run(0, job(0))
+    offer(url, None)
+    assert not one.rationer.rations(one.rulesets.get(one.state.ruleset))
+    now += 9.0
+    one.rationer.done(1000, 9.0, 8.0, [])
+    assert one.rationer.rations(one.rulesets.get(one.state.ruleset))
 
 
 def test_what_is_withheld_is_estimated_from_what_is_kept() -> None:

@@ -238,7 +238,11 @@ class _Run:
 
             driver.manifests.commit = fatal  # type: ignore[method-assign]
         if self.script.rationed:
-            driver.rationer.rations = self._rations  # type: ignore[method-assign]
+
+            def drawn(ruleset: Ruleset) -> tuple[Ration, ...]:
+                return self._rations(driver.state.next_batch, ruleset)
+
+            driver.rationer.rations = drawn  # type: ignore[method-assign]
         driver.announce()
         return driver
 
