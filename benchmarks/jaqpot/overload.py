@@ -284,11 +284,7 @@ def _oracle(folder: Path, options: argparse.Namespace) -> int:
         for name in KEYS:
             files = f"{folder / name}/*.parquet"
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}')")
-        sql = f"SELECT count(*) FROM ({_sql(options.window)})".replace(
-            f"'{round(options.window * 1e6)}' MICROSECOND",
-            f"'{round(options.window * 1e6)} microseconds'",
-        )
-        found = connection.execute(sql).fetchone()
+        found = connection.execute(f"SELECT count(*) FROM ({_sql(options.window)})").fetchone()
         assert found is not None
         return int(found[0])
 

@@ -2,7 +2,7 @@
 
 Where input outruns the machine, probes are rationed (``semantics.md``, "Rations"). Every tuple is
 stored all the same. A *goal* is a query and the alias whose tuple arrives last; its ration is fixed
-before a batch begins, and recorded in the journal and in the manifest.
+before a batch begins, recorded in the journal, and written beside the batch's results.
 """
 
 from __future__ import annotations

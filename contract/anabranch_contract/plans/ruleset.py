@@ -17,6 +17,7 @@ that the ruleset before it has not.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NewType, TypeAlias, cast
 
@@ -281,6 +282,21 @@ class Ruleset:
     def levels(self) -> int:
         """How many stages of probes a batch takes (0 where nothing is probed)."""
         return 1 + max((p.level for p in self.probe_rules), default=-1)
+
+    @property
+    def paths(self) -> tuple[ProbeRule, ...]:
+        """The probe rules, each after the one that its tuples come from; tree by tree."""
+        after: dict[Edge, list[ProbeRule]] = defaultdict(list)
+        for rule in self.probe_rules:
+            after[rule.edge].append(rule)
+        found: list[ProbeRule] = []
+        arrivals = sorted(arrival_edge(r.id) for r in self.relations)
+        pending = [rule for edge in arrivals for rule in after[edge]]
+        while pending:
+            rule = pending.pop()
+            found.append(rule)
+            pending += after[rule.out]
+        return tuple(found)
 
     def validate(self) -> None:
         """Check that rules refer to known stores, relations, queries and edges.

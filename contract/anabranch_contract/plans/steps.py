@@ -7,10 +7,8 @@ sub-join that the path has reached, hence its canonical id.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, canonical
 
@@ -28,21 +26,13 @@ def steps_of(ruleset: Ruleset) -> dict[str, Step]:
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
-    after: dict[Edge, list[ProbeRule]] = defaultdict(list)
-    for rule in ruleset.probe_rules:
-        after[rule.edge].append(rule)
-    arrivals = {arrival_edge(r.id) for r in ruleset.relations}
+    reached: dict[Edge, tuple[frozenset[Label], tuple[KeyClass, ...]]] = {}
     found: dict[str, Step] = {}
-    pending = [
-        (rule, frozenset({rule.start}), tuple[KeyClass, ...]())
-        for edge in sorted(arrivals)
-        for rule in after[edge]
-    ]
-    while pending:
-        rule, head, classes = pending.pop()
+    for rule in ruleset.paths:
+        head, classes = reached.get(rule.edge, (frozenset({rule.start}), ()))
         classes = _closed(classes, _equalities(rule))
         labels = head | frozenset(rule.members)
-        pending += [(child, labels, classes) for child in after[rule.out]]
+        reached[rule.out] = labels, classes
         joined = canonical(classes, relation_of, labels).id
         found[rule.out] = (joined, tuple(sorted(head)), tuple(sorted(rule.members)))
     return found

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
-from anabranch_planner.solvers.registry import solve
+from anabranch_planner.solvers.registry import proven, solve
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -67,12 +66,7 @@ def least_cost(
         else:
             for at in members:
                 program.row(share, 1.0, [goals[at]], [1.0])
+    remedy = "use the allocation 'results', which needs no solver"
     answer = solve(Solver.HIGHS, Request(program))
-    if answer.status is not Status.OPTIMAL or answer.values is None:
-        raise PlannerError(
-            "no-solution",
-            f"{Solver.HIGHS} ended with {answer.status}: {answer.message}",
-            field="allocation",
-            remedy="use the allocation 'results', which needs no solver",
-        )
-    return tuple(min(max(answer.values[at], 0.0), 1.0) for at in goals)
+    values = proven(Solver.HIGHS, answer, remedy, field="allocation")
+    return tuple(min(max(values[at], 0.0), 1.0) for at in goals)

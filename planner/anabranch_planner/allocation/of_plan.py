@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.cost.steps import trails
-from anabranch_planner.cost.validate import knows
+from anabranch_planner.cost.validate import step_price
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,11 +42,7 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
         goals.append(Goal(order.goal, str(order.start), step, 0.0, results))
     steps = []
     for prefix in ordered:
-        trail = found.steps[prefix]
-        routed = knows(trail.query, trail.head, trail.step, mirs)
-        price = model.step(
-            trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed
-        )
+        price = 0.0 if prefix in kept else step_price(found.steps[prefix], mirs, model)
         parent = (prefix[0], prefix[1], prefix[2][:-1])
-        steps.append(Step(number.get(parent), 0.0 if prefix in kept else price))
+        steps.append(Step(number.get(parent), price))
     return Forest(tuple(steps), tuple(sorted(goals, key=lambda g: (g.query, g.start))))

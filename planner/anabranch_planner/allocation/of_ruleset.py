@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, arrival_edge
@@ -33,25 +32,16 @@ def forest_of(
         own: their CPU seconds.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
-    after: dict[Edge, list[ProbeRule]] = defaultdict(list)
-    for rule in ruleset.probe_rules:
-        after[rule.edge].append(rule)
-    ordered: list[ProbeRule] = []
-    pending = [rule for edge in sorted(arrivals) for rule in after[edge]]
-    while pending:
-        rule = pending.pop()
-        ordered.append(rule)
-        pending += after[rule.out]
+    ordered = ruleset.paths
     rule_of = {rule.out: rule for rule in ordered}
-    fixed: set[Edge] = set()
-    kept = {s.edge for s in ruleset.store_rules} - arrivals
+    fixed = {s.edge for s in ruleset.store_rules} - arrivals
     for output in ruleset.output_rules:
         known = rule_of.get(output.edge)
         if known is not None and (output.query, known.start) not in rationed:
-            kept.add(output.edge)
+            fixed.add(output.edge)
     for rule in reversed(ordered):
-        if rule.out in kept or any(child.out in fixed for child in after[rule.out]):
-            fixed.add(rule.out)
+        if rule.out in fixed:
+            fixed.add(rule.edge)
     number = {rule.out: at for at, rule in enumerate(ordered)}
     steps = tuple(
         Step(number.get(rule.edge), 0.0 if rule.out in fixed else price(rule)) for rule in ordered

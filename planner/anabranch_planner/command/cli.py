@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -47,6 +47,9 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import solve
+
+if TYPE_CHECKING:
+    from anabranch_planner.search.demands import Limits
 
 UNUSABLE = 2
 INTERRUPTED = 130
@@ -155,7 +158,7 @@ def plan(
         memory=problem.limits.memory if memory is None else memory,
         copies=problem.limits.copies if copies is None else copies,
     )
-    limited = limits.memory is not None or limits.copies is not None
+    base = _options(problem, charged, limits)
 
     def planned_by(chosen: Optimizer) -> tuple[Plan, Deadline, float]:
         began = time.perf_counter()
@@ -163,18 +166,14 @@ def plan(
         found = optimise(
             problem.queries,
             problem.statistics,
-            Options(
+            replace(
+                base,
                 optimizer=chosen,
-                objective=charged,
                 formulation=formulation,
                 solver=solver,
-                parallelism=problem.parallelism,
-                mir=problem.mir,
-                partitioning=problem.partitioning,
                 deadline=timed,
                 seed=seed,
                 threads=threads,
-                limits=limits if limited else None,
             ),
         )
         return found, timed, time.perf_counter() - began
@@ -252,18 +251,8 @@ def allocate(
     """Divide CPU time that is too little among the probes of the joint plan (JAQPOT)."""
     problem = parse_problem(load_yaml(_read(problem_file)))
     charged = problem.objective or Objective.DEFAULT
-    limited = problem.limits.memory is not None or problem.limits.copies is not None
-    found = optimise(
-        problem.queries,
-        problem.statistics,
-        Options(
-            objective=charged,
-            parallelism=problem.parallelism,
-            mir=problem.mir,
-            partitioning=problem.partitioning,
-            limits=problem.limits if limited else None,
-        ),
-    )
+    options = _options(problem, charged, problem.limits)
+    found = optimise(problem.queries, problem.statistics, options)
     began = time.perf_counter()
     allocated = allocate_problem(problem, found, charged, capacity, policy)
     seconds = time.perf_counter() - began
@@ -367,6 +356,18 @@ def convert(
         console.print(f"[bold]{title}[/bold]")
         console.print(plan_text + "\n", markup=False)
     console.print(f"{len(found)} multi-way joins")
+
+
+def _options(problem: Problem, objective: Objective, limits: Limits) -> Options:
+    """By what the joint plan of ``problem`` is made, as far as the problem says."""
+    limited = limits.memory is not None or limits.copies is not None
+    return Options(
+        objective=objective,
+        parallelism=problem.parallelism,
+        mir=problem.mir,
+        partitioning=problem.partitioning,
+        limits=limits if limited else None,
+    )
 
 
 def _read(name: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
     from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.cost.steps import Prefix
+    from anabranch_planner.cost.steps import Prefix, Trail
 
 
 def cost_of(
@@ -53,12 +53,17 @@ def priced(plan: Plan, found: Trails, model: CostModel) -> float:
     mirs = {m.id: m for m in plan.mirs}
     total = 0.0
     for trail in found.steps.values():
-        routed = knows(trail.query, trail.head, trail.step, mirs)
-        total += model.step(
-            trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed
-        )
+        total += step_price(trail, mirs, model)
     copies = {(c.owner, c.mir, c.partition): model.insert(mirs[c.mir]) for c in plan.copies}
     return total + sum(copies.values())
+
+
+def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
+    """The cost of one step of a plan that has ``mirs``, per unit of time."""
+    routed = knows(trail.query, trail.head, trail.step, mirs)
+    return model.step(
+        trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed
+    )
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:

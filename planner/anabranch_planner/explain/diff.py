@@ -31,7 +31,7 @@ from anabranch_planner.cost.footprint import (
     unqualified,
 )
 from anabranch_planner.cost.steps import Labels, SubJoins, trails
-from anabranch_planner.cost.validate import knows
+from anabranch_planner.cost.validate import knows, step_price
 from anabranch_planner.explain.explain import mir_label
 from anabranch_planner.search.demands import DEFAULT_WIDTH
 
@@ -217,16 +217,11 @@ def _by_rank(copies: Iterable[Copy]) -> list[Copy]:
 
 
 def _plan_side(plan: Plan, queries: Sequence[JoinQuery], pricing: _Pricing) -> _Side:
-    model = pricing.model
     mirs = {m.id: m for m in plan.mirs}
     steps: dict[StepKey, StepChange] = {}
     prices = []
     for trail in trails(plan, queries).steps.values():
-        step = trail.step
-        routed = knows(trail.query, trail.head, step, mirs)
-        price = model.step(
-            trail.before, trail.after, step.target, trail.start, broadcast=not routed
-        )
+        price = step_price(trail, mirs, pricing.model)
         prices.append(price)
         key = step_key(trail)
         same = steps.get(key)

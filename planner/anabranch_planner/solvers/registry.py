@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers import child as child_process
 from anabranch_planner.solvers.child import failed, guarded, receive, send
@@ -62,6 +63,20 @@ def solve(solver: Solver, request: Request) -> Solution:
     """
     with opened(solver) as ask:
         return ask(request)
+
+
+def proven(
+    solver: Solver, answer: Solution, remedy: str, field: str = "solver"
+) -> tuple[float, ...]:
+    """The point of an optimal solution.
+
+    Raises:
+        PlannerError: ``no-solution``: ``answer``, which is of ``solver``, is not optimal.
+    """
+    if answer.status is not Status.OPTIMAL or answer.values is None:
+        message = f"{solver} ended with {answer.status}: {answer.message}"
+        raise PlannerError("no-solution", message, field=field, remedy=remedy)
+    return answer.values
 
 
 @contextmanager

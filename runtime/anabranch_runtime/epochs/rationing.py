@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch_contract.plans.rations import RationedBatches
@@ -54,7 +53,6 @@ class Rationing:
         return _own(self.goals.get((query, start)))
 
 
-@lru_cache(maxsize=4)
 def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
     """The limits that follow from ``rations``; those of other queries are passed over."""
     goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
@@ -69,20 +67,10 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
     for insert in ruleset.store_rules:
         if insert.edge not in arrivals:
             wanted[insert.edge].append(None)
-    by_edge = {rule.out: rule for rule in ruleset.probe_rules}
-    depth: dict[Edge, int] = {}
-
-    def depth_of(edge: Edge) -> int:
-        if edge in arrivals:
-            return 0
-        if edge not in depth:
-            depth[edge] = 1 + depth_of(by_edge[edge].edge)
-        return depth[edge]
-
     found: dict[Edge, Limits] = {}
-    for edge in sorted(by_edge, key=depth_of, reverse=True):
-        found[edge] = _any_of(wanted[edge])
-        wanted[by_edge[edge].edge].append(found[edge])
+    for rule in reversed(ruleset.paths):
+        found[rule.out] = _any_of(wanted[rule.out])
+        wanted[rule.edge].append(found[rule.out])
     return Rationing({e: limits for e, limits in found.items() if limits is not None}, goals)
 
 
@@ -98,11 +86,13 @@ def noted(
 
 
 def count_withheld(
-    queries: Mapping[str, Activation], rations: Iterable[Ration], reports: Iterable[TaskReport]
+    queries: dict[str, Activation], rations: tuple[Ration, ...], reports: Iterable[TaskReport]
 ) -> dict[str, Activation]:
     """``queries`` with what a batch with ``rations`` has withheld of them, as far as that can be
     estimated from the results that its tasks have kept.
     """
+    if not rations:
+        return queries
     found, kept = dict(queries), [r.kept for r in reports]
     for ration in rations:
         known = found.get(ration.query)

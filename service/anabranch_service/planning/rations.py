@@ -108,15 +108,11 @@ def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
         for r in ruleset.relations
         for rate in [_rate(str(r.id), periods)]
     }
-    pending = list(ruleset.probe_rules)
-    while pending:
-        ready = [rule for rule in pending if rule.edge in found]
-        for rule in ready:
-            sent = found[rule.edge].tuples
-            step = known.get(steps[rule.out], usual)
-            made, seconds = sent * step.made / step.probes, sent * step.seconds / step.probes
-            found[rule.out] = Flow(made, seconds)
-        pending = [rule for rule in pending if rule.out not in found]
+    for rule in ruleset.paths:
+        sent = found[rule.edge].tuples
+        step = known.get(steps[rule.out], usual)
+        made, seconds = sent * step.made / step.probes, sent * step.seconds / step.probes
+        found[rule.out] = Flow(made, seconds)
     return found
 
 

@@ -15,7 +15,7 @@ from anabranch_planner.allocation.printed.cover import TOLERANCE, refreshed_by, 
 from anabranch_planner.allocation.printed.freshness import refresh_rates
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.program import INFINITY, Program
-from anabranch_planner.solvers.registry import solve
+from anabranch_planner.solvers.registry import proven, solve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MOST_TANGENTS = 500
 #: The share by which ages may exceed predicates where seconds are divided by tangents.
 CLOSE = 1e-4
+_GREEDY = "use the greedy allocation, which needs no solver"
 
 
 def exact_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict[str, float]:
@@ -149,7 +150,8 @@ def cheapest_freshness(
         )
         if worst <= 1 + CLOSE:
             return {p.name: unit * x for p, unit, x in zip(paths, units, found, strict=True)}
-    raise _no_solution(f"{MOST_TANGENTS} tangents did not suffice")
+    message = f"{MOST_TANGENTS} tangents did not suffice"
+    raise PlannerError("no-solution", message, field="solver", remedy=_GREEDY)
 
 
 def _cover_rows(
@@ -172,15 +174,4 @@ def _solved(program: Program) -> tuple[float, ...] | None:
     answer = solve(Solver.HIGHS, Request(program))
     if answer.status is Status.INFEASIBLE:
         return None
-    if answer.status is not Status.OPTIMAL or answer.values is None:
-        raise _no_solution(f"{Solver.HIGHS} ended with {answer.status}: {answer.message}")
-    return answer.values
-
-
-def _no_solution(message: str) -> PlannerError:
-    return PlannerError(
-        "no-solution",
-        message,
-        field="solver",
-        remedy="use the greedy allocation, which needs no solver",
-    )
+    return proven(Solver.HIGHS, answer, _GREEDY)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
-from anabranch_planner.solvers.registry import solve
+from anabranch_planner.solvers.registry import proven, solve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,18 +87,9 @@ def solved_multiples(
         PlannerError: the solver has no proven answer (``no-solution``).
     """
     answer = solve(solver, Request(_program(rows, _whole(mu)), gap=0.0))
-    if answer.status is not Status.OPTIMAL or answer.values is None:
-        raise PlannerError(
-            "no-solution",
-            f"{solver} ended with {answer.status}: {answer.message}",
-            field="solver",
-            remedy="use exact_multiples, which needs no solver",
-        )
+    values = proven(solver, answer, "use exact_multiples, which needs no solver")
     tops = (_top(row, mu) for row in rows)
-    return {
-        row.path: top - round(left)
-        for row, top, left in zip(rows, tops, answer.values, strict=True)
-    }
+    return {row.path: top - round(left) for row, top, left in zip(rows, tops, values, strict=True)}
 
 
 def _program(rows: Sequence[Row], mu: int) -> Program:
