@@ -15,10 +15,13 @@ from anabranch_contract.queries.joins import Label, QueryId
 
 
 class Overload(StrEnum):
-    """What is done where input outruns the machine."""
+    """What is done where input outruns the machine: batches wait, or probes are rationed; what is
+    withheld then is left out, or made good once there is room.
+    """
 
     WAIT = "wait"
     RATION = "ration"
+    CATCH_UP = "ration-with-catch-up"
 
 
 class Allocation(StrEnum):
@@ -74,6 +77,20 @@ class RationedBatches:
     rations: tuple[Ration, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PaidBatches:
+    """Batches of which some goals have nothing withheld any more: it has been made good.
+
+    Attributes:
+        first, last: numbers of batches, both included.
+        goals: (query, alias of the member that arrives last), sorted.
+    """
+
+    first: int
+    last: int
+    goals: tuple[tuple[QueryId, str], ...]
+
+
 class RationedGoal(Row, frozen=True):
     """A goal that may be rationed, and what ranks the tuples that arrive last for it."""
 
@@ -112,6 +129,7 @@ class RationSchedule(Message):
         latency: seconds from a tuple's arrival to the commit of its results that are promised.
         rationable: the share of all probing time that these goals take with all rations 1.
         budget: what the operator has stated; None: as much as the machine allows.
+        catch_up: whether what is withheld is made good later.
     """
 
     epoch: int
@@ -122,6 +140,7 @@ class RationSchedule(Message):
     latency: float = 2.0
     rationable: float = 1.0
     budget: float | None = None
+    catch_up: bool = False
 
     def rations(self, budget: float) -> tuple[Ration, ...]:
         """The rations of goals that do not get everything, sorted.

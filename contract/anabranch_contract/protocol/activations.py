@@ -71,6 +71,8 @@ class Activation(Message):
         withheld: how many results rations have withheld so far, estimated from those that were
             kept: a goal of which a share p was kept has 1/p − 1 withheld for each.
         blind: how often a goal was given nothing in a batch, of which there is no estimate.
+        owed: how many withheld results are still to be made good, estimated likewise; none of them
+            is in ``withheld`` or ``blind``. ``caught_up``: how many have been, all in ``results``.
     """
 
     activated_batch: int
@@ -84,3 +86,5 @@ class Activation(Message):
     earlier: tuple[Activation, ...] = ()
     withheld: float = 0.0
     blind: int = 0
+    owed: float = 0.0
+    caught_up: int = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_seen
-from anabranch_runtime.epochs import backfill
+from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.failed_queries import take_out
 from anabranch_runtime.epochs.lifecycle import enter_epoch
@@ -50,7 +50,13 @@ def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, S
 
 
 def begin(
-    state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step], throttle: Throttle
+    state: State,
+    ruleset: Ruleset,
+    epoch: int,
+    steps: Mapping[str, Step],
+    throttle: Throttle,
+    *,
+    rationed: bool = False,
 ) -> Batch:
     """The next batch, which belongs to ``epoch``; where that is a new one, it begins.
 
@@ -58,7 +64,8 @@ def begin(
         state: as committed.
         ruleset: by which the batch goes, without the queries that have failed.
         steps: edge -> step, by the ruleset that ``state`` goes by; empty where that is not known.
-        throttle: how much of a backfill a batch does.
+        throttle: how much of a backfill or a catch-up a batch does.
+        rationed: whether it withholds tuples: then the past waits.
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
@@ -66,6 +73,9 @@ def begin(
     elif revised:
         state = enter_revision(state, ruleset, steps_of_epoch(state, steps))
     state = backfill.begin(state, ruleset, throttle)
+    state = catch_up.forgive(state, ruleset)
+    if not rationed:
+        state = catch_up.begin(state, ruleset, throttle)
     access = accesses(state, ruleset)
     entered = fresh or revised
     return Batch(drop_unused(state, ruleset, access) if entered else state, ruleset, access)
@@ -92,6 +102,8 @@ def finish(
     seconds: float,
     now: float,
     throttle: Throttle,
+    *,
+    owed: bool = False,
 ) -> tuple[State, Ruleset]:
     """The state after ``batch``, and its ruleset without the queries that have failed in it.
 
@@ -99,15 +111,21 @@ def finish(
         batch: as it began. ``context``: as its tasks had it. ``reports``: theirs.
         failures: query -> why it failed; ``reports`` has nothing of it any more.
         seconds: how long the batch took. ``now``: when it ended (seconds since 1970).
-        throttle: how much of a backfill a batch does.
+        throttle: how much of a backfill or a catch-up a batch does.
+        owed: whether what it withholds is to be made good.
     """
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now)
+    owing = catch_up.owing(ruleset) if owed else frozenset()
     state = replace(
         state,
-        queries=count_withheld(state.queries, context.rations, reports),
+        queries=count_withheld(state.queries, context.rations, reports, owing),
         rationed=noted(state.rationed, context.batch, context.rations),
     )
+    if owed:
+        marks = context.watermarks
+        state = catch_up.incur(batch.state, state, ruleset, context.rations, marks)
+    state = catch_up.advance(state, context.catch_up, reports, seconds, throttle)
     state = backfill.advance(state, context.backfill, reports, seconds, throttle)
     if failures:
         state = take_out(state, ruleset, failures)

@@ -43,7 +43,7 @@ from anabranch_runtime.driver.progress import ProgressReporter
 from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
-from anabranch_runtime.epochs import backfill
+from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
 from anabranch_runtime.epochs.join_samples import Steps
@@ -54,7 +54,7 @@ from anabranch_runtime.epochs.statistics import Samples, bounds
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.late import publish_late
-from anabranch_runtime.sinks.ledger import publish_rations
+from anabranch_runtime.sinks.ledger import publish_paid, publish_rations
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_contract.errors import StructuredError
-    from anabranch_contract.plans.rations import Ration
+    from anabranch_contract.plans.rations import PaidBatches
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.activations import Failure
@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
+#: Phases of tasks that are logged.
+_PHASES = ("read", "store", "wait", "probe", "catch-up", "write", "backfill", "upload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +359,14 @@ class Driver:
         choice, ruleset = self._choose(number)
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
-        batch = batches.begin(self.state, ruleset, choice.epoch, steps, settings.throttle)
+        batch = batches.begin(
+            self.state,
+            ruleset,
+            choice.epoch,
+            steps,
+            settings.throttle,
+            rationed=bool(choice.rations),
+        )
         context = self._context(batch, choice)
         entered = time.perf_counter()
         read = self._plan_input(choice)
@@ -374,10 +383,18 @@ class Driver:
             self._note_left_out(number, choice, read)
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
-        located = self._publish(number, choice.rations, ruleset, reports)
+        paid = catch_up.paid(context.catch_up, failures)
+        located = self._publish(context, paid, ruleset, reports)
         spent = time.perf_counter() - started
         state, ruleset = batches.finish(
-            batch, context, reports, failures, spent, time.time(), settings.throttle
+            batch,
+            context,
+            reports,
+            failures,
+            spent,
+            time.time(),
+            settings.throttle,
+            owed=choice.owed,
         )
         state = replace(self.compactor.settle(state), offsets=choice.offsets)
         if read is not None:
@@ -405,7 +422,8 @@ class Driver:
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
             rations = self.rationer.rations(surviving(ruleset, self.state))
-            choice = Choice(epoch, published, offsets, logs, rations=rations)
+            owed = bool(rations) and self.rationer.catches_up
+            choice = Choice(epoch, published, offsets, logs, rations=rations, owed=owed)
             self.choices.record(number, choice)
             reach(Point.CHOSEN)
         elif choice.offsets not in (None, offsets):
@@ -470,6 +488,7 @@ class Driver:
         live = self.settings.mode is Mode.LIVE
         planned = planned_at(choice.offsets) if live else None
         committed = {name: store.segments for name, store in self.state.stores.items()}
+        owed = None if choice.rations else catch_up.next_catch_up(state)
         return BatchContext(
             batch=state.next_batch,
             epoch=state.epoch,
@@ -490,8 +509,9 @@ class Driver:
             activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
             stores=layouts(state),
             bounds=bounds(state, self._samples),
-            # Under overload the past waits.
-            backfill=None if choice.rations else backfill.next_slice(state, ruleset),
+            # Under overload the past waits, and of it what readers wait for comes first.
+            backfill=None if choice.rations or owed else backfill.next_slice(state, ruleset),
+            catch_up=owed,
             latest=latest_tiles(state, ruleset),
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
@@ -521,14 +541,15 @@ class Driver:
 
     def _publish(
         self,
-        number: int,
-        rations: tuple[Ration, ...],
+        context: BatchContext,
+        paid: PaidBatches | None,
         ruleset: Ruleset,
         reports: list[TaskReport],
     ) -> dict[str, tuple[Path, ...]]:
-        """Give results, late tuples and rations their names; the files of each query, in order of
-        tasks.
+        """Give results, late tuples, rations and what was ``paid`` their names; the files of each
+        query, in order of tasks.
         """
+        number, rations = context.batch, context.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
         late = [(s, task, Path(file)) for task, r in numbered for s, file in r.late.items()]
@@ -536,7 +557,8 @@ class Driver:
         located = self.publisher.publish(number, ruleset.queries, staged)
         publish_late(self.settings.results, number, late)
         publish_rations(self.settings.results, number, rations)
-        if located or late or rations:
+        publish_paid(self.settings.results, number, paid)
+        if located or late or rations or paid is not None:
             sync_filesystem(self.settings.results)
         reach(Point.PUBLISHED)
         return located
@@ -617,8 +639,7 @@ def _log_batch(
         results=sum(sum(r.results.values()) for r in reports),
         fetched=sum(r.fetched_bytes for r in reports),
         task_ms={
-            phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports))
-            for phase in ("read", "store", "wait", "probe", "write", "backfill", "upload")
+            phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports)) for phase in _PHASES
         },
         enter_ms=round(1e3 * (entered - started)),
         job_ms=round(1e3 * (done - entered)),

@@ -44,13 +44,18 @@ class Rationer:
         return None if schedule is None or not self._live else schedule.latency / 2
 
     @property
+    def catches_up(self) -> bool:
+        """Whether what is withheld is to be made good."""
+        return self.schedule is not None and self.schedule.catch_up
+
+    @property
     def rationing(self) -> Rationing:
         """What is reported."""
         schedule, load = self.schedule, self._load
         if schedule is None:
             return Rationing()
         return Rationing(
-            policy=Overload.RATION,
+            policy=Overload.CATCH_UP if schedule.catch_up else Overload.RATION,
             budget=self._budget(schedule),
             needed=load.needed,
             overloaded=bool(self._rations),

@@ -120,7 +120,14 @@ def _anew(known: Activation, activation: Activation) -> Activation:
     """The query's next activation, which begins where the one that is ``known`` ends."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
-    return replace(activation, results=known.results, earlier=earlier)
+    return replace(
+        activation,
+        results=known.results,
+        earlier=earlier,
+        withheld=known.withheld + known.owed,
+        blind=known.blind,
+        caught_up=known.caught_up,
+    )
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:

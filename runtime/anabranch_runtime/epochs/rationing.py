@@ -17,7 +17,7 @@ from anabranch_contract.plans.ruleset import Edge, arrival_edge
 from anabranch_runtime.index.ranks import limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from anabranch_contract.plans.rations import Ranking, Ration
     from anabranch_contract.plans.ruleset import Ruleset
@@ -74,6 +74,28 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
     return Rationing({e: limits for e, limits in found.items() if limits is not None}, goals)
 
 
+def least_limits(
+    ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
+) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
+    """Edge -> per ranking the least number that one of ``goals`` behind the edge has; other edges
+    lead to none of them.
+    """
+    found: dict[Edge, dict[Ranking, int]] = defaultdict(dict)
+    starts = {rule.out: rule.start for rule in ruleset.probe_rules}
+    for output in ruleset.output_rules:
+        start = starts.get(output.edge)
+        own = None if start is None else goals.get((output.query, start))
+        if own is not None:
+            ranking, least = own
+            known = found[output.edge]
+            known[ranking] = min(least, known.get(ranking, least))
+    for rule in reversed(ruleset.paths):
+        for ranking, least in found.get(rule.out, {}).items():
+            known = found[rule.edge]
+            known[ranking] = min(least, known.get(ranking, least))
+    return {edge: frozenset(limits.items()) for edge, limits in found.items()}
+
+
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
@@ -86,10 +108,16 @@ def noted(
 
 
 def count_withheld(
-    queries: dict[str, Activation], rations: tuple[Ration, ...], reports: Iterable[TaskReport]
+    queries: dict[str, Activation],
+    rations: tuple[Ration, ...],
+    reports: Iterable[TaskReport],
+    owing: Collection[QueryId] = (),
 ) -> dict[str, Activation]:
     """``queries`` with what a batch with ``rations`` has withheld of them, as far as that can be
     estimated from the results that its tasks have kept.
+
+    Args:
+        owing: queries whose withheld results will be made good.
     """
     if not rations:
         return queries
@@ -98,12 +126,18 @@ def count_withheld(
         known = found.get(ration.query)
         if known is None:
             continue
+        owed = ration.query in owing
         if not ration.share:
-            found[ration.query] = replace(known, blind=known.blind + 1)
+            # A debt that is forgiven counts it then.
+            found[ration.query] = replace(known, blind=known.blind + (not owed))
             continue
         rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
         more = rows * (1 / ration.share - 1)
-        found[ration.query] = replace(known, withheld=known.withheld + more)
+        found[ration.query] = (
+            replace(known, owed=known.owed + more)
+            if owed
+            else replace(known, withheld=known.withheld + more)
+        )
     return found
 
 

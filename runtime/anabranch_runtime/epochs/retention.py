@@ -34,6 +34,17 @@ def watermarks(state: State) -> dict[str, int]:
     return {name: mark for name, mark in marks.items() if mark is not None}
 
 
+def clocks(state: State) -> dict[str, int]:
+    """Stream -> the time by which rows expire: its watermark, or that of the oldest batch that is
+    still owed, what was needed then being needed again.
+    """
+    found = watermarks(state)
+    for owed in state.debt.batches:
+        known = owed.watermarks
+        found = {name: min(mark, known[name]) for name, mark in found.items() if name in known}
+    return found
+
+
 def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str], int | None]:
     """(query, label) -> event time below which its tuples are not needed; None: none."""
     streams = {r.id: r.stream for r in ruleset.relations}
@@ -56,7 +67,9 @@ def expire(state: State, ruleset: Ruleset) -> State:
     needed = needed_from(state, ruleset)
     if needed is None:
         return state
-    stores = {name: _expire_store(store, needed(store)) for name, store in state.stores.items()}
+    # What arrived since then may be what is owed, though nothing that arrives later needs it.
+    owed = min((one.first for one in state.debt.batches), default=state.next_batch)
+    stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
     return replace(state, stores=stores)
 
 
@@ -64,16 +77,17 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
     """Store -> per member, the event time below which nobody needs its rows. None: all are needed
     for ever.
     """
-    limits = horizons(ruleset, watermarks(state))
+    limits = horizons(ruleset, clocks(state))
     if all(t is None for t in limits.values()):
         return None
     return _readers(ruleset, limits).thresholds
 
 
-def _expire_store(store: StoreState, thresholds: Limits) -> StoreState:
+def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
+    """``store`` less segments of batches ``before`` one that nobody needs."""
 
     def dead(segment: Segment) -> bool:
-        return any(
+        return segment.last_batch < before and any(
             limit is not None and newest is not None and newest < limit
             for limit, newest in zip(thresholds, segment.tau_max, strict=True)
         )
@@ -157,4 +171,5 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
         if store.backfill is not None
         for source in store.backfill.sources
     }
+    used |= {source.store for one in state.debt.starts or () for source in one.sources}
     return state.with_stores({n: s for n, s in state.stores.items() if n in used})

@@ -44,6 +44,7 @@ class TaskReport:
         emitted: of results.
         results: query -> rows. ``files``: query -> staged file of them.
         kept: of batches that withhold something, query -> label that arrived last -> rows.
+        caught_up: query -> rows among its results that batches before had withheld.
         late: stream -> staged file of what was set aside.
         unread: pieces of the task's share that it could not read.
         failures: query -> why its results can't be had.
@@ -53,8 +54,8 @@ class TaskReport:
             below (None: any number). Bytes.
         fetched_bytes: of packs that were fetched from the object store.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
-            (with projections and result pages), ``write`` (closing result files), ``backfill``,
-            ``upload`` (what had to be waited for).
+            (with projections and result pages), ``catch-up``, ``write`` (closing result files),
+            ``backfill``, ``upload`` (what had to be waited for).
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -69,6 +70,7 @@ class TaskReport:
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     kept: dict[str, dict[str, int]] = field(default_factory=dict)
+    caught_up: dict[str, int] = field(default_factory=dict)
     late: dict[str, str] = field(default_factory=dict)
     unread: list[UnreadNote] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)

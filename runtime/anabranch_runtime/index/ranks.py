@@ -28,11 +28,12 @@ _REST = np.uint64(64 - 53)
 
 
 def ranks(
-    ranking: Ranking, column: Callable[[str], pa.Array], rows: int, batch: int
+    ranking: Ranking, column: Callable[[str], pa.Array], rows: int, batch: int | NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The ranks of ``rows`` tuples of ``batch``, from 0 to ``WHOLE - 1``.
+    """The ranks of ``rows`` tuples, from 0 to ``WHOLE - 1``.
 
     Args:
+        batch: in which they arrived, all of them or each.
         column: gives the values of a stream's column.
 
     Raises:

@@ -3,7 +3,9 @@
 With it and the input anybody can compute which results there have to be (``semantics.md``,
 "Rations"). A document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch.
 It is written before the batch commits, and replaced where the batch is applied again. The manifest
-has the newest entries only.
+has the newest entries only. ``<results>/.rations/paid/<batch>.json`` is a
+:class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes what was owed
+of others.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
-from anabranch_contract.plans.rations import RationedBatches
+from anabranch_contract.plans.rations import PaidBatches, RationedBatches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,22 +22,38 @@ if TYPE_CHECKING:
 
 #: The folder below the results. No query can have a name that begins with a dot.
 LEDGER = ".rations"
+#: The folder below it for what was made good.
+PAID = "paid"
 
 
 def publish_rations(results: Path, batch: int, rations: tuple[Ration, ...]) -> None:
     """Write what ``batch`` withholds, or remove what an earlier attempt at it has written."""
-    folder = results / LEDGER
-    path = folder / f"{batch:010d}.json"
-    if not rations:
-        path.unlink(missing_ok=True)
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(".new")
-    staged.write_text(codec.dumps(RationedBatches(batch, batch, rations)), encoding="utf-8")
-    staged.replace(path)
+    found = RationedBatches(batch, batch, rations) if rations else None
+    _publish(results / LEDGER / f"{batch:010d}.json", found)
+
+
+def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
+    """Write what ``batch`` completes; likewise."""
+    _publish(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
 def read_rations(results: Path) -> tuple[RationedBatches, ...]:
     """The ledger, oldest first."""
     found = sorted((results / LEDGER).glob("*.json"))
     return tuple(codec.loads(path.read_bytes(), RationedBatches) for path in found)
+
+
+def read_paid(results: Path) -> tuple[PaidBatches, ...]:
+    """What was made good, in that order."""
+    found = sorted((results / LEDGER / PAID).glob("*.json"))
+    return tuple(codec.loads(path.read_bytes(), PaidBatches) for path in found)
+
+
+def _publish(path: Path, document: RationedBatches | PaidBatches | None) -> None:
+    if document is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_suffix(".new")
+    staged.write_text(codec.dumps(document), encoding="utf-8")
+    staged.replace(path)

@@ -39,7 +39,8 @@ class Choice:
         logs: what the sources' logs had then (``state.logs``).
         left_out: feed -> what of its input the batch leaves out, known once its tasks are done;
             absent from journals of earlier releases.
-        rations: of goals whose share of tuples is less than 1; likewise.
+        rations: of goals whose share of tuples is less than 1; likewise. ``owed``: whether what
+            they withhold is to be made good.
     """
 
     epoch: int
@@ -48,6 +49,7 @@ class Choice:
     logs: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
     rations: tuple[Ration, ...] = ()
+    owed: bool = False
 
 
 class Journal:
@@ -128,6 +130,7 @@ def _read(path: Path) -> dict[int, Choice]:
             {name: (length, crc) for name, (length, crc) in c["logs"].items()},
             {name: codec.from_json(left, LeftOut) for name, left in c.get("left_out", {}).items()},
             codec.from_json(c.get("rations", []), tuple[Ration, ...]),
+            c.get("owed", False),
         )
         for c in body
     }

@@ -23,6 +23,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.unread import FeedState
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
 #: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object, up to
-#: version 7 no ruleset had been revised.
-KIND = Kind("manifest", "state", 8, sealed=3)
+#: version 7 no ruleset had been revised, up to version 8 nothing was owed.
+KIND = Kind("manifest", "state", 9, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 #: Seconds for which a task waits for its batch's manifest, and between two looks.
@@ -166,6 +167,7 @@ class State:
             (backfills left out); counted from 0 where a manifest of an earlier release has neither.
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all); absent from manifests of earlier releases.
+        debt: which of what was withheld is still to be made good; likewise.
     """
 
     next_batch: int = 0
@@ -192,6 +194,7 @@ class State:
     revision: int = 0
     epoch_steps: tuple[JoinSample, ...] = ()
     rationed: tuple[RationedBatches, ...] = ()
+    debt: Debt = field(default_factory=Debt)
 
     @property
     def ruleset(self) -> RulesetId:
@@ -386,7 +389,8 @@ def _missing(cause: Exception) -> StateError:
 
 def packs_of(state: State) -> frozenset[str]:
     """The packs that ``state`` names, relative to the state directory."""
-    return frozenset(s.path for store in state.stores.values() for s in store.kept)
+    owed = (source.segment.path for one in state.debt.starts or () for source in one.sources)
+    return frozenset(owed) | {s.path for store in state.stores.values() for s in store.kept}
 
 
 def read_manifest(path: Path) -> State:

@@ -54,7 +54,7 @@ def fill_slice(
     spec = layout.specs[StoreId(work.store)]
     rule, access = _as_probe(spec, work)
     pieces = Pieces(prober)
-    for start in _starts(layout, root, work, task, tasks):
+    for start in stored_rows(layout, root, work.sources, work.rule.start, task, tasks):
         advanced()
         for found in pieces.probe(start, rule, access):
             cache: KeyCache = {}
@@ -87,14 +87,19 @@ def _as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
     return rule, Access((), work.gaps, work.fill)
 
 
-def _starts(layout: Layout, root: str, work: Slice, task: int, tasks: int) -> Iterator[Partial]:
-    """The start member's rows that fall to ``task``, cut into chunks."""
-    first, last = work.rows * task // tasks, work.rows * (task + 1) // tasks
-    left = cut(cut(work.sources, last)[0], first)[1]
+def stored_rows(
+    layout: Layout, root: str, sources: tuple[Source, ...], label: Label, task: int, tasks: int
+) -> Iterator[Partial]:
+    """The rows of ``sources`` that fall to ``task`` of ``tasks``, as members ``label``, chunk by
+    chunk.
+    """
+    rows = sum(s.rows for s in sources)
+    first, last = rows * task // tasks, rows * (task + 1) // tasks
+    left = cut(cut(sources, last)[0], first)[1]
     while left:
         chunk, left = cut(left, CHUNK)
         for source in chunk:
-            found = _rows(layout, root, source, work.rule.start)
+            found = _rows(layout, root, source, label)
             if found.length:
                 yield found
 

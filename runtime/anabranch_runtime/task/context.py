@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.epochs.layout import StoreLayout
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.state.coverage import Access, Tile
+    from anabranch_runtime.state.debt import CatchUp
     from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.storage.segment import Segment
 
@@ -44,6 +45,7 @@ class BatchContext:
             event time is the clock (``epochs.idleness``).
         failed: active queries of the ruleset that have failed in an earlier batch.
         backfill: background work on an MIR's past, if there is any.
+        catch_up: what the batch makes good of results that were withheld, if anything.
         bounds: what has been measured so far, as far as tasks need to know it.
         latest: stream -> the stores in which later tuples of a key are found, for streams that
             keep the latest.
@@ -75,6 +77,7 @@ class BatchContext:
     clock: int | None = None
     failed: frozenset[str] = frozenset()
     backfill: Slice | None = None
+    catch_up: CatchUp | None = None
     latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
     memory_limit: int | None = None
     objects: str | None = None

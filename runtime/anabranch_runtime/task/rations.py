@@ -11,8 +11,11 @@ import pyarrow as pa
 from anabranch_runtime.index.ranks import ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
+    from anabranch_contract.plans.rations import Ranking
     from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.epochs.rationing import Limits
@@ -21,16 +24,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Ranks of the tuples of one batch."""
+    """Ranks of the tuples of one batch.
+
+    Attributes:
+        batch: its number; None: each tuple has the rank of the batch that it arrived in.
+    """
 
     layout: Layout
-    batch: int
+    batch: int | None = None
 
     def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
         """Which tuples of ``partial`` have a member ``label`` that satisfies ``limits``."""
         if limits is None:
             return np.ones(partial.length, np.bool_)
         found = np.zeros(partial.length, np.bool_)
+        for ranking, most in limits:
+            found |= self._ranks(partial, label, ranking) < most
+        return found
+
+    def reached(
+        self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
+    ) -> NDArray[np.bool_]:
+        """Which tuples of ``partial`` have a member ``label`` whose rank one of ``limits`` is at
+        most.
+        """
+        found = np.zeros(partial.length, np.bool_)
+        for ranking, least in limits:
+            found |= self._ranks(partial, label, ranking) >= least
+        return found
+
+    def _ranks(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:
@@ -39,9 +62,8 @@ class Ranks:
                 return pa.array(partial.tau(label)).view(pa.timestamp("us"))
             return partial.column(label, name)
 
-        for ranking, most in limits:
-            found |= ranks(ranking, column, partial.length, self.batch) < most
-        return found
+        batch = partial.batch(label) if self.batch is None else self.batch
+        return ranks(ranking, column, partial.length, batch)
 
 
 class Wanted:

@@ -40,6 +40,7 @@ from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import keep_open
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import fill_slice
+from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.groups import LiveSegments
 from anabranch_runtime.task.latest import Latest
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.index.table import BatchTable
     from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.state.debt import CatchUp
     from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.task.arrivals import Arrivals
     from anabranch_runtime.task.context import BatchContext
@@ -191,6 +193,9 @@ class _Task:
             written, self.written = self.written, []
             if level + 1 < levels:
                 self._share(written)
+        if context.catch_up is not None:
+            with self._phase("catch-up"):
+                self._catch_up(context.catch_up)
         with self._phase("write"):
             reach(Point.STAGING)
             for writer in self.writers.values():
@@ -357,16 +362,43 @@ class _Task:
             self._probe(wanted.by(self.rationing.edge(child.out)), child, level)
 
     def _output(self, found: Wanted, rule: OutputRule) -> None:
-        if rule.query in self.failures.found:
-            return
-        started = time.process_time()
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
+        self._emit_unless_failed(self._alike(partial, rule.query), rule)
+
+    def _emit_unless_failed(self, partial: Partial, rule: OutputRule) -> int:
+        """Write the results among ``partial``, unless the query has failed or fails at them; how
+        many there are.
+        """
+        if rule.query in self.failures.found:
+            return 0
+        started = time.process_time()
         try:
-            rows = self._emit(self._alike(partial, rule.query), rule)
+            rows = self._emit(partial, rule)
         except EVALUATION as error:
             self.failures.add([rule.query], error)
-        else:
-            self.report.emitted += Writes(1, rows, time.process_time() - started)
+            return 0
+        self.report.emitted += Writes(1, rows, time.process_time() - started)
+        return rows
+
+    def _catch_up(self, work: CatchUp) -> None:
+        # Not on the edges' meters: what is sent here is no part of what the plan costs.
+        prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
+        made = self.report.caught_up
+
+        def emit(partial: Partial, rule: OutputRule) -> None:
+            rows = self._emit_unless_failed(partial, rule)
+            made[rule.query] = made.get(rule.query, 0) + rows
+
+        payer = Payer(
+            self.layout,
+            self.context.root,
+            self.context.access,
+            Pieces(prober),
+            emit,
+            self.failures.add,
+            self.advanced,
+        )
+        payer.pay(work, self.task, self.tasks)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` less the results of which another member of this batch, of the stream of the

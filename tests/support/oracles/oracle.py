@@ -78,6 +78,7 @@ class Withheld:
 
     Attributes:
         alias: whose tuple arrives last.
+        torn: the query ended while this was being made good: of these results any may be there.
     """
 
     first: int
@@ -86,6 +87,7 @@ class Withheld:
     alias: str
     share: float
     ranking: Ranking
+    torn: bool = False
 
 
 def from_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> OracleQuery:
@@ -289,16 +291,17 @@ class Oracle:
         *,
         limit: int = 0,
         name: str = "",
+        torn: bool = False,
     ) -> str:
         """The SELECT that gives the results of ``query``, of all its activations; less those that
-        have been withheld of the query of that name.
+        have been withheld of the query of that name (``torn``: and can't be there).
         """
         spans = (*activation.earlier, activation)
-        parts = [self._span(query, entry, a, self._kept(query, name)) for a in spans]
+        parts = [self._span(query, entry, a, self._kept(query, name, torn)) for a in spans]
         tail = f" LIMIT {limit}" if limit else ""
         return " UNION ALL ".join(parts) + tail
 
-    def _kept(self, query: OracleQuery, name: str) -> list[str]:
+    def _kept(self, query: OracleQuery, name: str, torn: bool) -> list[str]:
         """Conditions that results have to satisfy by the rations: of its members in its last batch
         those of the stream with the greatest name are below the rations of their aliases.
         """
@@ -306,7 +309,7 @@ class Oracle:
         last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
         streams = dict(query.members)
         for one in self.withheld:
-            if one.query != name:
+            if one.query != name or (torn and one.torn):
                 continue
             here = [f"{last} BETWEEN {one.first} AND {one.last}", f"{one.alias}.{BATCH} = {last}"]
             later = [a for a, s in query.members if s > streams[one.alias]]
@@ -383,6 +386,8 @@ class Oracle:
         span = activation or Activation(0, {}, expired_batch=0)
         select = self.sql(query, entry, span, name=results.name)
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {select}")
+        allowed = self.sql(query, entry, span, name=results.name, torn=True)
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE allowed AS {allowed}")
         listed = ", ".join(f"'{f}'" for f in files)
         self.db.execute(
             f"CREATE OR REPLACE TEMP TABLE got AS SELECT * FROM read_parquet([{listed}])"
@@ -403,7 +408,8 @@ class Oracle:
         )
         right = ", ".join(_canonical(f'"{n}"', w) for n, w in expected)
         one, other = f"SELECT {left} FROM got", f"SELECT {right} FROM expected"
-        for what, first, second in (("missing", other, one), ("extra", one, other)):
+        most = f"SELECT {right} FROM allowed"
+        for what, first, second in (("missing", other, one), ("extra", one, most)):
             self.db.execute(f"CREATE OR REPLACE TEMP TABLE diff AS {first} EXCEPT ALL {second}")
             count = self._count("diff")
             if count:

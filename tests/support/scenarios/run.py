@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from anabranch_runtime.state.slices import Throttle
 from tests.support.scenarios.draw import Generated, generate, generate_respelled
 from tests.support.scenarios.features import features
 from tests.support.scenarios.file import read_scenario
@@ -79,6 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rationed", action="store_true", help="batches withhold random tuples (local)"
     )
+    parser.add_argument(
+        "--owed", action="store_true", help="and most of that is made good later (local)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -102,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 relaxed=options.relaxed,
                 revised=options.revised,
                 rationed=options.rationed,
+                owed=options.owed,
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
@@ -165,9 +170,11 @@ def local(
     relaxed: bool = False,
     revised: bool = False,
     rationed: bool = False,
+    owed: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
-    ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches.
+    ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches,
+    ``owed``: half of them, and most of that is made good.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
@@ -178,6 +185,11 @@ def local(
         rng = Random(seed)
         chosen = frozenset(b for b in range(batches) if rng.random() < 0.8)
         script = replace(script, rationed=chosen)
+    if owed:
+        rng = Random(seed)
+        chosen = frozenset(b for b in range(batches) if rng.random() < 0.5)
+        made_good = frozenset(b for b in chosen if rng.random() < 0.85)
+        script = replace(script, rationed=chosen, owed=made_good)
     return run_local(generated, script, url, remote=remote)
 
 
@@ -191,6 +203,7 @@ def assert_exact(
     relaxed: bool = False,
     revised: bool = False,
     rationed: bool = False,
+    owed: bool = False,
 ) -> None:
     """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
 
@@ -208,6 +221,7 @@ def assert_exact(
             relaxed=relaxed,
             revised=revised,
             rationed=rationed,
+            owed=owed,
         )
         covered |= set(happened)
         if verdict.problems:
@@ -244,6 +258,9 @@ def run_local(
     in front of which nearly nothing is kept, and machines are lost.
     """
     replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
+    if script.owed and script.seed % 2:
+        # Every debt is paid in many parts.
+        replay.throttle = Throttle(first=3, least=2, most=8)
     if remote:
         rng = Random(script.seed)
         replay.objects = generated.folder / "objects"

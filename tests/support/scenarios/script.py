@@ -63,6 +63,8 @@ class Script:
         relaxed: relations have a random part of their filters, the rest is checked after joining.
         revised: batches before which a random revision of the running ruleset is published.
         rationed: batches that withhold random tuples from probes.
+        owed: those of them whose withheld results are to be made good. The run goes on, with
+            batches without input, until that has been done.
     """
 
     mode: Mode = Mode.STEP
@@ -80,6 +82,7 @@ class Script:
     relaxed: bool = False
     revised: frozenset[int] = frozenset()
     rationed: frozenset[int] = frozenset()
+    owed: frozenset[int] = frozenset()
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""

@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import redis
 
+from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.control import (
     ColumnRecord,
@@ -34,10 +35,11 @@ from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
-from anabranch_runtime.sinks.ledger import read_rations
+from anabranch_runtime.sinks.ledger import read_paid, read_rations
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
+from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task import probe
@@ -173,6 +175,11 @@ class _Run:
             for r in self.recordings
             for e in [self.scenario.streams[r.stream]]
         )
+        #: Those after the end of the input.
+        self.added = 0
+        self.debt = Debt()
+        #: (batch, query, alias) of which something was being made good when it was forgiven.
+        self.torn: set[tuple[int, str, str]] = set()
         self.deaths = dict(script.deaths)
         self.drawn = Random(script.seed + 4)
         #: (query, label) -> alias and stream.
@@ -186,7 +193,10 @@ class _Run:
     def play(self) -> dict[str, Activation]:
         driver = self._start()
         batch = 0
-        while batch < self.batches:
+        while batch < self.batches or driver.state.debt.batches:
+            if batch == self.batches:
+                self.batches, self.added = self.batches + 1, self.added + 1
+                self.replay.events["debt at the end"] += 1
             if batch in self.replay.losses and batch not in self.lost:
                 self.lost.add(batch)
                 self.replay.events["machine lost"] += 1
@@ -243,13 +253,20 @@ class _Run:
                 return self._rations(driver.state.next_batch, ruleset)
 
             driver.rationer.rations = drawn  # type: ignore[method-assign]
+        if self.script.owed:
+            driver.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
         driver.announce()
+        self.driver = driver
         return driver
 
     def _rations(self, batch: int, ruleset: Ruleset) -> tuple[Ration, ...]:
         """Others whenever somebody asks: a repeated batch has to go by the first."""
         if batch not in self.script.rationed:
             return ()
+        schedule = self.driver.rationer.schedule
+        if schedule is not None:
+            owed = batch in self.script.owed
+            self.driver.rationer.schedule = replace(schedule, catch_up=owed)
         queries = [self.service.query_in(str(q.id), ruleset.epoch) for q in ruleset.queries]
         return random_rations(ruleset, queries, self.drawn)
 
@@ -293,6 +310,14 @@ class _Run:
                 kind = "batch" if ration.ranking.by_batch else "key class"
                 self.replay.events[f"rationed by {kind}"] += 1
                 self.replay.events["nothing let through"] += ration.share == 0
+        if self.debt.starts is not None:
+            left = {goal for one in state.debt.batches[:1] for goal in one.goals}
+            first = self.debt.batches[0]
+            for goal in first.goals:
+                if state.debt.batches[:1] != (first,) and goal not in left:
+                    spans = range(first.first, first.last + 1)
+                    self.torn |= {(b, goal.query, goal.alias) for b in spans}
+        self.debt = state.debt
         self.service.snapshot = last_snapshot(self.control)
 
     def _revise(self, state: State, batch: int) -> None:
@@ -333,28 +358,38 @@ class _Run:
             (e, self.script.ruleset_of(e, self.scenario.every))
             for e in range(-(-self.batches // self.scenario.every))
         ]
-        self.replay.withheld = tuple(
-            Withheld(
-                run.first,
-                run.last,
-                str(ration.query),
-                called(self.members[ration.query, ration.start][0]),
-                ration.share,
-                ration.ranking,
-            )
-            for run in read_rations(self.settings.results)
-            for ration in run.rations
-        )
+        self.replay.withheld = tuple(self._withheld())
         self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
+        for activation in state.queries.values():
+            self.replay.events["late result"] += activation.caught_up
         streams = {n: state.streams[n] for n in self.scenario.streams}
         self.replay.report = {
-            "batches": state.next_batch,
+            "batches": state.next_batch - self.added,
             "input_tuples": sum(s.input for s in streams.values()),
             "late_tuples": {n: s.late for n, s in streams.items()},
             "invalid_tuples": {n: s.invalid for n, s in streams.items()},
             "ahead_tuples": {n: s.ahead for n, s in streams.items()},
             "activations": state.queries,
         }
+
+    def _withheld(self) -> Iterator[Withheld]:
+        """What batches withheld, and none has made good."""
+        paid = {
+            (batch, *goal)
+            for one in read_paid(self.settings.results)
+            for goal in one.goals
+            for batch in range(one.first, one.last + 1)
+        }
+        for run in read_rations(self.settings.results):
+            for ration in run.rations:
+                alias, _ = self.members[ration.query, ration.start]
+                if (run.first, ration.query, alias) in paid:
+                    self.replay.events["goal made good"] += 1
+                    continue
+                torn = (run.first, ration.query, alias) in self.torn
+                self.replay.events["debt forgiven half paid"] += torn
+                span, query = (run.first, run.last), str(ration.query)
+                yield Withheld(*span, query, called(alias), ration.share, ration.ranking, torn)
 
     def _span(self, query: str) -> tuple[int | None, int | None]:
         every = self.scenario.every

@@ -1,0 +1,117 @@
+"""What withheld probes are still owed, where that is made good later (``semantics.md``, "Rations").
+
+Tuples that a goal was not given are stored like all others, so its results can be had later: the
+tuples of the batch probe what had arrived by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anabranch_contract.codec import Row
+from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.queries.joins import QueryId
+from anabranch_runtime.state.slices import Source, cut
+
+
+class OwedGoal(Row, frozen=True):
+    """A goal that some tuples were withheld from.
+
+    Attributes:
+        alias: of the member that arrived last. Other than its label, it never changes.
+        share: of the tuples that the goal was given: those with ranks below it.
+    """
+
+    query: QueryId
+    alias: str
+    share: float
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class OwedBatches:
+    """Batches with the same rations, one after the other, that are owed.
+
+    Attributes:
+        first, last: their numbers, both included.
+        goals: sorted.
+        watermarks: as the first of them began: what was needed then stays stored.
+    """
+
+    first: int
+    last: int
+    goals: tuple[OwedGoal, ...]
+    watermarks: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Stored rows from which a catch-up starts.
+
+    Attributes:
+        goals: (query, alias) of those whose last members they may be.
+        sources: segments as they were when the catch-up of their batches began.
+    """
+
+    goals: tuple[tuple[QueryId, str], ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are to look at."""
+        return sum(s.rows for s in self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """One batch's part of what is owed: all of it is of the batches ``first`` to ``last``.
+
+    Attributes:
+        ends: whether nothing of these batches is owed afterwards.
+    """
+
+    first: int
+    last: int
+    goals: tuple[OwedGoal, ...]
+    starts: tuple[Starts, ...]
+    ends: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows that it looks at."""
+        return sum(s.rows for s in self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """All that is owed.
+
+    Attributes:
+        batches: oldest first; they are paid in this order.
+        starts: what is left of the first of them; None: nothing has been paid of it yet.
+        rows: how many the next catch-up looks at; 0: there has been none.
+    """
+
+    batches: tuple[OwedBatches, ...] = ()
+    starts: tuple[Starts, ...] | None = None
+    rows: int = 0
+
+    @property
+    def queries(self) -> frozenset[QueryId]:
+        """Those that something is owed to."""
+        return frozenset(goal.query for one in self.batches for goal in one.goals)
+
+
+def cut_starts(
+    starts: tuple[Starts, ...], rows: int
+) -> tuple[tuple[Starts, ...], tuple[Starts, ...]]:
+    """The first ``rows`` rows of ``starts``, and the rest."""
+    taken: list[Starts] = []
+    for at, one in enumerate(starts):
+        if one.rows > rows:
+            here, left = cut(one.sources, rows)
+            taken += [replace(one, sources=here)] if here else []
+            return tuple(taken), (replace(one, sources=left), *starts[at + 1 :])
+        taken.append(one)
+        rows -= one.rows
+    return tuple(taken), ()

@@ -1,0 +1,152 @@
+"""A task's share of a catch-up: results that batches withheld (``epochs.catch_up``).
+
+A withheld result has one or more members of its last batch, of the stream that counts as the last
+one, whose ranks are not below their goals' rations (``semantics.md``, "Rations"). It is made from
+the first of them, in the order of the query's aliases. Its other members arrived in that batch or
+before; of streams with greater names, before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_runtime.epochs.catch_up import until
+from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.epochs.rationing import least_limits
+from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.ranks import limit
+from anabranch_runtime.task.backfill import stored_rows
+from anabranch_runtime.task.rations import Ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.rations import Ranking
+    from anabranch_contract.plans.ruleset import Edge, OutputRule, ProbeRule
+    from anabranch_contract.queries.joins import Label, QueryId
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.state.coverage import Access
+    from anabranch_runtime.state.debt import CatchUp
+    from anabranch_runtime.storage.partial import Partial
+    from anabranch_runtime.task.pieces import Pieces
+
+    Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Makes the results of one catch-up.
+
+    Attributes:
+        access: edge -> how its probe is answered in the batch that runs.
+        emit: takes results of a query.
+        fail: takes an expression's error, and whom it concerns.
+        advanced: called whenever the task has got further.
+    """
+
+    layout: Layout
+    root: str
+    access: Mapping[str, Access]
+    pieces: Pieces
+    emit: Callable[[Partial, OutputRule], None]
+    fail: Callable[[frozenset[QueryId], AnabranchRuntimeError], None]
+    advanced: Callable[[], None]
+
+    def pay(self, work: CatchUp, task: int, tasks: int) -> None:
+        """Make what ``task`` of ``tasks`` has to make of ``work``."""
+        ruleset = self.layout.ruleset
+        label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
+        missed = {
+            (g.query, label_of[g.query, g.alias]): (g.ranking, limit(g.share))
+            for g in work.goals
+            if (g.query, g.alias) in label_of
+        }
+        for one in work.starts:
+            wanted: dict[Label, dict[tuple[QueryId, Label], tuple[Ranking, int]]]
+            wanted = defaultdict(dict)
+            for query, alias in one.goals:
+                label = label_of.get((query, alias))
+                if label is not None:
+                    wanted[label][query, label] = missed[query, label]
+            for label, goals in wanted.items():
+                walk = _Walk(self, work, missed, goals, least_limits(ruleset, goals))
+                for rows in stored_rows(self.layout, self.root, one.sources, label, task, tasks):
+                    self.advanced()
+                    batch = rows.batch(label)
+                    here = rows.where((batch >= work.first) & (batch <= work.last))
+                    walk.visit(here, arrival_edge(self.layout.relation_of[label]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Sends rows down the trees of one label.
+
+    Attributes:
+        missed: every goal of the owed batches -> what a rank has to be below in order not to have
+            been withheld. ``goals``: of this label.
+        edges: what a rank has to reach on an edge, so that a goal behind it has missed it.
+    """
+
+    payer: Payer
+    work: CatchUp
+    missed: Missed
+    goals: Missed
+    edges: Mapping[Edge, frozenset[tuple[Ranking, int]]]
+
+    def visit(self, found: Partial, edge: Edge) -> None:
+        """Send ``found``, which has come over ``edge``, to outputs and the next probes."""
+        layout = self.payer.layout
+        for output in layout.outputs.get(edge, ()):
+            own = self.goals.get((output.query, found.start))
+            if own is not None:
+                self.payer.emit(self._withheld(found, output.query, own), output)
+        for rule in layout.probes.get(edge, ()):
+            limits = self.edges.get(rule.out)
+            if limits and rule.start == found.start:
+                self._probe(found.where(self._reached(found, found.start, limits)), rule)
+
+    def _probe(self, found: Partial, rule: ProbeRule) -> None:
+        payer = self.payer
+        if not found.length:
+            return
+        pieces = payer.pieces.probe(found, rule, until(payer.access[rule.out], self.work.last))
+        while True:
+            try:
+                joined = next(pieces, None)
+            except EVALUATION as error:
+                payer.fail(ownership(payer.layout.ruleset).of_edge(rule.out), error)
+                return
+            if joined is None:
+                return
+            payer.advanced()
+            self.visit(joined, rule.out)
+
+    def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
+        """The results among ``found`` that are owed, and are made from their start."""
+        layout, start = self.payer.layout, found.start
+        mask = self._reached(found, start, frozenset((own,)))
+        last, stream, first = found.batch(start), layout.stream(start), True
+        for _, label, _ in layout.queries[query].members:
+            if label == start:
+                first = False
+                continue
+            batch, other = found.batch(label), layout.stream(label)
+            mask &= batch < last if other > stream else batch <= last
+            limits = self.missed.get((query, label))
+            if first and other == stream and limits is not None:
+                # It is made from that member, if that was withheld as well.
+                reached = self._reached(found, label, frozenset((limits,)))
+                mask &= ~((batch == last) & reached)
+        return found.where(mask)
+
+    def _reached(
+        self, found: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
+    ) -> NDArray[np.bool_]:
+        return Ranks(self.payer.layout).reached(found, label, limits)
