@@ -282,6 +282,13 @@ class Control:
         """Say which feeds are held: id -> how often that was tried, and where they are held."""
         self._redis.set(self.keys.held, json.dumps(held))
 
+    def set_owed(self, batch: int | None) -> None:
+        """Say in which batch withheld results are to be made good, whatever arrives; None: none."""
+        if batch is None:
+            self._redis.delete(self.keys.owed)
+        else:
+            self._redis.set(self.keys.owed, batch)
+
     def intake(self) -> Intake:
         """How these sources stand, as they last said."""
         text = self._redis.get(self.keys.intake)

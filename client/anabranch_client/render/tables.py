@@ -221,6 +221,9 @@ def query_detail(query: QueryOut) -> RenderableType:
     }
     if query.rationed is not None:
         facts["kept under overload"] = f"about {percent(query.rationed.completeness)} of results"
+        if query.rationed.owed or query.rationed.caught_up:
+            late = f"{query.rationed.caught_up} made good, about {query.rationed.owed:.0f} owed"
+            facts["catch-up"] = late
     for stream, why in query.input_problems.items():
         facts[f"{stream} is not read"] = why
     if query.sink_problem is not None:

@@ -170,6 +170,14 @@ class Keys:
         """
         return self._key("held")
 
+    @property
+    def owed(self) -> str:
+        """The runtime's next batch, where withheld results are owed; else absent (string).
+
+        For the planning of sources: that batch comes though nothing may have arrived.
+        """
+        return self._key("owed")
+
     def stream(self, name: str) -> str:
         """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
         return self._key("stream", name)

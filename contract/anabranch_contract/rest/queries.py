@@ -175,13 +175,17 @@ class RationedOut(Document):
     ``withheld`` estimates the results that were withheld so far, from those that were kept;
     ``completeness`` is the share that was kept. ``blind`` counts how often an alias was given
     nothing in a batch: what that withheld is not in the estimate. ``shares`` has of the last batch
-    per alias the share of its tuples that may arrive last, where that is less than 1.
+    per alias the share of its tuples that may arrive last, where that is less than 1. ``owed``
+    estimates the results that are still to be made good (they count as not kept); ``caught_up``
+    counts those that have been.
     """
 
     withheld: float
     completeness: float
     blind: int
     shares: dict[str, float]
+    owed: float = 0.0
+    caught_up: int = 0
 
 
 class QueryOut(Document):

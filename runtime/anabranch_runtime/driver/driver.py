@@ -60,7 +60,14 @@ from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.rate_limiter import RateLimiter
-from anabranch_runtime.state.checkpoint import decide, look, offsets_of, perform, planned_at
+from anabranch_runtime.state.checkpoint import (
+    brings_nothing,
+    decide,
+    look,
+    offsets_of,
+    perform,
+    planned_at,
+)
 from anabranch_runtime.state.journal import Choice, Journal
 from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import Manifests
@@ -422,6 +429,8 @@ class Driver:
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
             rations = self.rationer.rations(surviving(ruleset, self.state))
+            if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
+                rations = ()
             owed = bool(rations) and self.rationer.catches_up
             choice = Choice(epoch, published, offsets, logs, rations=rations, owed=owed)
             self.choices.record(number, choice)

@@ -45,6 +45,8 @@ class ProgressReporter:
     problems: dict[str, str] = field(default_factory=dict)
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
+    #: What was last reported as owed; -1: an earlier run may have reported something.
+    _owed: int | None = -1
 
     def report(
         self,
@@ -99,12 +101,18 @@ class ProgressReporter:
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
     def report_held(self, state: State) -> None:
-        """Report to the sources which feeds are held, before they plan the next batch."""
+        """Report to the sources which feeds are held, and whether anything is owed, before they
+        plan the next batch.
+        """
         feeds = state.feeds.items()
         held = {name: (f.held.trials, f.held.start) for name, f in feeds if f.held is not None}
         if held != self._held:
             self.control.set_held(held)
             self._held = held
+        owed = state.next_batch if state.debt.batches else None
+        if owed != self._owed:
+            self.control.set_owed(owed)
+            self._owed = owed
 
     def _feeds(self, feeds: Mapping[str, FeedState]) -> list[FeedState]:
         """Those of ``feeds`` that are registered."""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.slices import Throttle
 
+#: Seconds that it may take in a batch without input.
+IDLE = 1.0
 #: Batches that are owed as one.
 LONGEST = 32
 #: Goals of all owed batches; what is more is forgiven, oldest first.
@@ -168,6 +170,8 @@ def advance(
     if done is None or starts is None:
         return state
     taken = max((r.phases.get("catch-up", 0.0) for r in reports), default=0.0)
+    if not any(r.tuples for r in reports):
+        throttle = replace(throttle, floor=max(throttle.floor, IDLE))
     rows = throttle.rows(debt.rows, taken, max(seconds - taken, 0.0))
     if done.ends:
         after = Debt(debt.batches[1:], None, rows)

@@ -14,7 +14,8 @@ reported; the others go on. Tasks read their pieces themselves (``planned``).
 
 A feed that the driver holds (``Keys.held``: something of it that was planned could not be read) is
 not planned further. Now and then a trial to read it is planned, which the offset counts: so there
-is a batch for it though nothing else has arrived, and a repeated batch tries the same.
+is a batch for it though nothing else has arrived, and a repeated batch tries the same. Likewise
+there is a batch where withheld results are owed (``Keys.owed``) and nothing arrives.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from anabranch_runtime.sources.ingest.feed import landed_feed
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
-from anabranch_runtime.state.checkpoint import LANDED
+from anabranch_runtime.state.checkpoint import LANDED, OWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +75,7 @@ class FeedsReader(PlannedReader):
         }
         self._errors: dict[str, tuple[float, str]] = {}
         self._held: dict[str, tuple[int, Any]] = {}
+        self._owed: int | None = None
         #: Feed that is held -> after how many trials, and when the next is due; None: not known.
         self._due: dict[str, tuple[int, float]] | None = None
         self._intake = Intake()
@@ -104,6 +106,8 @@ class FeedsReader(PlannedReader):
         if due:
             tried = end.get(TRIALS, {})
             end[TRIALS] = {**tried, **{name: tried.get(name, 0) + 1 for name in due}}
+        if end == start and self._owed is not None:
+            end[OWED] = self._owed
         self._report(waiting, advanced=end != start)
         return end
 
@@ -161,19 +165,19 @@ class FeedsReader(PlannedReader):
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _allowed_rows(self) -> int | None:
-        """Rows that the driver allows, None: any number; notes which feeds it holds.
+        """Rows that the driver allows, None: any number; notes which feeds it holds, and whether
+        anything is owed.
 
         Without a server there is no limit, and what was known last holds.
         """
         try:
-            limit, held = cast(
-                "list[bytes | None]",
-                connection(self._redis_url).mget(self._keys.limit, self._keys.held),
-            )
+            keys = (self._keys.limit, self._keys.held, self._keys.owed)
+            limit, held, owed = cast("list[bytes | None]", connection(self._redis_url).mget(keys))
         except RedisError:
             return None
         known = json.loads(held or b"{}")
         self._held = {i: (trials, at) for i, (trials, at) in known.items() if i in self._feeds}
+        self._owed = None if owed is None else int(owed)
         return None if limit is None else int(limit)
 
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:

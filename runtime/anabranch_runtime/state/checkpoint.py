@@ -42,6 +42,9 @@ _ANEW = "start again from the sources with an empty state directory and another 
 OURS = frozenset(("recorded", "feeds"))
 #: Prefix of the keys in the offset of ``feeds`` of those that read landed batches.
 LANDED = "spark:"
+#: A key in the offset of ``feeds`` that is no feed: the number of the last batch that was planned
+#: only to make withheld results good.
+OWED = "+"
 #: Spark's text of an entry of a commit log.
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
@@ -107,6 +110,23 @@ def source_offsets(text: str | None) -> dict[str, Any]:
             f"Spark's checkpoint has offsets that can't be read: {text[:200]!r}",
             remedy=f"run the release of Spark that wrote them, or {_ANEW}",
         ) from None
+
+
+def brings_nothing(before: str | None, upto: str | None) -> bool:
+    """Whether a batch between two texts of offsets was planned only for what is owed."""
+    if before is None or upto is None:
+        return False
+    first, last = (
+        {name: _without_owed(offset) for name, offset in source_offsets(text).items()}
+        for text in (before, upto)
+    )
+    return first == last
+
+
+def _without_owed(offset: Any) -> Any:
+    if not isinstance(offset, dict):
+        return offset
+    return {feed: at for feed, at in offset.items() if feed != OWED}
 
 
 def planned_at(text: str | None) -> int | None:

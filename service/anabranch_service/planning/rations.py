@@ -86,12 +86,13 @@ def ration_schedule(
         latency=options.latency_goal,
         rationable=min(forest.full / everything, 1.0),
         budget=options.capacity,
+        catch_up=options.overload is Overload.CATCH_UP,
     )
 
 
 def live_rations(options: PlanningRecord, mode: Mode) -> bool:
     """Whether probes may be rationed: a replay takes the time that it needs."""
-    return options.overload is Overload.RATION and mode is Mode.LIVE
+    return options.overload is not Overload.WAIT and mode is Mode.LIVE
 
 
 def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:

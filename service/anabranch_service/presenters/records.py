@@ -131,14 +131,19 @@ def _rationed(
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
-    if activation is None or not (activation.withheld or activation.blind or shares):
+    if activation is None:
         return None
-    everything = activation.results + activation.withheld
+    left_out = activation.withheld + activation.owed
+    if not (left_out or activation.blind or activation.caught_up or shares):
+        return None
+    everything = activation.results + left_out
     return RationedOut(
         withheld=activation.withheld,
         completeness=activation.results / everything if everything else 1.0,
         blind=activation.blind,
         shares=shares,
+        owed=activation.owed,
+        caught_up=activation.caught_up,
     )
 
 

@@ -53,6 +53,10 @@ REVISED_MANY = tuple(range(7000, 7300))
 #: In this process with random rations in most batches, by default and in ``make test-full``.
 RATIONED_FEW = (5, 23, 28, 37, 54)
 RATIONED_MANY = tuple(range(8000, 8300))
+#: The same where most of it is made good. 3 forgives a debt that is half paid; in 81 a row that is
+#: owed arrives too late for anybody who comes after it.
+OWED_FEW = (3, 81, 144, 164, 219)
+OWED_MANY = tuple(range(8500, 8800))
 
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:

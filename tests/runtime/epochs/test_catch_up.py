@@ -1,0 +1,208 @@
+"""Debt is incurred by batches with rations, and paid by those without, or forgiven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.epochs import catch_up
+from anabranch_runtime.epochs.retention import clocks, expire
+from anabranch_runtime.sinks.ledger import read_paid, read_rations
+from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.state.debt import Debt, OwedBatches, OwedGoal, Starts, cut_starts
+from anabranch_runtime.state.manifest import State, StreamState
+from anabranch_runtime.state.slices import Source, Throttle
+from tests.support.cases.states import MINUTE, RS, R, S, base_store, rules, segment
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.driven import Killed, die, driver, job, publish, results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.driver.driver import Driver
+    from anabranch_runtime.storage.segment import Segment
+
+BY_TIME = Ranking((("ts", "timestamp"),), by_batch=True)
+#: Nothing of what arrives is probed with.
+NOTHING = tuple(Ration(QueryId("q"), Label(a), 0.0, BY_TIME) for a in ("R", "S"))
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    fetch_ruleset.cache_clear()
+    with redis_url() as server:
+        yield server
+
+
+def _rationed(one: Driver, batches: dict[int, tuple[Ration, ...]]) -> Driver:
+    """Let batches withhold what is said of them, to be made good."""
+    one.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
+
+    def rations(ruleset: Ruleset) -> tuple[Ration, ...]:
+        return batches.get(one.state.next_batch, ())
+
+    one.rationer.rations = rations  # type: ignore[method-assign]
+    return one
+
+
+def test_what_is_withheld_is_made_good_by_the_next_batch(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = _rationed(driver(url, tmp_path, Mode.LIVE, every=99), {1: NOTHING, 2: NOTHING})
+    found = []
+    for batch in range(5):
+        one.run(batch, job(batch))
+        found.append(len(results(tmp_path)))
+
+    # Batch b has b + 1 of R and of S, of which every two are a result.
+    assert found == [1, 1, 1, 16, 25]
+    query = one.state.queries["q"]
+    assert (query.results, query.caught_up, query.owed, query.withheld) == (25, 8, 0.0, 0.0)
+    assert query.blind == 0
+    assert [(r.first, r.last) for r in read_rations(tmp_path / "results")] == [(1, 1), (2, 2)]
+    paid = read_paid(tmp_path / "results")
+    assert [(p.first, p.last, p.goals) for p in paid] == [(1, 2, (("q", "R"), ("q", "S")))]
+    assert one.state.debt.batches == ()
+
+
+def test_a_debt_is_paid_in_parts_and_survives_restarts(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    slow = Throttle(first=1, least=1, most=1)
+    batches = {1: NOTHING, 2: NOTHING}
+    found = []
+    for batch in range(8):
+        one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
+        if batch % 2:
+            with pytest.raises(Killed):
+                _rationed(one, batches).run(batch, die())
+            one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
+        _rationed(one, batches).run(batch, job(batch))
+        found.append(one.state.queries["q"].caught_up)
+
+    # Four rows are owed, two of R and two of S: a batch looks at one of them. With S the stream
+    # whose tuple is the last, R's find what was there before, and S's all of that batch.
+    assert found == [0, 0, 0, 1, 3, 5, 8, 8]
+    assert len(results(tmp_path)) == 64
+
+
+def test_a_debt_is_forgiven_with_its_query(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = _rationed(driver(url, tmp_path, Mode.LIVE, every=2), {1: NOTHING})
+    for batch in range(2):
+        one.run(batch, job(batch))
+    assert one.state.debt.queries == {"q"}
+    publish(url, 1, {"other": RS})
+    one.tick()
+    one.run(2, job(2))
+
+    assert one.state.debt == Debt()
+    ended = one.state.queries["q"]
+    # Of a goal that was given nothing there is no estimate.
+    assert (ended.owed, ended.blind, ended.caught_up) == (0.0, 2, 0)
+    assert read_paid(tmp_path / "results") == ()
+
+
+def test_what_is_estimated_moves_from_owed_to_withheld_when_it_is_forgiven() -> None:
+    ruleset = rules(0, {"q": RS}, window=MINUTE)
+    state = _owing(ruleset, share=0.5)
+    known = state.queries["q"]
+    state = replace(state, queries={"q": replace(known, owed=7.0)})
+    gone = replace(ruleset, queries=())
+    after = catch_up.forgive(state, gone)
+    assert after.debt.batches == ()
+    assert (after.queries["q"].owed, after.queries["q"].withheld) == (0.0, 7.0)
+    assert catch_up.forgive(state, ruleset) is state
+
+
+def test_the_oldest_is_forgiven_where_too_much_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "MOST", 3)
+    ruleset = rules(0, {"q": RS})
+    state = _owing(ruleset, first=2)
+    more = replace(state.debt.batches[0], first=5, last=6)
+    state = replace(state, debt=Debt((*state.debt.batches, more), starts=()))
+    after = catch_up.forgive(state, ruleset)
+    assert after.debt.batches == (more,)
+    assert after.debt.starts is None
+    assert after.queries["q"].blind == 2
+
+
+def test_rows_stay_that_an_owed_batch_needs() -> None:
+    ruleset = rules(0, {"q": RS}, window=MINUTE)
+    state = _owing(ruleset, first=3)
+    late = replace(S, lateness=0)
+    state = replace(
+        state,
+        next_batch=5,
+        streams={"R": StreamState(R, 9 * MINUTE), "S": StreamState(late, 9 * MINUTE)},
+        stores={
+            name: base_store(name, [(0, 4)], segments=[_segment(name, 1, 1), _segment(name, 3, 1)])
+            for name in ("R", "S")
+        },
+    )
+    owed = replace(state.debt.batches[0], watermarks={"R": 2 * MINUTE, "S": 3 * MINUTE})
+    state = replace(state, debt=Debt((owed,)))
+    assert clocks(state) == {"R": 2 * MINUTE, "S": 3 * MINUTE}
+    # What arrived in the owed batch stays though nothing that comes later needs it.
+    kept = [s.first_batch for s in expire(state, ruleset).stores["R"].segments]
+    assert kept == [3]
+    paid = replace(state, debt=Debt())
+    assert expire(paid, ruleset).stores["R"].segments == ()
+
+
+def test_equal_rations_are_owed_together() -> None:
+    ruleset = rules(0, {"q": RS})
+    before = replace(_owing(ruleset, first=4), epoch_starts=((0, 0),), next_batch=5)
+    owed = before.debt.batches[0]
+    goals = tuple(Ration(QueryId("q"), Label(a), 0.0, BY_TIME) for a in ("R", "S"))
+    after = catch_up.incur(before, before, ruleset, goals, {})
+    assert after.debt.batches == (replace(owed, last=5),)
+    other = (Ration(QueryId("q"), Label("R"), 0.5, BY_TIME), goals[1])
+    assert len(catch_up.incur(before, before, ruleset, other, {}).debt.batches) == 2
+    # Not across an epoch's beginning: the query may have begun anew.
+    fresh = replace(before, epoch_starts=((1, 5),))
+    assert len(catch_up.incur(fresh, fresh, ruleset, goals, {}).debt.batches) == 2
+    # Nor where its payment has begun.
+    begun = replace(before, debt=replace(before.debt, starts=()))
+    assert len(catch_up.incur(begun, begun, ruleset, goals, {}).debt.batches) == 2
+
+
+def test_queries_over_the_latest_of_a_key_are_not_owed_anything() -> None:
+    latest = replace(S, latest=("a",))
+    assert catch_up.owing(rules(0, {"q": RS}, streams=(R, latest))) == frozenset()
+    assert catch_up.owing(rules(0, {"q": RS, "one": "SELECT R.a FROM R"})) == {"q"}
+
+
+def test_answers_end_with_the_owed_batch() -> None:
+    tiles = (Tile("new", (4, 9)), Tile("old", (0, 3)))
+    access = Access(tiles, ((2, 3), (6, 7)), ((Tile("b", (0, 7)),),))
+    third = Access((Tile("old", (0, 3)),), ((2, 3),), ((Tile("b", (0, 3)),),))
+    assert catch_up.until(access, 3) == third
+    assert catch_up.until(access, 1) == Access((Tile("old", (0, 1)),))
+
+
+def test_starts_are_cut_by_rows() -> None:
+    one = Starts(((QueryId("q"), "R"),), (Source("R", _segment("R", 0, 10), (0, 0), 0, 10),))
+    other = replace(one, goals=((QueryId("q"), "S"),))
+    taken, left = cut_starts((one, other), 15)
+    assert [(s.goals, s.rows) for s in taken] == [(one.goals, 10), (other.goals, 5)]
+    assert [(s.goals, s.rows) for s in left] == [(other.goals, 5)]
+    assert cut_starts((one, other), 20) == ((one, other), ())
+
+
+def _segment(store: str, batch: int, minutes: int) -> Segment:
+    return segment(store, (batch, batch), tau=[(0, minutes * MINUTE)])
+
+
+def _owing(ruleset: Ruleset, first: int = 1, share: float = 0.0) -> State:
+    """A state in which both goals of ``q`` are owed one batch."""
+    goals = tuple(OwedGoal(QueryId("q"), a, share, BY_TIME) for a in ("R", "S"))
+    owed = OwedBatches(first, first, goals, {})
+    return State(next_batch=first + 1, queries={"q": Activation(0, {})}, debt=Debt((owed,)))
