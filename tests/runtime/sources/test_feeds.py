@@ -1,0 +1,64 @@
+"""What the source of all feeds plans where something is owed; ``test_batch_input`` has the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.state.checkpoint import OWED, brings_nothing
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.fed import KEYS, Fed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Fed]:
+    fetch_ruleset.cache_clear()
+    with redis_url() as url:
+        found = Fed(url, tmp_path / "fed")
+        yield found
+        found.server.close()
+
+
+def _plan(fed: Fed, start: dict[str, Any]) -> dict[str, Any]:
+    return fed.reader.latestOffset(start, fed.reader.getDefaultReadLimit())
+
+
+def test_a_batch_is_planned_for_what_is_owed_once(fed: Fed) -> None:
+    start = _plan(fed, {})
+    assert _plan(fed, start) == start
+    fed.driver.control.set_owed(7)
+    end = _plan(fed, start)
+    assert end == {**start, OWED: 7}
+    # The same batch is not planned twice; the next one is.
+    assert _plan(fed, end) == end
+    fed.driver.control.set_owed(8)
+    assert _plan(fed, end) == {**start, OWED: 8}
+    fed.driver.control.set_owed(None)
+    assert _plan(fed, end) == end
+    assert fed.server.get(KEYS.owed) is None
+
+
+def test_input_comes_first(fed: Fed) -> None:
+    start = _plan(fed, {})
+    fed.driver.control.set_owed(7)
+    fed.push([1, 2])
+    end = _plan(fed, start)
+    assert OWED not in end
+    assert end != start
+
+
+def test_offsets_show_what_a_batch_was_planned_for() -> None:
+    def text(feeds: str) -> str:
+        return f"v2\n{{}}\nfeeds:{feeds}\nother:5"
+
+    assert brings_nothing(text('{"a": 1}'), text('{"a": 1, "+": 3}'))
+    assert brings_nothing(text('{"a": 1, "+": 3}'), text('{"a": 1, "+": 4}'))
+    assert not brings_nothing(text('{"a": 1, "+": 3}'), text('{"a": 2, "+": 3}'))
+    assert not brings_nothing(None, text('{"a": 1}'))
+    assert not brings_nothing(text('{"a": 1}'), None)
