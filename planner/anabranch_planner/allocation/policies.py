@@ -61,11 +61,10 @@ def allocate(forest: Forest, capacity: float, policy: Policy) -> tuple[float, ..
 
 
 def _fair(forest: Forest, budget: float) -> tuple[float, ...]:
-    queries = frozenset(forest.outputs)
     low, high, best = 0.0, 1.0, (0.0,) * len(forest.goals)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        shares = least_cost(forest, middle, queries)
+        shares = least_cost(forest, dict.fromkeys(forest.outputs, middle))
         if forest.used(shares) <= budget:
             low, best = middle, shares
         else:

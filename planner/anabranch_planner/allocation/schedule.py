@@ -1,20 +1,22 @@
 """Rations for every budget: the points between which the runtime interpolates.
 
 Priorities are strict: a query gets something only when all of higher priority have everything.
-Within a priority the allocation decides (``results``, ``fair``).
+Within a priority floors come first: all of them grow together until each query is as complete as
+it needs. Then the allocation decides (``results``, ``fair``); no query falls below its floor again.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch_contract.plans.rations import Allocation, SchedulePoint
 from anabranch_planner.allocation.fair import least_cost
+from anabranch_planner.allocation.floors import most_results_above
 from anabranch_planner.allocation.results import increments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from anabranch_planner.allocation.forest import Forest
 
@@ -26,30 +28,68 @@ MOST, GRAIN = 64, 1 / 64
 FREE = 1e-9
 #: Shares of results for which the least cost is found; the last ones cost most.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
+#: Parts of all floors for which it is found.
+FILLED = (0.25, 0.5, 0.75, 1.0)
+
+
+class Schedule(NamedTuple):
+    """The best rations by growing use of CPU time, from none to all.
+
+    Attributes:
+        needs: query with a floor -> the share of CPU time from which on the floor is held.
+    """
+
+    points: tuple[SchedulePoint, ...]
+    needs: Mapping[str, float]
 
 
 def schedule(
-    forest: Forest, allocation: Allocation, priorities: Mapping[str, int]
-) -> tuple[SchedulePoint, ...]:
-    """The best rations by growing use of CPU time, from none to all.
+    forest: Forest,
+    allocation: Allocation,
+    priorities: Mapping[str, int],
+    floors: Mapping[str, float] | None = None,
+    *,
+    tied: Collection[str] = (),
+) -> Schedule:
+    """The best rations for every budget.
 
     Args:
         priorities: query -> greater is more important; 0 where it has none.
+        floors: query -> its least completeness, above 0 to 1; others have none.
+        tied: queries whose goals all have one ration.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``); not with ``results``.
+        PlannerError: the solver breaks (``no-solution``); not with ``results`` where there are
+            neither floors nor tied queries.
     """
+    wanted = floors or {}
     shares: Shares = (0.0,) * len(forest.goals)
-    found = [shares]
+    found, held = [shares], {}
     ordered = sorted(forest.outputs, key=lambda query: -priorities.get(query, 0))
     for _, group in groupby(ordered, key=lambda query: priorities.get(query, 0)):
-        queries = frozenset(group)
-        if allocation is Allocation.RESULTS:
-            found += _results(forest, shares, queries)
+        least = {query: wanted.get(query, 0.0) for query in group}
+        group_tied = [query for query in least if query in tied]
+        if any(least.values()):
+            found += _filled(forest, shares, least, group_tied)
+            held[len(found) - 1] = [query for query, floor in least.items() if floor]
+        if allocation is Allocation.FAIR:
+            found += _fair(forest, shares, least, group_tied)
+        elif any(least.values()) or group_tied:
+            found += most_results_above(forest, least, shares, tied=group_tied)
         else:
-            found += _fair(forest, shares, queries)
+            found += _results(forest, shares, frozenset(least))
         shares = found[-1]
-    return _points(forest, found)
+    unit = forest.full or 1.0
+    needs = {q: min(forest.used(found[at]) / unit, 1.0) for at in held for q in held[at]}
+    return Schedule(_points(forest, found, frozenset(held)), needs)
+
+
+def _filled(
+    forest: Forest, paid: Shares, floors: Mapping[str, float], tied: Collection[str]
+) -> Iterator[Shares]:
+    for part in FILLED:
+        shares = {query: part * floor for query, floor in floors.items()}
+        yield least_cost(forest, shares, paid, tied=tied)
 
 
 def _results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
@@ -61,21 +101,31 @@ def _results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[
         yield tuple(shares)
 
 
-def _fair(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
+def _fair(
+    forest: Forest, paid: Shares, floors: Mapping[str, float], tied: Collection[str]
+) -> Iterator[Shares]:
     for share in GRID:
-        yield least_cost(forest, share, queries, paid)
+        if share > min(floors.values()):
+            shares = {query: max(share, floor) for query, floor in floors.items()}
+            yield least_cost(forest, shares, paid, tied=tied)
 
 
-def _points(forest: Forest, found: list[Shares]) -> tuple[SchedulePoint, ...]:
-    """``found`` by what they use; of many without what lies between points near each other."""
+def _points(
+    forest: Forest, found: list[Shares], kept: Collection[int]
+) -> tuple[SchedulePoint, ...]:
+    """``found`` by what they use; of many without what lies between points near each other.
+
+    Args:
+        kept: numbers of those that stay, since other things hold from them on.
+    """
     unit, apart = forest.full, GRAIN if len(found) > MOST else FREE
     if unit <= 0:
         return (SchedulePoint(1.0, found[-1]),)
     points = [SchedulePoint(0.0, found[0])]
-    for shares in found[1:-1]:
-        used = forest.used(shares) / unit
+    for at, shares in enumerate(found[1:-1], 1):
+        used, between = forest.used(shares) / unit, FREE if at in kept else apart
         if used <= points[-1].used + FREE:
             points[-1] = SchedulePoint(points[-1].used, shares)
-        elif points[-1].used + apart <= used <= 1 - apart:
+        elif points[-1].used + between <= used <= 1 - between:
             points.append(SchedulePoint(used, shares))
     return (*points, SchedulePoint(1.0, found[-1]))

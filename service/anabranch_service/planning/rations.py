@@ -81,7 +81,7 @@ def ration_schedule(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
         goals=tuple(by_name[goal.query, goal.start] for goal in forest.goals),
-        points=schedule(forest, options.allocation, priorities),
+        points=schedule(forest, options.allocation, priorities).points,
         allocation=options.allocation,
         latency=options.latency_goal,
         rationable=min(forest.full / everything, 1.0),
