@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from anabranch_contract.plans.rations import (
+    Floor,
+    Freshness,
     Ranking,
     RationedGoal,
     RationSchedule,
@@ -52,3 +57,17 @@ def test_below_the_first_point_nothing_can_be_saved() -> None:
 
 def test_a_schedule_travels_as_text() -> None:
     assert RationSchedule.loads(SCHEDULE.dumps()) == SCHEDULE
+    floors = (Floor(QueryId("q"), 0.9, 0.7),)
+    full = replace(SCHEDULE, floors=floors, freshness=(Freshness(QueryId("q"), Label("a"), 5),))
+    assert RationSchedule.loads(full.dumps()) == full
+
+
+def test_a_schedule_of_an_earlier_release_has_no_floors() -> None:
+    document = json.loads(SCHEDULE.dumps())
+    del document["floors"], document["freshness"]
+    assert RationSchedule.loads(json.dumps(document)) == SCHEDULE
+
+
+def test_a_floor_is_broken_below_what_it_needs() -> None:
+    floor = Floor(QueryId("q"), 0.9, 0.7)
+    assert [floor.broken(budget) for budget in (0.0, 0.69, 0.7, 1.0)] == [True, True, False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -31,6 +32,20 @@ queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end
 Name = Annotated[str, typer.Argument(help="Its name.")]
 
 
+_LatencyGoal = Annotated[
+    str | None,
+    typer.Option(help="How soon its results are to come, such as '2 seconds', or 'none'."),
+]
+_Freshness = Annotated[
+    list[str] | None,
+    typer.Option(help="alias='12 minutes': how old members of results may be (repeat), or 'none'."),
+]
+_Completeness = Annotated[
+    str | None,
+    typer.Option(help="Share of its results that it needs, above 0 to 1, or 'none'."),
+]
+
+
 @queries.command("add")
 def query_add(
     sql: Sql = None,
@@ -54,6 +69,9 @@ def query_add(
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
     priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
+    latency_goal: _LatencyGoal = None,
+    freshness: _Freshness = None,
+    completeness: _Completeness = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -69,6 +87,7 @@ def query_add(
             expires_at=expires_at,
             sink=sink_document(sink, sink_option, sink_path),
             priority=priority,
+            slo=slo_document(latency_goal, freshness, completeness),
             dialect=dialect,
         )
     show(query, query_detail, as_json)
@@ -127,18 +146,65 @@ def query_set(
         str | None, typer.Option(help="When it ends, ISO 8601, or 'never'.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
+    latency_goal: _LatencyGoal = None,
+    freshness: _Freshness = None,
+    completeness: _Completeness = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Change a query's expiry or priority."""
-    given = {"ttl": ttl, "expires_at": expires_at, "priority": priority}
+    """Change a query's expiry, its priority, or what it needs."""
+    given = {
+        "ttl": ttl,
+        "expires_at": expires_at,
+        "priority": priority,
+        "slo": slo_document(latency_goal, freshness, completeness),
+    }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if expires_at == "never":
         changes["expires_at"] = None
     if not changes:
-        raise UsageError("nothing to change", remedy="give --ttl, --expires-at or --priority")
+        raise UsageError("nothing to change", remedy="give at least one option")
     with connect(url) as client:
         show(client.update_query(name, **changes), query_detail, as_json)
+
+
+def slo_document(
+    latency: str | None, freshness: Sequence[str] | None, completeness: str | None
+) -> dict[str, Any] | None:
+    """What a query needs, as ``--latency-goal``, ``--freshness`` and ``--completeness`` say it.
+
+    >>> slo_document("2 seconds", ["o=12 minutes"], "none")
+    {'latency': '2 seconds', 'freshness': {'o': '12 minutes'}, 'completeness': None}
+    """
+    found: dict[str, Any] = {}
+    if latency is not None:
+        found["latency"] = None if latency == "none" else latency
+    if freshness:
+        found["freshness"] = {}
+        for text in [] if list(freshness) == ["none"] else freshness:
+            alias, _, duration = (part.strip() for part in text.partition("="))
+            if not alias or not duration or alias in found["freshness"]:
+                raise UsageError(
+                    f"{text!r} is no freshness"
+                    if not alias or not duration
+                    else f"{alias!r} is given twice",
+                    field="--freshness",
+                    remedy="write alias='12 minutes', each alias once",
+                )
+            found["freshness"][alias] = duration
+    if completeness is not None:
+        try:
+            share = None if completeness == "none" else float(completeness)
+            if share is not None and not math.isfinite(share):
+                raise ValueError
+            found["completeness"] = share
+        except ValueError:
+            raise UsageError(
+                f"{completeness!r} is no share",
+                field="--completeness",
+                remedy="give a number above 0, at most 1, or 'none'",
+            ) from None
+    return found or None
 
 
 def sink_document(

@@ -18,6 +18,7 @@ from anabranch_contract.rest.plans import CostsRecord
 from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.settings import SettingsOut
+from anabranch_contract.rest.slo import Slo
 from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -200,9 +201,22 @@ def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
 
 
 def _query_status(query: QueryOut) -> Text:
+    if query.rationed is not None and query.rationed.floor_broken:
+        return Text(f"{query.status}, floor broken", style="bold red")
     if not query.input_problems:
         return _status(query.status)
     return Text(f"{query.status}, {', '.join(query.input_problems)} not read", style="bold red")
+
+
+def _needs(slo: Slo) -> dict[str, object]:
+    found: dict[str, object] = {}
+    if slo.latency is not None:
+        found["latency goal"] = slo.latency
+    if slo.freshness:
+        found["freshness"] = ", ".join(f"{a}: {text}" for a, text in slo.freshness.items())
+    if slo.completeness is not None:
+        found["completeness"] = f"{percent(slo.completeness)} or more"
+    return found
 
 
 def query_detail(query: QueryOut) -> RenderableType:
@@ -217,6 +231,7 @@ def query_detail(query: QueryOut) -> RenderableType:
         "complete from": query.complete_from or query.complete,
         "expires": query.expires_at,
         "window": query.window,
+        **_needs(query.slo),
         "sql": query.sql,
     }
     if query.rationed is not None:
@@ -224,6 +239,11 @@ def query_detail(query: QueryOut) -> RenderableType:
         if query.rationed.owed or query.rationed.caught_up:
             late = f"{query.rationed.caught_up} made good, about {query.rationed.owed:.0f} owed"
             facts["catch-up"] = late
+        if query.rationed.floor_needs is not None:
+            broken = ", more than there is: broken" if query.rationed.floor_broken else ""
+            facts["its floor needs"] = (
+                f"{percent(query.rationed.floor_needs)} of rationed probes{broken}"
+            )
     for stream, why in query.input_problems.items():
         facts[f"{stream} is not read"] = why
     if query.sink_problem is not None:

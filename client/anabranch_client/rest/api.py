@@ -111,13 +111,15 @@ class Calls:
         expires_at: str | None = None,
         sink: str | Mapping[str, Any] | None = None,
         priority: int | None = None,
+        slo: Mapping[str, Any] | None = None,
         dialect: str | None = None,
         idempotency_key: str | None = None,
     ) -> Call[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
-        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``dialect``
-        is the statement's, by default Spark's.
+        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``slo`` what
+        the query needs (``latency``, ``freshness`` by alias, ``completeness``); ``dialect`` is the
+        statement's, by default Spark's.
         """
         body = _given(
             **query_body(sql, query, name, window),
@@ -126,6 +128,7 @@ class Calls:
             expires_at=expires_at,
             sink={"format": sink} if isinstance(sink, str) else sink,
             priority=priority,
+            slo=slo,
         )
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return Call("POST", "/v1/queries", QueryOut.read, body, headers=headers)
@@ -148,7 +151,9 @@ class Calls:
 
     @method
     def update_query(self, /, name: str, **changes: Any) -> Call[QueryOut]:
-        """Change ``ttl``, ``expires_at`` (None: lives for ever) or ``priority``."""
+        """Change ``ttl``, ``expires_at`` (None: lives for ever), ``priority`` or fields of ``slo``
+        (None: it needs nothing any more).
+        """
         return Call("PATCH", _path("queries", name), QueryOut.read, changes)
 
     @method

@@ -99,6 +99,35 @@ class RationedGoal(Row, frozen=True):
     ranking: Ranking
 
 
+class Floor(Row, frozen=True):
+    """A completeness that a query needs, and what that takes.
+
+    Attributes:
+        completeness: the least, above 0 to 1.
+        needs: the least share of the goals' CPU time with which the schedule keeps it.
+    """
+
+    query: QueryId
+    completeness: float
+    needs: float
+
+    def broken(self, budget: float) -> bool:
+        """Whether ``budget``, a share of the goals' CPU time, does not suffice."""
+        return budget < self.needs - 1e-6
+
+
+class Freshness(Row, frozen=True):
+    """How old a member of a query's results may be.
+
+    Attributes:
+        label: of the member. ``micros``: of event time, before the batch's present.
+    """
+
+    query: QueryId
+    label: Label
+    micros: int
+
+
 class SchedulePoint(Row, frozen=True):
     """Rations that take a share of what could be saved by rations.
 
@@ -130,6 +159,8 @@ class RationSchedule(Message):
         rationable: the share of all probing time that these goals take with all rations 1.
         budget: what the operator has stated; None: as much as the machine allows.
         catch_up: whether what is withheld is made good later.
+        floors: of the queries that need a completeness and may be rationed; freshness: what queries
+            need of it. Neither is in documents of earlier releases.
     """
 
     epoch: int
@@ -141,6 +172,8 @@ class RationSchedule(Message):
     rationable: float = 1.0
     budget: float | None = None
     catch_up: bool = False
+    floors: tuple[Floor, ...] = ()
+    freshness: tuple[Freshness, ...] = ()
 
     def rations(self, budget: float) -> tuple[Ration, ...]:
         """The rations of goals that do not get everything, sorted.

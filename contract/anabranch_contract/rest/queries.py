@@ -20,6 +20,7 @@ from anabranch_contract.rest.documents import (
     Time,
 )
 from anabranch_contract.rest.normalised import BoundInfo, NormalisedInfo
+from anabranch_contract.rest.slo import Slo
 
 #: The dialect of a statement.
 Dialect = Annotated[
@@ -76,6 +77,7 @@ class QueryIn(Closed):
     expires_at: AwareDatetime | None = None
     sink: SinkRecord = SinkRecord()
     priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    slo: Slo = Slo()
 
     @field_validator("query")
     @classmethod
@@ -94,11 +96,15 @@ class QueryIn(Closed):
 
 
 class QueryPatch(Closed):
-    """Changes of a registered query. ``expires_at: null`` lets it live for ever."""
+    """Changes of a registered query. ``expires_at: null`` lets it live for ever.
+
+    Of ``slo`` the fields that are given are changed; null: the query needs nothing any more.
+    """
 
     ttl: Duration | None = None
     expires_at: AwareDatetime | None = None
     priority: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    slo: Slo | None = None
 
 
 class VisibleFrom(Document):
@@ -177,7 +183,10 @@ class RationedOut(Document):
     nothing in a batch: what that withheld is not in the estimate. ``shares`` has of the last batch
     per alias the share of its tuples that may arrive last, where that is less than 1. ``owed``
     estimates the results that are still to be made good (they count as not kept); ``caught_up``
-    counts those that have been.
+    counts those that have been. ``floor`` is the completeness that the query needs, ``floor_needs``
+    the share of rationed probes' CPU time that it takes to keep all floors of its priority and all
+    that is more important; with a smaller budget ``floor_broken`` is true. Null where it has no
+    floor, or nothing has been measured yet.
     """
 
     withheld: float
@@ -186,6 +195,9 @@ class RationedOut(Document):
     shares: dict[str, float]
     owed: float = 0.0
     caught_up: int = 0
+    floor: float | None = None
+    floor_needs: float | None = None
+    floor_broken: bool = False
 
 
 class QueryOut(Document):
@@ -204,6 +216,7 @@ class QueryOut(Document):
         description="Of its streams those that can't be read at present, and why."
     )
     priority: int
+    slo: Slo = Slo()
     created_at: Time
     expires_at: Time | None
     normalised: NormalisedInfo
@@ -219,7 +232,8 @@ class QueryOut(Document):
     )
     results: int
     rationed: RationedOut | None = Field(
-        default=None, description="Null while nothing has been withheld of it."
+        default=None,
+        description="Null while nothing has been withheld of it, and no floor of it is known.",
     )
     problem: ProblemOut | None
     failure: FailureOut | None

@@ -30,6 +30,7 @@ from anabranch_service.planning.what_if import FULL, SUMMARY
 from anabranch_service.planning.work import Work, go_on
 from anabranch_service.registry.records import StreamRecord
 from anabranch_service.registry.sizes import read_checked
+from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
@@ -135,7 +136,9 @@ def _added(
         taken = taken | {name}
         try:
             statement = read_checked(settings, given.sql, given.query, given.window, given.dialect)
-            queries.extend(statement.normalise(name, streams).planned)
+            query = statement.normalise(name, streams)
+            check_slo(given.slo, query, streams)
+            queries.extend(query.planned)
         except (PlannerError, InvalidInput) as cause:
             raise InvalidInput(
                 cause.code,

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from anabranch_contract.plans.rations import Overload, RationSchedule
+from anabranch_contract.plans.rations import Floor, Freshness, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.plans.steps import Step, steps_of
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import rationed_goals
 from anabranch_planner.allocation.schedule import schedule
+from anabranch_planner.sql.durations import parse_duration
+from anabranch_service.registry.slo import freshness_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +53,7 @@ def ration_schedule(
     priorities: Mapping[str, int],
     periods: Sequence[Interim],
     options: PlanningRecord,
+    slos: Mapping[str, Slo] | None = None,
 ) -> RationSchedule | None:
     """The best rations for every budget; None where nothing was measured, or nothing can be saved.
 
@@ -55,6 +61,7 @@ def ration_schedule(
         ruleset: what runs. ``queries``: its joins. ``priorities``: query -> greater is more
             important.
         periods: the newest, oldest first.
+        slos: query -> what it needs.
     """
     if not any(period.steps for period in periods):
         return None
@@ -77,17 +84,43 @@ def ration_schedule(
     if not forest.full or not everything:
         return None
     by_name = {(str(query), str(start)): goal for (query, start), goal in rankings.items()}
+    wanted = {query.id: (slos or {}).get(_registered(query.id), Slo()) for query in ruleset.queries}
+    floors = {
+        str(query): slo.completeness
+        for query, slo in wanted.items()
+        if query in plain and slo.completeness is not None
+    }
+    # What ranks by keys alone has one ration for all of a query's goals.
+    tied = {str(goal.query) for goal in rankings.values() if not goal.ranking.by_batch}
+    best = schedule(forest, options.allocation, priorities, floors, tied=tied)
+    latencies = [parse_duration(s.latency) / 1e6 for s in wanted.values() if s.latency is not None]
     return RationSchedule(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
         goals=tuple(by_name[goal.query, goal.start] for goal in forest.goals),
-        points=schedule(forest, options.allocation, priorities).points,
+        points=best.points,
         allocation=options.allocation,
-        latency=options.latency_goal,
+        latency=min([options.latency_goal, *latencies]),
         rationable=min(forest.full / everything, 1.0),
         budget=options.capacity,
         catch_up=options.overload is Overload.CATCH_UP,
+        floors=tuple(
+            sorted(Floor(QueryId(q), floors[q], needs) for q, needs in best.needs.items())
+        ),
+        freshness=tuple(
+            sorted(
+                Freshness(query.id, Label(label), micros)
+                for query in queries
+                if query.id in plain
+                for label, micros in freshness_of(wanted[query.id], query).items()
+            )
+        ),
     )
+
+
+def _registered(query: QueryId) -> str:
+    """The id of the registered query that a join serves."""
+    return query.removesuffix(LEFT_SUFFIX)
 
 
 def live_rations(options: PlanningRecord, mode: Mode) -> bool:

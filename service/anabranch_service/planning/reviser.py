@@ -149,7 +149,8 @@ class Reviser:
         """Publish the schedule of rations, if there is to be one."""
         if not live_rations(asked.options, asked.mode):
             return
-        priorities = {q.id: q.priority for q in await self._store.queries()}
+        records = await self._store.queries()
+        priorities = {q.id: q.priority for q in records}
         running = asked.running
         try:
             found = await asyncio.to_thread(
@@ -159,6 +160,7 @@ class Reviser:
                 priorities,
                 [period.interim for period in asked.periods],
                 asked.options,
+                {q.id: q.slo for q in records},
             )
         except PlannerError as cause:
             # The last schedule stays, and revisions go on.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress
+from anabranch_service.presenters.records import floors_of
 from anabranch_service.presenters.state import reads_of
 from anabranch_service.registry.source_status import Sources
 
@@ -141,6 +143,15 @@ class Metrics:
             "load", "Time that all work would take, as a share of the time there is; 0: unknown."
         )
 
+        self.floor_needs = gauge(
+            "floor_needs",
+            "Share of rationed probes' CPU time that a query's floor of completeness needs.",
+            "query",
+        )
+        self.floor_broken = gauge(
+            "floor_broken", "1 where the budget does not suffice for a query's floor.", "query"
+        )
+
     def observe(self, found: Snapshot) -> None:
         """Take over what was measured in an epoch that has ended."""
         for gauge in (self.rates, self.event_rates, self.delays):
@@ -171,10 +182,17 @@ class Metrics:
             self.matches.inc(edge.matches)
             self.probe_seconds.inc(max(edge.seconds, 0.0))
 
-    def show(self, progress: Progress | None, sources: Sources) -> None:
-        """Take over what the runtime says of its sources and their tuples."""
+    def show(
+        self, progress: Progress | None, sources: Sources, schedule: RationSchedule | None
+    ) -> None:
+        """Take over what the runtime says of its sources, their tuples and its budget."""
         for gauge in (self.waiting, self.waiting_seconds, self.unreadable, self.aside):
             gauge.clear()
+        for gauge in (self.floor_needs, self.floor_broken):
+            gauge.clear()
+        for query, (floor, broken) in floors_of(progress, schedule).items():
+            self.floor_needs.labels(query).set(floor.needs)
+            self.floor_broken.labels(query).set(broken)
         for stream, status in sources.reported.items() if sources.alive else ():
             self.unreadable.labels(stream).set(status.state is SourceState.FAILED)
         if progress is None:

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
+from anabranch_contract.plans.rations import Floor, RationSchedule
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.protocol.progress import Heartbeat, Progress
+from anabranch_contract.protocol.progress import Heartbeat, Progress, Rationing
 from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RationingOut, RuntimeOut
 from anabranch_contract.rest.normalised import NormalisedInfo
@@ -103,8 +104,13 @@ def query_out(
     progress: Progress | None,
     sources: Sources,
     now: datetime,
+    schedule: RationSchedule | None = None,
 ) -> QueryOut:
-    """A query, its status and what the runtime fixed at its activation."""
+    """A query, its status and what the runtime fixed at its activation.
+
+    Args:
+        schedule: of rations; None: there is none.
+    """
     status = status_of(record, activation, progress, now)
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
     return QueryOut.of(
@@ -118,23 +124,38 @@ def query_out(
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
-        rationed=_rationed(record, activation, progress),
+        rationed=_rationed(record, activation, progress, schedule),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
 
 
+def floors_of(
+    progress: Progress | None, schedule: RationSchedule | None
+) -> dict[str, tuple[Floor, bool]]:
+    """Query -> its floor, and whether the present budget breaks it."""
+    rationing = Rationing() if progress is None else progress.rationing
+    floors = () if schedule is None else schedule.floors
+    return {floor.query: (floor, floor.broken(rationing.budget)) for floor in floors}
+
+
 def _rationed(
-    record: QueryRecord, activation: Activation | None, progress: Progress | None
+    record: QueryRecord,
+    activation: Activation | None,
+    progress: Progress | None,
+    schedule: RationSchedule | None,
 ) -> RationedOut | None:
-    """What overload has kept from a query; None: nothing."""
+    """What overload has kept from a query, and its floor; None: there is neither."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
+    floor, broken = floors_of(progress, schedule).get(record.id, (None, False))
     if activation is None:
-        return None
+        if floor is None:
+            return None
+        activation = Activation(0, {})
     left_out = activation.withheld + activation.owed
-    if not (left_out or activation.blind or activation.caught_up or shares):
+    if not (left_out or activation.blind or activation.caught_up or shares or floor):
         return None
     everything = activation.results + left_out
     return RationedOut(
@@ -144,6 +165,9 @@ def _rationed(
         shares=shares,
         owed=activation.owed,
         caught_up=activation.caught_up,
+        floor=None if floor is None else floor.completeness,
+        floor_needs=None if floor is None else floor.needs,
+        floor_broken=broken,
     )
 
 

@@ -17,6 +17,7 @@ from anabranch_contract.rest.epochs import PublishedEpoch
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
+from anabranch_contract.rest.slo import Slo
 from anabranch_contract.rest.streams import StreamProperties
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON
 
@@ -96,6 +97,7 @@ class QueryRecord(Closed):
         sql, query: exactly one is given: the statement, or the structured document.
         window: a duration for all aliases, or alias -> duration.
         priority: where input has to be rationed; greater is more important.
+        slo: what it needs; nothing in records of earlier releases.
         removed_at: when it was withdrawn.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
@@ -112,6 +114,7 @@ class QueryRecord(Closed):
     expires_at: AwareDatetime | None = None
     sink: SinkRecord = SinkRecord()
     priority: int = 0
+    slo: Slo = Slo()
     normalised: NormalisedInfo
     relaxed: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     removed_at: AwareDatetime | None = None

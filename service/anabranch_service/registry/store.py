@@ -467,6 +467,10 @@ class Store:
         """How far the runtime is, or None if it never started (or can't be read)."""
         return await _one(Progress, "runtime", self.redis.get(self.keys.runtime))
 
+    async def rations(self) -> RationSchedule | None:
+        """The schedule of rations; None: there is none (or it can't be read)."""
+        return await _one(RationSchedule, "rations", self.redis.get(self.keys.rations))
+
     async def sources(self) -> Sources:
         """The state of the streams' sources, as the runtime reports it.
 

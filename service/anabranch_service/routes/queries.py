@@ -36,6 +36,7 @@ from anabranch_service.registry.lifecycle import LIVE, Status, is_wanted, status
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
+from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import Statement, usable_streams
 from anabranch_service.settings import Settings
 
@@ -86,6 +87,7 @@ async def add_query(
         expires_at=_expiry(body.ttl, body.expires_at, now),
         sink=body.sink,
         priority=body.priority,
+        slo=body.slo,
         normalised=meaning,
         relaxed={alias: to_json(kept) for alias, kept in relaxed.items()},
     )
@@ -128,6 +130,7 @@ async def list_queries(
     """Queries in order of registration."""
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     sources, now = await ctx.store.sources(), ctx.clock()
+    schedule = await ctx.store.rations()
     after = int(cursor) if cursor is not None else -1
     page: list[QueryRecord] = []
     for record in await ctx.store.queries():
@@ -139,7 +142,7 @@ async def list_queries(
     more = len(page) > limit
     page = page[:limit]
     return QueryList(
-        items=[query_out(r, activations.get(r.id), progress, sources, now) for r in page],
+        items=[query_out(r, activations.get(r.id), progress, sources, now, schedule) for r in page],
         next_cursor=str(page[-1].sequence) if more else None,
     )
 
@@ -154,7 +157,7 @@ async def get_query(name: str, ctx: Ctx) -> QueryOut:
 @router.patch("/{name}")
 @needs(Need.EDIT)
 async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
-    """Change when a query expires, or its priority."""
+    """Change when a query expires, its priority, or what it needs."""
     now = ctx.clock()
     changes: dict[str, object] = {}
     if body.ttl is not None or body.expires_at is not None:
@@ -163,6 +166,7 @@ async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
         changes["expires_at"] = None
     if body.priority is not None:
         changes["priority"] = body.priority
+    await _check_needs(ctx, name, body)
     activation = await ctx.store.activation(name)
 
     def change(record: QueryRecord) -> QueryRecord:
@@ -173,6 +177,8 @@ async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
                 field="id",
                 remedy="register it again under another id",
             )
+        if "slo" in body.model_fields_set:
+            changes["slo"] = record.slo.changed(body.slo)
         return record.model_copy(update=changes)
 
     return await _view(ctx, await _update(ctx, name, change))
@@ -208,7 +214,26 @@ def _read(
     check_columns(len(query.shown), settings, "the results have", shown)
     check_sink_request(body.sink.to_sink(), settings)
     _check_sink(body.sink, query)
+    check_slo(body.slo, query, streams)
     return statement, query
+
+
+async def _check_needs(ctx: Context, name: str, body: QueryPatch) -> None:
+    """Refuse a change of what a query needs that nothing could meet."""
+    if body.slo is None:
+        return
+    record = known(await ctx.store.query(name), "query", name)
+    streams = usable_streams((await ctx.store.streams()).values())
+    try:
+        query = await ctx.work.read(ctx.store.forms.of, record, streams)
+    except PlannerError as cause:
+        raise Conflict(
+            "query-unreadable",
+            f"query {name!r} can't be planned any more: {cause.message}",
+            field="id",
+            remedy="change its streams back, or register it again",
+        ) from None
+    check_slo(body.slo, query, streams)
 
 
 async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
@@ -234,7 +259,8 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
 async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
     activation = await ctx.store.activation(record.id)
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
-    return query_out(record, activation, progress, sources, ctx.clock())
+    schedule = await ctx.store.rations()
+    return query_out(record, activation, progress, sources, ctx.clock(), schedule)
 
 
 def _expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:

@@ -89,7 +89,8 @@ async def _runtime(store: Store) -> str:
 async def metrics(ctx: Ctx) -> Response:
     """Prometheus metrics of this process, and of the runtime's sources."""
     with contextlib.suppress(RedisError):
-        ctx.metrics.show(await ctx.store.progress(), await ctx.store.sources())
+        store = ctx.store
+        ctx.metrics.show(await store.progress(), await store.sources(), await store.rations())
     return Response(generate_latest(ctx.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

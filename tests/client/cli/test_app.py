@@ -13,6 +13,14 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
 from anabranch_contract import codec
+from anabranch_contract.plans.rations import (
+    Floor,
+    Overload,
+    Ranking,
+    RationedGoal,
+    RationSchedule,
+    SchedulePoint,
+)
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
@@ -22,7 +30,7 @@ from anabranch_contract.protocol.measurements import (
     StoreStatistics,
     StreamStatistics,
 )
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import (
@@ -31,7 +39,7 @@ from anabranch_contract.protocol.state_report import (
     SegmentReport,
     StoreParts,
 )
-from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.mirs import MirId
 from tests.client.conftest import JOIN
 from tests.service.routes.test_state import report, store
@@ -211,6 +219,41 @@ def test_queries_by_argument_file_and_standard_input(
     answer("query", "rm", "b", url=url)
     assert answer("query", "show", "b", url=url)["status"] == "expired"
     assert len(list(shop.queries())) == 3
+
+
+def test_what_a_query_needs(url: str, shop: Client, service: Service) -> None:
+    columns = (("customer_id", "bigint"), ("ts", "timestamp"))
+    shop.create_stream("trips", columns, event_time="ts")
+    sql = "SELECT t.ts, c.city FROM trips t JOIN customers c ON t.customer_id = c.customer_id"
+    needs = ["--latency-goal", "2 seconds", "--freshness", "t=12 minutes", "--completeness", "0.9"]
+    slo = {"latency": "2 seconds", "freshness": {"t": "12 minutes"}, "completeness": 0.9}
+    assert answer("query", "add", sql, "--name", "trips-by-city", *needs, url=url)["slo"] == slo
+    shown = run("query", "show", "trips-by-city", url=url).stdout
+    assert all(text in shown for text in ("2 seconds", "t: 12 minutes", "90.00% or more"))
+    plain = answer("query", "add", sql, "--name", "b", url=url)["slo"]
+    assert plain == {"latency": None, "freshness": {}, "completeness": None}
+    assert answer("query", "set", "b", *needs, url=url)["slo"] == slo
+    none = ["--completeness", "none", "--freshness", "none"]
+    cleared = answer("query", "set", "b", *none, url=url)["slo"]
+    assert cleared == {**slo, "completeness": None, "freshness": {}}
+    for refused in (["--completeness", "nan"], ["--freshness", "t"], ["--completeness", "most"]):
+        result = run("query", "set", "b", *refused, url=url)
+        assert (result.exit_code, refused[0] in result.stderr) == (2, True), result.stderr
+
+    name = QueryId("trips-by-city")
+    goal = RationedGoal(name, Label("trips"), Ranking((("ts", "timestamp"),), by_batch=True))
+    points = (SchedulePoint(0.0, (0.0,)), SchedulePoint(1.0, (1.0,)))
+    floors = (Floor(name, 0.9, 0.9),)
+    schedule = RationSchedule(0, 0, (goal,), points, floors=floors)
+    service.redis.set(service.keys.rations, schedule.dumps())
+    for budget, broken in ((1.0, False), (0.5, True)):
+        rationing = Rationing(Overload.RATION, budget)
+        progress = Progress("running", epoch=0, ruleset_epoch=0, rationing=rationing)
+        service.redis.set(service.keys.runtime, progress.dumps())
+        detail = run("query", "show", name, url=url).stdout
+        assert "90.00% of rationed probes" in detail
+        assert ("broken" in detail) is broken
+        assert ("floor broken" in run("query", "list", url=url).stdout) is broken
 
 
 def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:

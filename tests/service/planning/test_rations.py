@@ -9,15 +9,16 @@ import pytest
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule
+from anabranch_contract.plans.rations import Allocation, Freshness, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId, arrival_edge
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, Writes
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
-from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.slo import Slo
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -148,6 +149,39 @@ def test_greater_priority_comes_first() -> None:
     assert {g.query for g, p in zip(found.goals, first.shares, strict=True) if p == 1.0} == {"q1"}
 
 
+def test_what_queries_need_is_in_the_schedule() -> None:
+    rules, queries = rules_of(TWO, THREE)
+    slos = {
+        "q0": Slo(completeness=0.9, latency="1 second 500 milliseconds"),
+        "q1": Slo(completeness=0.5, freshness={"s": "1 hour", "gone": "2 hours"}, latency="1 hour"),
+    }
+    found = ration_schedule(rules, queries, {}, [period(rules)], OPTIONS, slos)
+    assert found is not None
+    assert found.latency == 1.5
+    assert [(f.query, f.completeness) for f in found.floors] == [("q0", 0.9), ("q1", 0.5)]
+    needs = found.floors[0].needs
+    assert needs == found.floors[1].needs
+    label = next(m.label for m in queries[1].members if m.alias == "s")
+    assert found.freshness == (Freshness(QueryId("q1"), label, 3_600_000_000),)
+    # All goals of a query bring as much here, so the mean ration is the completeness.
+    for budget, part in ((needs, 1.0), (needs / 2, 0.5)):
+        shares = {(r.query, r.start): r.share for r in found.rations(budget)}
+        for query, floor in (("q0", 0.9), ("q1", 0.5)):
+            own = [shares.get((g.query, g.start), 1.0) for g in found.goals if g.query == query]
+            assert sum(own) / len(own) >= part * floor - 1e-6
+
+
+def test_a_query_that_goes_by_keys_has_one_ration() -> None:
+    rules, queries = rules_of("SELECT r.x FROM r JOIN r q ON r.a = q.a", TWO)
+    found = ration_schedule(rules, queries, {}, [period(rules)], OPTIONS)
+    assert found is not None
+    assert not any(g.ranking.by_batch for g in found.goals if g.query == "q0")
+    for budget in (0.1, 0.3, 0.5, 0.7, 0.9):
+        shares = {(r.query, r.start): r.share for r in found.rations(budget)}
+        own = [shares.get((g.query, g.start), 1.0) for g in found.goals if g.query == "q0"]
+        assert max(own) - min(own) <= 1e-6
+
+
 def test_without_measurements_there_is_none() -> None:
     rules, queries = rules_of(TWO)
     assert ration_schedule(rules, queries, {}, [], OPTIONS) is None
@@ -225,6 +259,29 @@ def test_what_overload_withholds_is_shown(shop: Service) -> None:
     lines = shop.http.get("/metrics").text
     assert "anabranch_ration_budget 0.5" in lines
     assert "anabranch_load 1.7" in lines
+
+
+def test_a_floor_that_the_budget_breaks_is_flagged(shop: Service) -> None:
+    given = {"id": "chain", "sql": CHAIN, "slo": {"completeness": 0.8}}
+    shop.post("/v1/queries", given)
+    shop.plan(-1)
+    rules = wire.loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(0)))))
+    slos = {"chain": Slo(completeness=0.8)}
+    found = ration_schedule(rules, [parse_chain(rules)], {}, [period(rules)], OPTIONS, slos)
+    assert found is not None
+    shop.redis.set(shop.keys.rations, found.dumps())
+    needs = found.floors[0].needs
+    for budget, broken in ((needs, False), (needs - 0.01, True)):
+        rationing = Rationing(Overload.RATION, budget, 1.7, overloaded=True, latency=2.0)
+        progress = Progress("running", committed=9, epoch=0, ruleset_epoch=0, rationing=rationing)
+        shop.redis.set(shop.keys.runtime, progress.dumps())
+        shown = shop.get("/v1/queries/chain")["rationed"]
+        assert (shown["floor"], shown["floor_broken"], shown["withheld"]) == (0.8, broken, 0.0)
+        assert shown["floor_needs"] == pytest.approx(needs)
+        assert shop.get("/v1/queries")["items"][0]["rationed"] == shown
+        lines = shop.http.get("/metrics").text
+        assert f'anabranch_floor_broken{{query="chain"}} {float(broken)}' in lines
+        assert 'anabranch_floor_needs{query="chain"}' in lines
 
 
 def parse_chain(rules: Ruleset) -> JoinQuery:

@@ -1,0 +1,40 @@
+"""What a query needs: part of its registration, its record and its answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from anabranch_contract.rest.documents import Closed, Duration
+
+#: Aliases are as long as a column's name may be.
+_Alias = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class Slo(Closed):
+    """The service level objectives of a query (``docs/semantics.md``, "Rations").
+
+    Records of earlier releases have none.
+    """
+
+    latency: Duration | None = Field(
+        default=None,
+        description="From a row's arrival to the commit of its results, 100 milliseconds or more.",
+        examples=["2 seconds"],
+    )
+    freshness: dict[_Alias, Duration] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Alias -> how old the event time of its member of a result may be.",
+        examples=[{"o": "12 minutes"}],
+    )
+    completeness: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = Field(
+        default=None, description="The share of its results that the query needs at least."
+    )
+
+    def changed(self, change: Slo | None) -> Slo:
+        """With the fields that ``change`` gives in place of its own; None: without any."""
+        given = Slo() if change is None else change
+        keys = Slo.model_fields if change is None else given.model_fields_set
+        return self.model_copy(update={key: getattr(given, key) for key in keys})

@@ -1,0 +1,87 @@
+"""What a query may ask for: objectives that nothing could meet are refused by field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.sql.durations import format_duration, parse_duration
+from anabranch_service.durations import read_positive
+from anabranch_service.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.joins import JoinQuery, Micros, Stream
+    from anabranch_contract.rest.slo import Slo
+
+#: The least latency, in microseconds, that a query or the settings may ask for.
+LEAST_LATENCY = 100_000
+
+
+def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+    """Refuse what can't be met, with the least that works.
+
+    Args:
+        streams: at least those that ``query`` reads.
+
+    Raises:
+        InvalidInput: names the field, from ``slo`` on.
+    """
+    if slo.latency is not None:
+        found = read_positive(
+            slo.latency,
+            "slo.latency",
+            "bad-latency",
+            "a latency of nothing",
+            f"give {format_duration(LEAST_LATENCY)} or more",
+        )
+        if found < LEAST_LATENCY:
+            raise InvalidInput(
+                "bad-latency",
+                f"a latency of {slo.latency!r} is shorter than any batch",
+                field="slo.latency",
+                remedy=f"give {format_duration(LEAST_LATENCY)} or more",
+            )
+    for alias, text in slo.freshness.items():
+        _check_freshness(alias, text, query, streams)
+
+
+def freshness_of(slo: Slo, query: JoinQuery) -> dict[str, Micros]:
+    """Microseconds by label of ``query``; aliases that it does not have are left out."""
+    label = {member.alias: str(member.label) for member in query.members}
+    return {label[a]: parse_duration(t) for a, t in slo.freshness.items() if a in label}
+
+
+def _check_freshness(
+    alias: str, text: str, query: JoinQuery, streams: Mapping[str, Stream]
+) -> None:
+    field = f"slo.freshness.{alias}"
+    at = next((n for n, member in enumerate(query.members) if member.alias == alias), None)
+    if at is None:
+        raise InvalidInput(
+            "unknown-alias",
+            f"the query has no alias {alias!r}",
+            field=field,
+            remedy=f"name one of {', '.join(member.alias for member in query.members)}",
+        )
+    label = query.members[at].label
+    stream = streams[query.relation_of(label).stream]
+    if stream.event_time is None:
+        raise InvalidInput(
+            "freshness-without-event-time",
+            f"stream {str(stream.name)!r}, which {alias!r} reads, has no event time",
+            field=field,
+            remedy="leave it out, or declare the stream's event_time",
+        )
+    others = [wide for n, wide in enumerate(query.bounds[at]) if n != at and wide is not None]
+    needed = max((*others, 0))
+    least = f"give {format_duration(needed)} or more" if needed else "give a positive duration"
+    found = read_positive(text, field, "bad-freshness", "a freshness of nothing", least)
+    if found < needed:
+        raise InvalidInput(
+            "bad-freshness",
+            f"the query joins tuples of {alias!r} that are up to {format_duration(needed)} older "
+            f"than others, and {text!r} would leave them out",
+            field=field,
+            remedy=f"{least}, or a shorter window",
+        )
