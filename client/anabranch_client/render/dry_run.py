@@ -29,7 +29,7 @@ from anabranch_contract.rest.insight import (
     StepChangeRecord,
     StoreChangeRecord,
 )
-from anabranch_contract.rest.plans import DryRunOut
+from anabranch_contract.rest.plans import DryRunOut, EffectsOut
 
 #: Lines of a table; JSON has them all.
 MAX_LINES = 30
@@ -125,6 +125,8 @@ def dry_run_detail(plan: DryRunOut) -> RenderableType:
     parts: list[RenderableType] = [facts_table(facts), *rejections(plan.rejected)]
     if plan.shares is not None and plan.shares.queries:
         parts.append(shares_table(plan.shares))
+    if plan.effects is not None:
+        parts.append(effects_table(plan.effects))
     if plan.diff is not None:
         parts.append(diff_tables(plan.diff))
     elif plan.diff_reason:
@@ -149,6 +151,27 @@ def shares_table(shares: SharesRecord) -> RenderableType:
     notes = [f"{omitted} more queries"] if omitted else []
     notes += [shares.note] if shares.note else []
     return Group(table, *(Text(note, style="dim") for note in notes))
+
+
+def effects_table(effects: EffectsOut) -> RenderableType:
+    """What of each query's results is kept under the present load, those that lose most first."""
+    figures = ("now", "then", "needs")
+    table = table_of("query", *figures, "", right=figures)
+    table.title = (
+        f"results kept with {percent(effects.budget)} of rationed probes' time now, "
+        f"{percent(effects.budget_after)} then"
+    )
+    table.title_justify = "left"
+    for one in effects.queries[:MAX_LINES]:
+        table.add_row(
+            escape(one.query),
+            percent(one.before),
+            percent(one.after),
+            percent(one.floor),
+            Text("broken", style="bold red") if one.floor_broken else "",
+        )
+    omitted = effects.omitted + max(len(effects.queries) - MAX_LINES, 0)
+    return Group(table, *([Text(f"{omitted} more queries", style="dim")] if omitted else []))
 
 
 def diff_tables(diff: DiffRecord) -> RenderableType:

@@ -7,6 +7,7 @@ before a batch begins, recorded in the journal, and written beside the batch's r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -182,7 +183,7 @@ class RationSchedule(Message):
             budget: the share of the CPU time that may be used. What lies below the first point's
                 use, which nothing can be taken from, gives that point's rations.
         """
-        shares = self._shares(budget)
+        shares = shares_at(self.points, budget)
         found = (
             Ration(goal.query, goal.start, share, goal.ranking)
             for goal, share in zip(self.goals, shares, strict=True)
@@ -190,14 +191,21 @@ class RationSchedule(Message):
         )
         return tuple(sorted(found))
 
-    def _shares(self, budget: float) -> tuple[float, ...]:
-        if budget >= 1:
-            return (1.0,) * len(self.goals)
-        before = self.points[0]
-        for point in self.points:
-            if budget < point.used:
-                part = max(budget - before.used, 0.0) / (point.used - before.used or 1.0)
-                pairs = zip(before.shares, point.shares, strict=True)
-                return tuple(a + part * (b - a) for a, b in pairs)
-            before = point
-        return before.shares
+
+def shares_at(points: Sequence[SchedulePoint], budget: float) -> tuple[float, ...]:
+    """The rations for a budget, interpolated.
+
+    Args:
+        points: by ascending use, the last with all shares 1; never empty.
+        budget: the share of the CPU time that may be used.
+    """
+    before = points[0]
+    if budget >= 1:
+        return (1.0,) * len(before.shares)
+    for point in points:
+        if budget < point.used:
+            part = max(budget - before.used, 0.0) / (point.used - before.used or 1.0)
+            pairs = zip(before.shares, point.shares, strict=True)
+            return tuple(a + part * (b - a) for a, b in pairs)
+        before = point
+    return before.shares

@@ -141,6 +141,36 @@ class PlanFigures(Document):
     method: str
 
 
+class EffectOut(Document):
+    """What of a query's results is expected to be kept before and after a change of plan.
+
+    ``before`` is null of a query that would be added, ``after`` of one that would be dropped.
+    ``floor`` is the completeness that it needs, null: it has said nothing; ``floor_broken`` whether
+    ``after`` is less.
+    """
+
+    query: str
+    before: float | None
+    after: float | None
+    floor: float | None
+    floor_broken: bool
+
+
+class EffectsOut(Document):
+    """What a change of plan would do to the queries that may be rationed, those that lose most
+    first.
+
+    ``budget`` is the present share of rationed probes' CPU time, ``budget_after`` the share of what
+    they would take then that the same time is. ``omitted``: queries that are left out to bound the
+    answer.
+    """
+
+    budget: float
+    budget_after: float
+    queries: list[EffectOut]
+    omitted: int
+
+
 class DryRunOut(PlanFigures):
     """The plan that would be made, how it differs from the latest published epoch's, and why.
 
@@ -176,6 +206,10 @@ class DryRunOut(PlanFigures):
     diff_reason: str
     shares: SharesRecord | None
     reasons: ReasonsRecord | None
+    effects: EffectsOut | None = Field(
+        default=None,
+        description="Null where probes are not rationed, or nothing would be added or dropped.",
+    )
 
 
 class LogicalPlanOut(Document):

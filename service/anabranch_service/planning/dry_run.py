@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+import structlog
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation
-from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_contract.rest.plans import CostRangeOut, Detail, DryRunIn, DryRunOut
+from anabranch_contract.plans.rations import Overload
+from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.rest.plans import (
+    CostRangeOut,
+    Detail,
+    DryRunIn,
+    DryRunOut,
+    EffectOut,
+    EffectsOut,
+)
+from anabranch_contract.rest.queries import QueryIn
 from anabranch_contract.rest.streams import RetentionIn
+from anabranch_planner.allocation.effects import expected_completeness, rationed_forest
+from anabranch_planner.allocation.fair import CLOSE
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.planning.assumptions import Names, assume
-from anabranch_service.planning.epoch import Planned
+from anabranch_service.planning.epoch import Planned, plan_jointly
 from anabranch_service.planning.options import changed
+from anabranch_service.planning.rations import live_rations
 from anabranch_service.planning.request import (
     PlanningAnswer,
     answer_request,
@@ -26,14 +41,16 @@ from anabranch_service.planning.request import (
     read_queries,
     read_registered,
 )
-from anabranch_service.planning.what_if import FULL, SUMMARY
+from anabranch_service.planning.what_if import FULL, SUMMARY, cost_model
 from anabranch_service.planning.work import Work, go_on
-from anabranch_service.registry.records import StreamRecord
+from anabranch_service.registry.records import QueryRecord, StreamRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
+
+_LOG = structlog.get_logger(__name__)
 
 
 async def plan_dry_run(
@@ -56,7 +73,8 @@ async def plan_dry_run(
         unlimited = {"switching": 0.0, "memory": None, "copies": None}
         options = options.model_copy(update=unlimited)
     limit = settings.solve_seconds
-    wanted = [q for q in found.wanted if q.id not in body.drop]
+    before = found.wanted
+    wanted = [q for q in before if q.id not in body.drop]
     found = replace(found, wanted=wanted, options=options)
     streams = _assumed(found.streams, body.retention)
     # Registered queries have passed the limits; only new ones have a deadline.
@@ -82,10 +100,140 @@ async def plan_dry_run(
     )
     limits = SUMMARY if body.detail == "summary" else FULL
     request = replace(request, queries=queries, task=task, limits=limits)
-    return await work.plan(lambda: dry_run_out(answer_request(request), body.detail))
+    standing = None
+    if (body.add or body.drop) and live_rations(options, found.mode):
+        registered = await work.read(read_queries, before, task.streams, store.forms)
+        standing = _standing(before, registered[0], body, await store.progress())
+
+    def planned() -> DryRunOut:
+        answer = answer_request(request)
+        return dry_run_out(
+            answer, body.detail, None if standing is None else _effects(answer, standing)
+        )
+
+    return await work.plan(planned)
 
 
-def dry_run_out(answer: PlanningAnswer, detail: Detail) -> DryRunOut:
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What a dry run is compared with under overload.
+
+    Attributes:
+        queries: the joins of what is registered. ``priorities``, ``floors``: of these queries, and
+            of those that would be added.
+        rationing: at present.
+    """
+
+    queries: Sequence[JoinQuery]
+    priorities: Mapping[str, int]
+    floors: Mapping[str, float]
+    rationing: Rationing
+
+
+def _standing(
+    registered: Sequence[QueryRecord],
+    queries: Sequence[JoinQuery],
+    body: DryRunIn,
+    progress: Progress | None,
+) -> _Standing | None:
+    """None where the runtime does not ration."""
+    if progress is None or progress.rationing.policy is Overload.WAIT:
+        return None
+    known: dict[str, QueryRecord | QueryIn] = {record.id: record for record in registered}
+    known.update((_name(given, at), given) for at, given in enumerate(body.add))
+    return _Standing(
+        queries,
+        {name: query.priority for name, query in known.items()},
+        {n: q.slo.completeness for n, q in known.items() if q.slo.completeness is not None},
+        progress.rationing,
+    )
+
+
+def _effects(answer: PlanningAnswer, standing: _Standing) -> EffectsOut | None:
+    """What the plan would do to the queries' completeness; None where that can't be worked out,
+    which is not worth a plan.
+    """
+    try:
+        return _compared(answer, standing)
+    except Exception as cause:  # noqa: BLE001 - see above
+        _LOG.error("effects of a dry run are unknown", error=repr(cause), exc_info=cause)
+        return None
+
+
+def _compared(answer: PlanningAnswer, standing: _Standing) -> EffectsOut:
+    task, options = answer.task, answer.task.options
+    joint = plan_jointly(standing.queries, task)
+    plans = ((joint.plan, joint.queries), (answer.planned.plan, answer.planned.queries))
+    before, after = (
+        rationed_forest(
+            plan,
+            queries,
+            cost_model(task, queries, options.parallelism),
+            {StreamName(name): stream for name, stream in task.streams.items()},
+        )
+        for plan, queries in plans
+    )
+    budget = min(standing.rationing.budget, 1.0)
+    left = budget_after(standing.rationing, options.capacity, before.forest.full, after.forest.full)
+    kept, then = (
+        expected_completeness(
+            rationed, options.allocation, standing.priorities, standing.floors, share
+        )
+        for rationed, share in ((before, budget), (after, left))
+    )
+    found = [
+        EffectOut(
+            query=query,
+            before=kept.get(query),
+            after=then.get(query),
+            floor=floor,
+            floor_broken=floor is not None and then.get(query, 1.0) < floor - CLOSE,
+        )
+        for query in sorted({*kept, *then})
+        for floor in [standing.floors.get(query)]
+    ]
+    found.sort(key=lambda one: _gain(one.before, one.after))
+    shown = found[: answer.request.limits.shares]
+    return EffectsOut(
+        budget=budget, budget_after=left, queries=shown, omitted=len(found) - len(shown)
+    )
+
+
+def _gain(before: float | None, after: float | None) -> float:
+    return 0.0 if before is None or after is None else after - before
+
+
+def budget_after(
+    rationing: Rationing, capacity: float | None, full_before: float, full_after: float
+) -> float:
+    """The share of rationed probes' CPU time that there would be for another plan.
+
+    It is the same time for other probes. While nothing is withheld there is more of it than they
+    take: as much more as the load leaves.
+
+    Args:
+        capacity: the share that the operator has stated.
+        full_before, full_after: what all rations of 1 take, by the same cost model.
+
+    >>> budget_after(Rationing(budget=0.5), None, 4.0, 8.0)
+    0.25
+    >>> budget_after(Rationing(budget=1.0, needed=0.8), None, 4.0, 8.0)
+    0.625
+    """
+    if capacity is not None:
+        return capacity
+    if rationing.budget < 1:
+        time = rationing.budget * full_before
+    elif rationing.needed > 0:
+        time = full_before / min(rationing.needed, 1.0)
+    else:
+        return 1.0
+    return min(time / full_after, 1.0) if full_after else 1.0
+
+
+def dry_run_out(
+    answer: PlanningAnswer, detail: Detail, effects: EffectsOut | None = None
+) -> DryRunOut:
     """The answer to a dry run."""
     task, planned, whole = answer.task, answer.planned, detail == "full"
     options = task.options
@@ -102,6 +250,7 @@ def dry_run_out(answer: PlanningAnswer, detail: Detail) -> DryRunOut:
         formulation=task.formulation,
         deadline=task.seconds,
         detail=detail,
+        effects=effects,
     )
 
 
@@ -125,7 +274,7 @@ def _added(
     queries: list[JoinQuery] = []
     for index, given in enumerate(body.add):
         go_on(deadline)
-        name = given.id or f"dry-run-{index}"
+        name = _name(given, index)
         if name in taken:
             raise InvalidInput(
                 "duplicate-query",
@@ -148,6 +297,10 @@ def _added(
                 position=cause.position,
             ) from None
     return queries
+
+
+def _name(given: QueryIn, index: int) -> str:
+    return given.id or f"dry-run-{index}"
 
 
 def _assumed(

@@ -104,7 +104,7 @@ def explain_choice(
             omitted=max(len(ranked) - (limits.shares or len(ranked)), 0),
             note=note,
         )
-        model = _model(task, queries, task.options.parallelism)
+        model = cost_model(task, queries, task.options.parallelism)
         why = ReasonsRecord.model_validate(
             reasons_document(
                 reasons(
@@ -162,16 +162,17 @@ def _compare(
         before,
         planned.plan,
         queries,
-        _model(task, queries, task.options.parallelism),
+        cost_model(task, queries, task.options.parallelism),
         before_queries=running.queries,
-        before_model=_model(task, running.queries, record.parallelism),
+        before_model=cost_model(task, running.queries, record.parallelism),
         widths=relation_widths((*queries, *running.queries), task.streams, task.widths),
     )
     document = {**diff_document(found, at_most=limits.changes), "epoch": record.epoch}
     return DiffRecord.model_validate(document), ""
 
 
-def _model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostModel:
+def cost_model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostModel:
+    """The model that ``task`` is planned by."""
     return CostModel(
         task.statistics,
         objective=task.options.objective,

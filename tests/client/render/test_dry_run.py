@@ -16,11 +16,12 @@ from anabranch_client.render.dry_run import (
     assumptions,
     diff_tables,
     dry_run_detail,
+    effects_table,
     reasons_table,
     shares_table,
 )
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
-from anabranch_contract.rest.plans import DryRunOut
+from anabranch_contract.rest.plans import DryRunOut, EffectsOut
 from tests.client.conftest import JOIN
 
 if TYPE_CHECKING:
@@ -195,6 +196,23 @@ def test_reasons_as_a_table() -> None:
     for words in ("keep S⋈T (upkeep 1)", "q0, q1", "and 2 more", "10", "7 more"):
         assert words in shown
     assert "nothing is shared" in text(reasons_table(ReasonsRecord.read({"shared": []})))
+
+
+def test_effects_under_overload_as_a_table() -> None:
+    one = {"query": "late-orders-by-city", "before": 0.5, "after": 0.25, "floor": 0.4}
+    new = {"query": "new", "before": None, "after": 0.25, "floor": None, "floor_broken": False}
+    effects = EffectsOut.read(
+        {
+            "budget": 0.5,
+            "budget_after": 0.3,
+            "queries": [{**one, "floor_broken": True}, new],
+            "omitted": 3,
+        }
+    )
+    shown = text(effects_table(effects))
+    for words in ("late-orders-by-city", "50.00%", "25.00%", "40.00%", "30.00%", "broken", "–"):
+        assert words in shown
+    assert "3 more queries" in shown
 
 
 def test_an_answer_of_an_older_service_is_shown_all_the_same() -> None:

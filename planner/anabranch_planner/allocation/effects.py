@@ -1,0 +1,97 @@
+"""What is kept of each query's results with a share of CPU time, by the figures of a plan.
+
+Compared are the plans without and with a query, before anything of the second one is measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from anabranch_contract.plans.rations import shares_at
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_planner.allocation.forest import Forest, Step
+from anabranch_planner.allocation.of_plan import forest_of_plan
+from anabranch_planner.allocation.rankings import rationed_goals
+from anabranch_planner.allocation.schedule import schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.plans.rations import Allocation
+    from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+    from anabranch_planner.cost.model import CostModel
+
+
+class Rationed(NamedTuple):
+    """The goals of a plan that may be rationed.
+
+    Attributes:
+        tied: queries whose goals all have one ration.
+    """
+
+    forest: Forest
+    tied: frozenset[str]
+
+
+def rationed_forest(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    streams: Mapping[StreamName, Stream],
+) -> Rationed:
+    """The goals of ``plan`` that may be rationed, by the figures of ``model``.
+
+    Args:
+        queries: the joins that ``plan`` is of.
+        streams: at least those that ``queries`` read.
+
+    Raises:
+        PlanError: ``plan`` is not one of ``queries``.
+    """
+    plain = [
+        query
+        for query in queries
+        if query.view is None and query.outer is None and not query.id.endswith(LEFT_SUFFIX)
+    ]
+    goals = rationed_goals(plain, streams)
+    named = {(str(goal.query), str(goal.start)) for goal in goals}
+    tied = frozenset(str(goal.query) for goal in goals if not goal.ranking.by_batch)
+    return Rationed(_restricted(forest_of_plan(plan, queries, model), named), tied)
+
+
+def expected_completeness(
+    rationed: Rationed,
+    allocation: Allocation,
+    priorities: Mapping[str, int],
+    floors: Mapping[str, float],
+    budget: float,
+) -> Mapping[str, float]:
+    """Query -> the share of its results that the best rations keep.
+
+    Args:
+        priorities: query -> greater is more important. ``floors``: query -> its least completeness.
+        budget: the share of what all of the goals take, 0 to 1.
+
+    Raises:
+        PlannerError: the solver breaks (``no-solution``).
+    """
+    forest = rationed.forest
+    wanted = {query: floor for query, floor in floors.items() if query in forest.outputs}
+    best = schedule(forest, allocation, priorities, wanted, tied=rationed.tied)
+    return forest.completeness(shares_at(best.points, budget))
+
+
+def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
+    """Only the goals ``named``. What the others take is not rationed, so it costs nothing here."""
+    fixed: set[int] = set()
+    for goal in forest.goals:
+        step = goal.step
+        while (goal.query, goal.start) not in named and step is not None and step not in fixed:
+            fixed.add(step)
+            step = forest.steps[step].parent
+    steps = (
+        Step(step.parent, 0.0) if at in fixed else step for at, step in enumerate(forest.steps)
+    )
+    goals = (goal for goal in forest.goals if (goal.query, goal.start) in named)
+    return Forest(tuple(steps), tuple(goals))
