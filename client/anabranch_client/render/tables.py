@@ -394,6 +394,8 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
     if rationing is not None and rationing.policy != "wait":
         facts["load"] = f"{percent(rationing.needed)} of what the machine manages"
         facts["budget of rationed probes"] = percent(rationing.budget)
+    if rationing is not None and rationing.owed:
+        facts["owed"] = f"results of {rationing.owed} batches"
     return Group(facts_table(facts), epoch_detail(current.epoch))
 
 

@@ -96,6 +96,7 @@ class Rationing:
         overloaded: whether the last batch withheld something.
         latency: seconds that are promised; None: nothing is.
         rations: of the last batch; of goals left out the share is 1.
+        owed: batches of which something is still to be made good.
     """
 
     policy: Overload = Overload.WAIT
@@ -104,6 +105,7 @@ class Rationing:
     overloaded: bool = False
     latency: float | None = None
     rations: tuple[Ration, ...] = ()
+    owed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

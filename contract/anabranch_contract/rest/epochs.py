@@ -81,7 +81,8 @@ class RationingOut(Document):
     ``budget`` is the share of rationed probes' CPU time that the next batch may take. ``needed`` is
     the time that all of the work would take, as a share of the time that there is; above 1 the
     machine is too slow for its input (0: not known). ``overloaded``: the last batch withheld
-    something. ``latency``: seconds that are promised.
+    something. ``latency``: seconds that are promised. ``owed``: batches of which withheld results
+    are still to be made good.
     """
 
     policy: Open[Overload]
@@ -89,6 +90,7 @@ class RationingOut(Document):
     needed: float
     overloaded: bool
     latency: float | None
+    owed: int = 0
 
 
 class RuntimeOut(Document):

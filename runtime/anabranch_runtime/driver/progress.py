@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.protocol.progress import Progress
@@ -84,7 +84,10 @@ class ProgressReporter:
                 private_bytes=self.private,
                 memory_limit=self.memory_limit,
                 backfill=progress(state),
-                rationing=self.rationer.rationing,
+                rationing=replace(
+                    self.rationer.rationing,
+                    owed=sum(b.last - b.first + 1 for b in state.debt.batches),
+                ),
                 run=self.control.run,
             ),
             state.queries,

@@ -136,6 +136,9 @@ class Metrics:
             "batch_memory_limit_bytes", "What that should stay below on each host; 0: any number."
         )
 
+        self.owed = gauge(
+            "owed_batches", "Batches of which withheld results are still to be made good."
+        )
         self.budget = gauge(
             "ration_budget", "Share of rationed probes' CPU time that the next batch may take."
         )
@@ -207,4 +210,5 @@ class Metrics:
         self.private.set(progress.private_bytes)
         self.memory_limit.set(progress.memory_limit or 0)
         self.budget.set(progress.rationing.budget)
+        self.owed.set(progress.rationing.owed)
         self.needed.set(progress.rationing.needed)

@@ -238,7 +238,9 @@ def test_what_overload_withholds_is_shown(shop: Service) -> None:
     found = ration_schedule(rules, queries, {}, [period(rules)], OPTIONS)
     assert found is not None
     rations = found.rations(0.5)
-    rationing = Rationing(Overload.RATION, 0.5, 1.7, overloaded=True, latency=2.0, rations=rations)
+    rationing = Rationing(
+        Overload.RATION, 0.5, 1.7, overloaded=True, latency=2.0, rations=rations, owed=3
+    )
     progress = Progress("running", committed=9, epoch=0, ruleset_epoch=0, rationing=rationing)
     shop.redis.set(shop.keys.runtime, progress.dumps())
     activation = Activation(0, {}, results=30, withheld=10.0, blind=2)
@@ -258,6 +260,7 @@ def test_what_overload_withholds_is_shown(shop: Service) -> None:
     }
     lines = shop.http.get("/metrics").text
     assert "anabranch_ration_budget 0.5" in lines
+    assert "anabranch_owed_batches 3.0" in lines
     assert "anabranch_load 1.7" in lines
 
 
