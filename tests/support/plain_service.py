@@ -30,6 +30,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
 from tests.support.cases.random_plans import random_layouts, random_plan, random_revision
+from tests.support.scenarios.file import called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,6 +109,7 @@ class PlainService:
         self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
         self._filters = Random(script.seed + 2) if script.relaxed else None
+        self._fresh = script.fresh
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
@@ -193,6 +195,11 @@ class PlainService:
             parallelism=self._parallelism,
             sinks={},
             backfills=decide(plan, active, model, setting=self._backfilling(epoch)),
+            freshness={
+                str(q.id): {m.alias: own[c] for m in q.members if (c := called(m.alias)) in own}
+                for q in active
+                for own in [self._fresh.get(str(q.id), {})]
+            },
         )
         if self._layouts is not None:
             rules = random_layouts(rules, self._layouts)

@@ -229,6 +229,8 @@ class QuerySpec:
         sink: where its results go. Documents of earlier releases name the format only.
         view: its post-join part; the changes of the view go to the sink, not the joined rows.
         outer: what is made of its results and those of the query that is ``left_of`` it; likewise.
+        freshness: how old the members under some labels may be when a result is emitted
+            (microseconds of event time); absent in documents of earlier releases.
     """
 
     id: QueryId
@@ -239,6 +241,7 @@ class QuerySpec:
     view: View | None = None
     outer: OuterJoin | None = None
     left_of: QueryId | None = None
+    freshness: tuple[tuple[Label, int], ...] = ()
 
     @property
     def has_post_join(self) -> bool:

@@ -102,6 +102,7 @@ def compile_ruleset(
     parallelism: int,
     sinks: Mapping[str, SinkSpec],
     backfills: Sequence[Backfill] = (),
+    freshness: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Ruleset:
     """The ruleset by which ``epoch`` runs ``plan``.
 
@@ -114,11 +115,16 @@ def compile_ruleset(
         sinks: query id -> where its results go (Parquet files where missing).
         backfills: how the past of new MIRs is answered (``plans.backfill``): those that are
             chosen become rules for every copy of the MIR.
+        freshness: query id -> alias -> how old its members of results may be (microseconds).
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
     """
-    return _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
+    rules = _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
+    if not freshness:
+        return rules
+    specs = (_with_freshness(query, freshness.get(query.id, {})) for query in rules.queries)
+    return replace(rules, queries=tuple(specs))
 
 
 def compile_revision(
@@ -203,7 +209,10 @@ class _Compiler:
         specs = {q.id: q for q in running.queries}
         for query in self.queries:
             spec = specs.pop(query.id, None)
-            if spec is None or replace(self._query(query), sink=spec.sink) != spec:
+            if spec is None:
+                raise _changed(query.id)
+            given = replace(self._query(query), sink=spec.sink, freshness=spec.freshness)
+            if given != spec:
                 raise _changed(query.id)
         for name in specs:
             raise _changed(name)
@@ -657,6 +666,11 @@ class _Compiler:
                         parts = tuple(sorted((b.attribute, t) for _, b, t in pairs))
                         wanted.add((relation_of[one], parts))
         return tuple(sorted(wanted))
+
+
+def _with_freshness(query: QuerySpec, limits: Mapping[str, int]) -> QuerySpec:
+    found = ((label, limits[alias]) for alias, label, _ in query.members if alias in limits)
+    return replace(query, freshness=tuple(found))
 
 
 def _changed(query: QueryId) -> RulesetError:

@@ -46,6 +46,7 @@ from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
+from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.join_samples import Steps
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.newest_allowed import newest_allowed
@@ -509,6 +510,7 @@ class Driver:
             namespace=self.control.keys.namespace,
             watermarks=watermarks(state),
             newest_allowed=newest_allowed(state.streams, planned),
+            now=present(state, planned),
             clock=self._clock.reading() if live else None,
             failed=failed(state),
             manifest=self.manifests.checksum(state.next_batch) if any(committed.values()) else None,

@@ -54,6 +54,7 @@ class BatchContext:
         shares: per task, what it reads of the sources that the runtime reads itself.
         redefined: streams that are registered with other columns than the ruleset means; what
             arrives of them is counted and passed over.
+        now: by what the age of tuples is measured (``epochs.freshness``), microseconds.
         rations: of goals that do not get every tuple; of all others the share is 1.
     """
 
@@ -84,6 +85,7 @@ class BatchContext:
     shares: tuple[tuple[Piece, ...], ...] = ()
     redefined: frozenset[str] = frozenset()
     rations: tuple[Ration, ...] = ()
+    now: int | None = None
 
 
 def live_segments(context: BatchContext) -> dict[str, tuple[Segment, ...]]:

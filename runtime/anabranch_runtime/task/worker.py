@@ -25,6 +25,7 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_runtime.epochs.freshness import oldest_starts
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.rationing import rationing
@@ -57,7 +58,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_contract.plans.ruleset import IndexSpec, OutputRule, ProbeRule, Ruleset, StoreId
+    from anabranch_contract.plans.ruleset import (
+        IndexSpec,
+        OutputRule,
+        ProbeRule,
+        QuerySpec,
+        Ruleset,
+        StoreId,
+    )
     from anabranch_contract.queries.joins import QueryId, RelationId
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.index.table import BatchTable
@@ -133,6 +141,7 @@ class _Task:
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()
         self.rationing = rationing(self.ruleset, context.rations)
+        self.oldest = oldest_starts(self.ruleset, context.now)
         self.ranks = Ranks(self.layout, context.batch)
         self.prober = Prober(
             self.layout,
@@ -326,7 +335,10 @@ class _Task:
                 self._output(wanted, output)
         for rule in self.layout.probes.get(edge, ()):
             if rule.start == partial.start:
-                self._probe(wanted.by(self.rationing.edge(rule.out)), rule, 0)
+                start, oldest = wanted.by(self.rationing.edge(rule.out)), self.oldest.get(rule.out)
+                if oldest is not None:
+                    start = start.where(start.tau(start.start) >= oldest)
+                self._probe(start, rule, 0)
 
     def _probe(self, partial: Partial, rule: ProbeRule, level: int) -> None:
         if not partial.length:
@@ -419,6 +431,7 @@ class _Task:
         partial = check(self.layout, partial, rule.bounds, ())
         partial = partial.where(self._visible(rule.query, partial))
         query = self.layout.queries[rule.query]
+        partial = partial.where(self._fresh(query, partial))
         partial = self.latest.current(partial, [label for _, label, _ in query.members])
         partial = check(self.layout, partial, (), rule.residuals)
         if not partial.length:
@@ -458,6 +471,17 @@ class _Task:
                 seen &= partial.tau(label) >= event_time
             seen |= arrived >= activated
             mask = seen if mask is None else mask & seen
+        return mask
+
+    def _fresh(self, query: QuerySpec, partial: Partial) -> NDArray[np.bool_] | None:
+        """Which results have no member that is too old (``semantics.md``, "Freshness")."""
+        mask: NDArray[np.bool_] | None = None
+        now = self.context.now
+        if now is None:
+            return None
+        for label, most in query.freshness:
+            young = partial.tau(label) >= now - most
+            mask = young if mask is None else mask & young
         return mask
 
     # --- what can't be had ---------------------------------------------------------------------

@@ -257,6 +257,7 @@ def test_what_overload_withholds_is_shown(shop: Service) -> None:
         "needed": 1.7,
         "overloaded": True,
         "latency": 2.0,
+        "owed": 3,
     }
     lines = shop.http.get("/metrics").text
     assert "anabranch_ration_budget 0.5" in lines

@@ -141,12 +141,14 @@ class Oracle:
         scenario: Scenario,
         ruled: Callable[[int], int] | None = None,
         withheld: Sequence[Withheld] = (),
+        fresh: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         """``ruled``: batch -> the start of the epoch whose ruleset it goes by; its own epoch's, if
-        nothing is said. ``withheld``: what probes did not get.
+        nothing is said. ``withheld``: what probes did not get. ``fresh``: query -> alias -> how old
+        its members of results may be, in microseconds.
         """
         self.scenario = scenario
-        self.withheld = withheld
+        self.withheld, self.fresh = withheld, fresh or {}
         self.ruled = ruled or (lambda batch: batch // scenario.every * scenario.every)
         self.db = duckdb.connect()
         self.db.execute("SET TimeZone = 'UTC'")
@@ -297,7 +299,8 @@ class Oracle:
         have been withheld of the query of that name (``torn``: and can't be there).
         """
         spans = (*activation.earlier, activation)
-        parts = [self._span(query, entry, a, self._kept(query, name, torn)) for a in spans]
+        kept = [*self._kept(query, name, torn), *self._young(query, name)]
+        parts = [self._span(query, entry, a, kept) for a in spans]
         tail = f" LIMIT {limit}" if limit else ""
         return " UNION ALL ".join(parts) + tail
 
@@ -318,6 +321,27 @@ class Oracle:
             here.append(f"{one.alias}.{rank} >= {round(one.share * 2**53)}")
             found.append(f"NOT ({' AND '.join(here)})")
         return found
+
+    def _young(self, query: OracleQuery, name: str) -> list[str]:
+        """Conditions that no member is too old, by the greatest event time of all streams before
+        the last batch.
+        """
+        limits = self.fresh.get(name)
+        if not limits:
+            return []
+        reached: list[int | None] = []
+        for batch in range(self.batches()):
+            seen = [
+                self.one(f'SELECT max({TAU}) FROM "{s}" WHERE {BATCH} < {batch} AND NOT {AHEAD}')
+                for s in self.scenario.streams
+            ]
+            reached.append(max((t for t in seen if t is not None), default=None))
+        listed = ", ".join("NULL" if t is None else str(t) for t in reached)
+        last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
+        now = f"([{listed}]::BIGINT[])[{last} + 1]"
+        return [
+            f"coalesce({alias}.{TAU} >= {now} - {most}, true)" for alias, most in limits.items()
+        ]
 
     def _rank(self, stream: str, ranking: Ranking) -> str:
         """The column of a stream's tuples' ranks, made when it is first asked for."""

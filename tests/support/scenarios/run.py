@@ -45,6 +45,9 @@ from tests.support.worlds.local_replay import LocalReplay
 from tests.support.worlds.replay_check import Run, Verdict, check_run, replay_and_check
 from tests.support.worlds.spark_replay import SparkReplay, draw_for_spark, start_spark
 
+#: How old members of results may be, in microseconds: at once, some seconds, minutes, an hour.
+AGES = (0, 5_000_000, 180_000_000, 600_000_000, 3_600_000_000)
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -83,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--owed", action="store_true", help="and most of that is made good later (local)"
     )
+    parser.add_argument("--fresh", action="store_true", help="results may not be too old (local)")
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -107,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 revised=options.revised,
                 rationed=options.rationed,
                 owed=options.owed,
+                fresh=options.fresh,
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
@@ -171,10 +176,12 @@ def local(
     revised: bool = False,
     rationed: bool = False,
     owed: bool = False,
+    fresh: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
     ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches,
-    ``owed``: half of them, and most of that is made good.
+    ``owed``: half of them, and most of that is made good, ``fresh``: results
+    of many queries may not be too old.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
@@ -190,7 +197,20 @@ def local(
         chosen = frozenset(b for b in range(batches) if rng.random() < 0.5)
         made_good = frozenset(b for b in chosen if rng.random() < 0.85)
         script = replace(script, rationed=chosen, owed=made_good)
+    if fresh:
+        script = replace(script, fresh=_limits(generated, Random(seed)))
     return run_local(generated, script, url, remote=remote)
+
+
+def _limits(generated: Generated, rng: Random) -> dict[str, dict[str, int]]:
+    """How old members of results may be, of streams that have an event time."""
+    scenario, found = read_scenario(generated.path), dict[str, dict[str, int]]()
+    for name, query in generated.queries.items():
+        timed = [a for a, s in query.members if scenario.streams[s].event_time is not None]
+        chosen = {a: rng.choice(AGES) for a in timed if rng.random() < 0.6}
+        if chosen:
+            found[name] = chosen
+    return found
 
 
 def assert_exact(
@@ -204,6 +224,7 @@ def assert_exact(
     revised: bool = False,
     rationed: bool = False,
     owed: bool = False,
+    fresh: bool = False,
 ) -> None:
     """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
 
@@ -222,6 +243,7 @@ def assert_exact(
             revised=revised,
             rationed=rationed,
             owed=owed,
+            fresh=fresh,
         )
         covered |= set(happened)
         if verdict.problems:

@@ -6,13 +6,17 @@ come late or never: all of it is data, so that a run can be repeated, printed an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
+from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Backfilling
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.epochs.merging import FANOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Attempts that a batch gets before the pipeline fails (and is started again).
 ATTEMPTS = 2
@@ -65,6 +69,7 @@ class Script:
         rationed: batches that withhold random tuples from probes.
         owed: those of them whose withheld results are to be made good. The run goes on, with
             batches without input, until that has been done.
+        fresh: query -> alias -> how old its members of results may be, in microseconds.
     """
 
     mode: Mode = Mode.STEP
@@ -83,6 +88,7 @@ class Script:
     revised: frozenset[int] = frozenset()
     rationed: frozenset[int] = frozenset()
     owed: frozenset[int] = frozenset()
+    fresh: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""

@@ -58,6 +58,10 @@ RATIONED_MANY = tuple(range(8000, 8300))
 OWED_FEW = (3, 81, 144, 164, 219)
 OWED_MANY = tuple(range(8500, 8800))
 
+#: In this process with results that may not be too old.
+FRESH_FEW = (4, 7, 9)
+FRESH_MANY = tuple(range(9000, 9150))
+
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     """``seeds`` in runs of ``length``.

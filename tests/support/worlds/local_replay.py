@@ -131,6 +131,7 @@ class LocalReplay:
             scenario,
             lambda batch: script.ruleset_of(batch // every, every) * every,
             self.withheld,
+            script.fresh,
         )
 
     def _script(self) -> Script:
@@ -383,11 +384,14 @@ class _Run:
         for run in read_rations(self.settings.results):
             for ration in run.rations:
                 alias, _ = self.members[ration.query, ration.start]
-                if (run.first, ration.query, alias) in paid:
+                made_good = (run.first, ration.query, alias) in paid
+                if made_good:
                     self.replay.events["goal made good"] += 1
-                    continue
-                torn = (run.first, ration.query, alias) in self.torn
-                self.replay.events["debt forgiven half paid"] += torn
+                    if ration.query not in self.script.fresh:
+                        continue
+                # Some of what was made good may have been too old then.
+                torn = made_good or (run.first, ration.query, alias) in self.torn
+                self.replay.events["debt forgiven half paid"] += torn and not made_good
                 span, query = (run.first, run.last), str(ration.query)
                 yield Withheld(*span, query, called(alias), ration.share, ration.ranking, torn)
 

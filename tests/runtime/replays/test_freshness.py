@@ -1,0 +1,34 @@
+"""Random runs of queries whose results may not be too old, against the oracle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.scenarios.draw import generate
+from tests.support.scenarios.run import assert_exact
+from tests.support.scenarios.seeds import FRESH_FEW, FRESH_MANY, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def test_runs_with_limits_of_age_are_exact(redis: str, tmp_path: Path) -> None:
+    assert_exact(FRESH_FEW, tmp_path, redis, generate, {"MIR", "self-join"}, fresh=True)
+
+
+def test_they_are_with_rations_and_catch_up(redis: str, tmp_path: Path) -> None:
+    wanted = {"rationed by batch"}
+    assert_exact(FRESH_FEW[:2], tmp_path, redis, generate, wanted, fresh=True, rationed=True)
+    wanted = {"goal made good"}
+    assert_exact(FRESH_FEW[2:], tmp_path / "o", redis, generate, wanted, fresh=True, owed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", parts(FRESH_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_runs_with_limits_of_age_are_exact(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, {"MIR", "self-join"}, fresh=True)
