@@ -88,7 +88,8 @@ class EpochRequest:
         queries: the active queries, for which the plan was made under ``statistics``.
         streams: every registered stream.
         epoch: its number.
-        sinks: query id -> where its results go.
+        sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
+            members of results may be (microseconds).
         backfilling, horizon, running, earlier: as :func:`decide` has them.
     """
 
@@ -103,6 +104,7 @@ class EpochRequest:
     horizon: float = DEFAULT_HORIZON
     running: Footprint | None = None
     earlier: tuple[Backfill, ...] = ()
+    freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Decided(NamedTuple):
@@ -150,6 +152,7 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
         epoch=request.epoch,
         parallelism=request.parallelism,
         sinks=request.sinks,
+        freshness=request.freshness,
         backfills=decided.backfills,
     )
     return Rules(ruleset, decided.backfills)

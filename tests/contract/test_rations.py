@@ -9,7 +9,6 @@ import pytest
 
 from anabranch_contract.plans.rations import (
     Floor,
-    Freshness,
     Ranking,
     RationedGoal,
     RationSchedule,
@@ -58,13 +57,13 @@ def test_below_the_first_point_nothing_can_be_saved() -> None:
 def test_a_schedule_travels_as_text() -> None:
     assert RationSchedule.loads(SCHEDULE.dumps()) == SCHEDULE
     floors = (Floor(QueryId("q"), 0.9, 0.7),)
-    full = replace(SCHEDULE, floors=floors, freshness=(Freshness(QueryId("q"), Label("a"), 5),))
+    full = replace(SCHEDULE, floors=floors)
     assert RationSchedule.loads(full.dumps()) == full
 
 
 def test_a_schedule_of_an_earlier_release_has_no_floors() -> None:
     document = json.loads(SCHEDULE.dumps())
-    del document["floors"], document["freshness"]
+    del document["floors"]
     assert RationSchedule.loads(json.dumps(document)) == SCHEDULE
 
 

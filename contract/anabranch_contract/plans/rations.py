@@ -117,18 +117,6 @@ class Floor(Row, frozen=True):
         return budget < self.needs - 1e-6
 
 
-class Freshness(Row, frozen=True):
-    """How old a member of a query's results may be.
-
-    Attributes:
-        label: of the member. ``micros``: of event time, before the batch's present.
-    """
-
-    query: QueryId
-    label: Label
-    micros: int
-
-
 class SchedulePoint(Row, frozen=True):
     """Rations that take a share of what could be saved by rations.
 
@@ -160,8 +148,7 @@ class RationSchedule(Message):
         rationable: the share of all probing time that these goals take with all rations 1.
         budget: what the operator has stated; None: as much as the machine allows.
         catch_up: whether what is withheld is made good later.
-        floors: of the queries that need a completeness and may be rationed; freshness: what queries
-            need of it. Neither is in documents of earlier releases.
+        floors: of the queries that need a completeness and may be rationed.
     """
 
     epoch: int
@@ -174,7 +161,6 @@ class RationSchedule(Message):
     budget: float | None = None
     catch_up: bool = False
     floors: tuple[Floor, ...] = ()
-    freshness: tuple[Freshness, ...] = ()
 
     def rations(self, budget: float) -> tuple[Ration, ...]:
         """The rations of goals that do not get everything, sorted.

@@ -36,6 +36,7 @@ from anabranch_service.planning.request import (
 from anabranch_service.planning.reviser import Reviser
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.records import EpochRecord, QueryRecord
+from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
 
@@ -204,7 +205,8 @@ class EpochLoop:
         """Plan what is registered, and check the plan; runs in a thread."""
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
         sinks = {record.id: record.sink.to_sink() for record in found.wanted}
-        task = replace(request.task, epoch=epoch, sinks=sinks)
+        freshness = {r.id: freshness_of(r.slo) for r in found.wanted if r.slo.freshness}
+        task = replace(request.task, epoch=epoch, sinks=sinks, freshness=freshness)
         answer = self.answer(replace(request, task=task))
         validate_plan(answer.planned.plan, answer.planned.queries)
         return answer

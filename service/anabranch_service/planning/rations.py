@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from anabranch_contract.plans.rations import Floor, Freshness, Overload, RationSchedule
+from anabranch_contract.plans.rations import Floor, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.plans.steps import Step, steps_of
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import rationed_goals
 from anabranch_planner.allocation.schedule import schedule
 from anabranch_planner.sql.durations import parse_duration
-from anabranch_service.registry.slo import freshness_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,14 +105,6 @@ def ration_schedule(
         catch_up=options.overload is Overload.CATCH_UP,
         floors=tuple(
             sorted(Floor(QueryId(q), floors[q], needs) for q, needs in best.needs.items())
-        ),
-        freshness=tuple(
-            sorted(
-                Freshness(query.id, Label(label), micros)
-                for query in queries
-                if query.id in plain
-                for label, micros in freshness_of(wanted[query.id], query).items()
-            )
         ),
     )
 

@@ -42,14 +42,20 @@ def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None
                 field="slo.latency",
                 remedy=f"give {format_duration(LEAST_LATENCY)} or more",
             )
+    if slo.freshness and query.outer is not None:
+        raise InvalidInput(
+            "freshness-with-outer-join",
+            "the query asks which rows have no partner, and a partner that is too old is one",
+            field="slo.freshness",
+            remedy="leave it out, or write a window into the ON condition",
+        )
     for alias, text in slo.freshness.items():
         _check_freshness(alias, text, query, streams)
 
 
-def freshness_of(slo: Slo, query: JoinQuery) -> dict[str, Micros]:
-    """Microseconds by label of ``query``; aliases that it does not have are left out."""
-    label = {member.alias: str(member.label) for member in query.members}
-    return {label[a]: parse_duration(t) for a, t in slo.freshness.items() if a in label}
+def freshness_of(slo: Slo) -> dict[str, Micros]:
+    """Microseconds by alias."""
+    return {alias: parse_duration(text) for alias, text in slo.freshness.items()}
 
 
 def _check_freshness(

@@ -9,14 +9,14 @@ import pytest
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.plans.rations import Allocation, Freshness, Overload, RationSchedule
+from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId, arrival_edge
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, Writes
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
-from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.cost.statistics import NoStatistics
@@ -153,7 +153,7 @@ def test_what_queries_need_is_in_the_schedule() -> None:
     rules, queries = rules_of(TWO, THREE)
     slos = {
         "q0": Slo(completeness=0.9, latency="1 second 500 milliseconds"),
-        "q1": Slo(completeness=0.5, freshness={"s": "1 hour", "gone": "2 hours"}, latency="1 hour"),
+        "q1": Slo(completeness=0.5, latency="1 hour"),
     }
     found = ration_schedule(rules, queries, {}, [period(rules)], OPTIONS, slos)
     assert found is not None
@@ -161,8 +161,6 @@ def test_what_queries_need_is_in_the_schedule() -> None:
     assert [(f.query, f.completeness) for f in found.floors] == [("q0", 0.9), ("q1", 0.5)]
     needs = found.floors[0].needs
     assert needs == found.floors[1].needs
-    label = next(m.label for m in queries[1].members if m.alias == "s")
-    assert found.freshness == (Freshness(QueryId("q1"), label, 3_600_000_000),)
     # All goals of a query bring as much here, so the mean ration is the completeness.
     for budget, part in ((needs, 1.0), (needs / 2, 0.5)):
         shares = {(r.query, r.start): r.share for r in found.rations(budget)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from anabranch_contract.plans.ruleset import RulesetId, loads
 from anabranch_service.registry.records import QueryRecord
 from tests.service.conftest import PAIR
 
@@ -41,9 +42,22 @@ def test_needs_are_told_back_and_changed_one_by_one(shop: Service) -> None:
     assert changed(None) == {"latency": None, "freshness": {}, "completeness": None}
 
 
-def test_the_partner_of_a_left_join_may_have_a_freshness(shop: Service) -> None:
+def test_a_left_join_can_have_no_freshness(shop: Service) -> None:
+    """Without a partner that is too old a row would seem to have none."""
     given = {"id": "left", "sql": LEFT, "slo": {"freshness": {"o": "2 hours"}}}
-    assert shop.post("/v1/queries", given)["slo"]["freshness"] == {"o": "2 hours"}
+    refused = shop.call("POST", "/v1/queries", 422, given)
+    found = refused["errors"][0]
+    assert (found["code"], found["field"]) == ("freshness-with-outer-join", "slo.freshness")
+
+
+def test_freshness_is_part_of_the_rules(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "j", "sql": JOIN, "window": "1 hour", "slo": ALL})
+    shop.plan(0)
+    text = str(shop.redis.get(shop.keys.ruleset(RulesetId(1))))
+    spec = next(q for q in loads(text).queries if q.id == "j")
+    label = {alias: label for alias, label, _ in spec.members}
+    hours = 3_600_000_000
+    assert dict(spec.freshness) == {label["o"]: hours, label["i"]: 12 * hours}
 
 
 @pytest.mark.parametrize(
