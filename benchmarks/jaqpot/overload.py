@@ -50,7 +50,7 @@ TICK = 0.25
 KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 PARTNERS = {"a": 20.0, "b": 40.0, "c": 0.001}
 #: Settings by the names of policies.
-POLICIES = {
+POLICIES: dict[str, dict[str, Any]] = {
     "wait": {"overload": "wait"},
     "fair": {"overload": "ration", "allocation": "fair"},
     "results": {"overload": "ration", "allocation": "results"},
