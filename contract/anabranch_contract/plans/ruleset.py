@@ -246,7 +246,12 @@ class QuerySpec:
     @property
     def has_post_join(self) -> bool:
         """Whether a view or an outer join is made of its results, and goes to the sink instead."""
-        return not (self.view is None and self.outer is None and self.left_of is None)
+        return self.view is not None or self.has_outer_join
+
+    @property
+    def has_outer_join(self) -> bool:
+        """Whether it matters which rows have no partner."""
+        return self.outer is not None or self.left_of is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,12 +167,17 @@ class FailureOut(Document):
 
 
 class ViewRowsOut(Document):
-    """The rows of a view. A view without LIMIT is reported as long as it is small."""
+    """The rows of a view. A view without LIMIT is reported as long as it is small.
+
+    ``completeness`` is the share of its joined rows that overload has not withheld, estimated:
+    below 1 sums and counts are those of a part.
+    """
 
     version: int | None = Field(description="Null: it has not been reported yet.")
     total: int | None = Field(description="Number of all rows, reported or not.")
     columns: list[str]
     rows: list[dict[str, JsonValue]]
+    completeness: float = 1.0
 
 
 class RationedOut(Document):

@@ -50,7 +50,7 @@ from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.join_samples import Steps
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.newest_allowed import newest_allowed
-from anabranch_runtime.epochs.retention import watermarks
+from anabranch_runtime.epochs.retention import clocks, watermarks
 from anabranch_runtime.epochs.statistics import Samples, bounds
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.faults import Point, reach
@@ -303,7 +303,8 @@ class Driver:
         """Let views know what has committed, by the ruleset of the epoch."""
         rules = self._rules() if ruleset is None else ruleset
         if self.views is not None and rules is not None:
-            self.views.committed(self.state.next_batch, watermarks(self.state), rules)
+            # What is owed may still come: their clocks wait for it.
+            self.views.committed(self.state.next_batch, clocks(self.state), rules)
 
     def report_intake(self) -> None:
         """Between batches: report a source that can't be read any more, or can again."""

@@ -72,7 +72,7 @@ class Rationer:
         goals = {
             (query.id, label)
             for query in ruleset.queries
-            if not query.has_post_join
+            if not query.has_outer_join
             for _, label, _ in query.members
         }
         wanted = schedule.rations(self._budget(schedule))

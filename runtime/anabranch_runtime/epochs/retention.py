@@ -35,8 +35,8 @@ def watermarks(state: State) -> dict[str, int]:
 
 
 def clocks(state: State) -> dict[str, int]:
-    """Stream -> the time by which rows expire: its watermark, or that of the oldest batch that is
-    still owed, what was needed then being needed again.
+    """Stream -> the time by which rows expire and windows of views close: its watermark, or that of
+    the oldest batch that is still owed, what was needed then being needed again.
     """
     found = watermarks(state)
     for owed in state.debt.batches:

@@ -64,7 +64,7 @@ def ration_schedule(
     """
     if not any(period.steps for period in periods):
         return None
-    plain = {query.id for query in ruleset.queries if not query.has_post_join}
+    plain = {query.id for query in ruleset.queries if not query.has_outer_join}
     streams = {stream.name: stream for stream in ruleset.streams}
     rankings = {
         (goal.query, goal.start): goal

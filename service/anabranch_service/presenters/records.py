@@ -139,6 +139,14 @@ def floors_of(
     return {floor.query: (floor, floor.broken(rationing.budget)) for floor in floors}
 
 
+def completeness_of(activation: Activation | None) -> float:
+    """The share of a query's results that has not been withheld, estimated."""
+    if activation is None:
+        return 1.0
+    everything = activation.results + activation.withheld + activation.owed
+    return activation.results / everything if everything else 1.0
+
+
 def _rationed(
     record: QueryRecord,
     activation: Activation | None,
@@ -157,10 +165,9 @@ def _rationed(
     left_out = activation.withheld + activation.owed
     if not (left_out or activation.blind or activation.caught_up or shares or floor):
         return None
-    everything = activation.results + left_out
     return RationedOut(
         withheld=activation.withheld,
-        completeness=activation.results / everything if everything else 1.0,
+        completeness=completeness_of(activation),
         blind=activation.blind,
         shares=shares,
         owed=activation.owed,

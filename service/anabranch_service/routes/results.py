@@ -15,6 +15,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
+from anabranch_service.presenters.records import completeness_of
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.streaming.tail import Position, Reader, Start
 
@@ -110,4 +111,5 @@ async def view_rows(
         total=None if found is None else found.total,
         columns=[c.name for c in record.normalised.output],
         rows=[] if found is None else [json.loads(text) for text in found.rows[:limit]],
+        completeness=completeness_of(await ctx.store.activation(name)),
     )
