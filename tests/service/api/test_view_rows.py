@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.protocol.activations import ViewRows
+from anabranch_contract.protocol.activations import Activation, ViewRows
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
@@ -38,17 +38,22 @@ def test_a_view_says_what_it_is_made_of(shop: Service) -> None:
 def test_the_rows_of_a_view(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "cities", "sql": GROUPS})
     path = "/v1/queries/cities/rows"
-    nothing = {"version": None, "total": None, "columns": ["city", "n"], "rows": []}
+    empty: dict[str, Any] = {"columns": ["city", "n"], "rows": [], "completeness": 1.0}
+    nothing = {"version": None, "total": None, **empty}
     assert shop.get(path) == nothing
     told = ViewRows(7, 3, ("city", "n"), ('{"city":"Oslo","n":5}', '{"city":null,"n":4}'))
     shop.redis.hset(shop.keys.views, "cities", told.dumps())
+    activation = Activation(0, {}, results=30, withheld=6.0, owed=4.0)
+    shop.redis.hset(shop.keys.activations, "cities", activation.dumps())
     answer = shop.get(f"{path}?limit=1")
     assert answer == {
         "version": 7,
         "total": 3,
         "columns": ["city", "n"],
         "rows": [{"city": "Oslo", "n": 5}],
+        "completeness": 0.75,
     }
+    shop.redis.delete(shop.keys.activations)
     shop.redis.hset(shop.keys.views, "cities", "{")
     assert shop.get(path) == nothing
 
