@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.faults import Point
+from anabranch_runtime.sinks.ledger import read_paid, read_rations
 from tests.support.scenarios.fault_grid import Cell, Component, cells_of, play_cells
 from tests.support.scenarios.file import read_report
 
@@ -42,6 +43,19 @@ def test_the_grid_where_rules_are_revised(component: Component, tmp_path: Path) 
     assert not verdict.problems, str(verdict)
     epochs = read_report(tmp_path / "grid" / "out")["epochs"]
     assert any(epoch["revisions"] for epoch in epochs)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("component", Component)
+def test_the_grid_with_rations_and_catch_up(component: Component, tmp_path: Path) -> None:
+    cells = cells_of(component)
+    verdict = play_cells(cells, tmp_path / "grid", revise=1, rationed=True)
+
+    assert not verdict.problems, str(verdict)
+    results = tmp_path / "grid" / "out" / "results"
+    assert len(read_rations(results)) > len(cells)
+    assert read_paid(results)
 
 
 @pytest.mark.spark

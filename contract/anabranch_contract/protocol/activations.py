@@ -88,3 +88,9 @@ class Activation(Message):
     blind: int = 0
     owed: float = 0.0
     caught_up: int = 0
+
+    @property
+    def completeness(self) -> float:
+        """The share of the results that is there, estimated; ``blind`` is not in it."""
+        everything = self.results + self.withheld + self.owed
+        return self.results / everything if everything else 1.0

@@ -54,6 +54,7 @@ from anabranch_runtime.epochs.retention import clocks, watermarks
 from anabranch_runtime.epochs.statistics import Samples, bounds
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import publish_paid, publish_rations
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
@@ -165,6 +166,7 @@ class Driver:
         )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
+        self._completeness = CompletenessFiles(results)
         self._tails = Tails(url, keys, results)
         self._state_publisher = StatePublisher(root, control)
         live = settings.mode is Mode.LIVE
@@ -199,6 +201,7 @@ class Driver:
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
         self.rulesets.restore(self._used)
         self._rate_limiter.open()
+        self._completeness.show(self.state.queries, self.state.next_batch - 1, at_once=True)
         self._advance(Started(self.control.last_boundary()))
         self.report("starting")
 
@@ -334,6 +337,7 @@ class Driver:
             SinkError: a sink does not take what waits for it, which is kept.
         """
         self._tails.close()
+        self._completeness.show(self.state.queries, self.state.next_batch - 1, at_once=True)
         if self.settings.mode is not Mode.STEP:
             return
         self.publisher.finish()
@@ -604,6 +608,7 @@ class Driver:
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
         totals = {q: a.results for q, a in state.queries.items()}
         self._tails.feed(state.next_batch - 1, located, totals)
+        self._completeness.show(state.queries, state.next_batch - 1)
         self.publisher.retry()
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))

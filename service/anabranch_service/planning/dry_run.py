@@ -33,7 +33,7 @@ from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.planning.assumptions import Names, assume
 from anabranch_service.planning.epoch import Planned, plan_jointly
 from anabranch_service.planning.options import changed
-from anabranch_service.planning.rations import live_rations
+from anabranch_service.planning.rations import may_ration
 from anabranch_service.planning.request import (
     PlanningAnswer,
     answer_request,
@@ -101,7 +101,7 @@ async def plan_dry_run(
     limits = SUMMARY if body.detail == "summary" else FULL
     request = replace(request, queries=queries, task=task, limits=limits)
     standing = None
-    if (body.add or body.drop) and live_rations(options, found.mode):
+    if (body.add or body.drop) and may_ration(options, found.mode):
         registered = await work.read(read_queries, before, task.streams, store.forms)
         standing = _standing(before, registered[0], body, await store.progress())
 

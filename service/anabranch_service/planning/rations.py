@@ -114,9 +114,12 @@ def _registered(query: QueryId) -> str:
     return query.removesuffix(LEFT_SUFFIX)
 
 
-def live_rations(options: PlanningRecord, mode: Mode) -> bool:
-    """Whether probes may be rationed: a replay takes the time that it needs."""
-    return options.overload is not Overload.WAIT and mode is Mode.LIVE
+def may_ration(options: PlanningRecord, mode: Mode) -> bool:
+    """Whether probes may be rationed: a replay takes the time that it needs, unless a capacity is
+    stated.
+    """
+    stated = mode is Mode.LIVE or options.capacity is not None
+    return options.overload is not Overload.WAIT and stated
 
 
 def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:

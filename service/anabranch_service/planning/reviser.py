@@ -26,7 +26,7 @@ from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_service.clock import Clock
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.periods import Periods
-from anabranch_service.planning.rations import live_rations, ration_schedule
+from anabranch_service.planning.rations import may_ration, ration_schedule
 from anabranch_service.planning.request import read_queries
 from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
@@ -113,7 +113,7 @@ class Reviser:
         """Everything that the decision depends on; None where something is not there."""
         store, epoch = self._store, interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
-        rationed = live_rations(options, self._settings.mode)
+        rationed = may_ration(options, self._settings.mode)
         if not rationed:
             await store.put_rations(None)
         if options.revision_gain is None and not rationed:
@@ -147,7 +147,7 @@ class Reviser:
 
     async def _ration(self, asked: Question) -> None:
         """Publish the schedule of rations, if there is to be one."""
-        if not live_rations(asked.options, asked.mode):
+        if not may_ration(asked.options, asked.mode):
             return
         records = await self._store.queries()
         priorities = {q.id: q.priority for q in records}

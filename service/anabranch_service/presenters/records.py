@@ -139,14 +139,6 @@ def floors_of(
     return {floor.query: (floor, floor.broken(rationing.budget)) for floor in floors}
 
 
-def completeness_of(activation: Activation | None) -> float:
-    """The share of a query's results that has not been withheld, estimated."""
-    if activation is None:
-        return 1.0
-    everything = activation.results + activation.withheld + activation.owed
-    return activation.results / everything if everything else 1.0
-
-
 def _rationed(
     record: QueryRecord,
     activation: Activation | None,
@@ -167,7 +159,7 @@ def _rationed(
         return None
     return RationedOut(
         withheld=activation.withheld,
-        completeness=completeness_of(activation),
+        completeness=activation.completeness,
         blind=activation.blind,
         shares=shares,
         owed=activation.owed,

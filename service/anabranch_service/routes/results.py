@@ -15,7 +15,6 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
-from anabranch_service.presenters.records import completeness_of
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.streaming.tail import Position, Reader, Start
 
@@ -105,11 +104,11 @@ async def view_rows(
             field="id",
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
-    found = await ctx.store.view_rows(name)
+    found, activation = await ctx.store.view_rows(name), await ctx.store.activation(name)
     return ViewRowsOut(
         version=None if found is None else found.version,
         total=None if found is None else found.total,
         columns=[c.name for c in record.normalised.output],
         rows=[] if found is None else [json.loads(text) for text in found.rows[:limit]],
-        completeness=completeness_of(await ctx.store.activation(name)),
+        completeness=1.0 if activation is None else activation.completeness,
     )

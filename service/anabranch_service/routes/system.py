@@ -115,6 +115,13 @@ async def explained() -> FileResponse:
     return FileResponse(DASHBOARD / "explain.html", headers=_SECURITY)
 
 
+@router.get("/dashboard/load", include_in_schema=False)
+@needs(Need.NOTHING)
+async def load() -> FileResponse:
+    """The page of the load."""
+    return FileResponse(DASHBOARD / "load" / "load.html", headers=_SECURITY)
+
+
 @router.get("/dashboard/state", include_in_schema=False)
 @needs(Need.NOTHING)
 async def stored_state() -> FileResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver import overload
 from anabranch_runtime.epochs.rationing import KEPT, count_withheld
 from anabranch_runtime.epochs.task_report import TaskReport
@@ -130,6 +132,31 @@ def test_without_rations_nothing_changes(url: str, tmp_path: Path) -> None:
         one.run(batch, job(batch))
     assert results(tmp_path) == expected(3)
     assert one.state.rationed == ()
+
+
+@pytest.mark.parametrize("mode", [Mode.STEP, Mode.LIVE])
+def test_not_a_byte_of_the_results_changes_unless_something_is_withheld(
+    mode: Mode, url: str, tmp_path: Path
+) -> None:
+    """With the policy to wait there is no schedule; with one, and room for all, it is the same."""
+    found: list[dict[str, bytes]] = []
+    for variant, budget in (("wait", None), ("room", 1.0), ("no load", None)):
+        redis_client.Redis.from_url(url).flushall()
+        fetch_ruleset.cache_clear()
+        publish(url, 0)
+        if variant != "wait":
+            offer(url, budget)
+        home = tmp_path / variant
+        one = driver(url, home, mode, every=10)
+        for batch in range(4):
+            one.run(batch, job(batch, copies=3))
+        assert one.state.rationed == ()
+        chosen = json.loads((home / "state" / "choice.json").read_text())["body"]
+        assert [one["rations"] for one in chosen] == [[]] * len(chosen)
+        files = sorted(p for p in (home / "results").rglob("*") if p.is_file())
+        found.append({str(p.relative_to(home)): p.read_bytes() for p in files})
+    assert len(found[0]) == 4
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_schedule_that_cannot_be_read_is_none(url: str, tmp_path: Path) -> None:

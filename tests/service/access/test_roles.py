@@ -24,6 +24,7 @@ MATRIX = {
     "GET /": "",
     "GET /openapi.json": "",
     "GET /dashboard/explain": "",
+    "GET /dashboard/load": "",
     "GET /dashboard/state": "",
     "GET /healthz": "",
     "GET /readyz": "viewer editor admin worker",

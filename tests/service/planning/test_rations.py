@@ -23,7 +23,7 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_service.planning.rations import FADE, flows, ration_schedule
+from anabranch_service.planning.rations import FADE, flows, may_ration, ration_schedule
 from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.service import eventually, serving
@@ -214,6 +214,17 @@ def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) 
         service.call("PUT", "/v1/settings", 200, {"overload": "wait"})
         report(service, period(rules, 3))
         eventually(lambda: schedule() is None, "the schedule is withdrawn")
+
+
+def test_a_replay_is_rationed_by_a_stated_capacity_only() -> None:
+    def may(mode: Mode, **given: object) -> bool:
+        return may_ration(OPTIONS.model_copy(update=given), mode)
+
+    for policy in (Overload.RATION, Overload.CATCH_UP):
+        assert may(Mode.LIVE, overload=policy, capacity=None)
+        assert may(Mode.STEP, overload=policy, capacity=0.5)
+        assert not may(Mode.STEP, overload=policy, capacity=None)
+    assert not may(Mode.LIVE, overload=Overload.WAIT, capacity=0.5)
 
 
 def report(service: Service, found: Interim) -> None:

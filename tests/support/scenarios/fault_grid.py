@@ -36,7 +36,11 @@ from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.replay.player import Observer
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
+from anabranch_client.rest.api import Client
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
+from anabranch_runtime.sinks.ledger import read_paid, read_rations
+from anabranch_runtime.state.manifest import Manifests
+from tests.support.oracles.oracle import Withheld
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until
 from tests.support.worlds.replay_check import check
@@ -44,6 +48,7 @@ from tests.support.worlds.replay_check import check
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from anabranch_contract.protocol.progress import Progress
     from tests.support.worlds.replay_check import Verdict
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
@@ -91,10 +96,13 @@ class Striker:
     cells: Sequence[Cell]
     redis: StoppableRedis
     done: list[Cell] = field(default_factory=list)
+    rationed: bool = False
     #: How often the runtime ended by itself (on a machine that is too busy) and was started again.
     unprovoked: int = 0
     _struck: float | None = None
     _base: int = 0
+    #: For how many cells the policy has been set.
+    _set: int = -1
 
     def turn(self, pipeline: Pipeline) -> bool:
         """Do what is next; whether the pipeline is expected to be well."""
@@ -111,6 +119,8 @@ class Striker:
             return False
         if progress is None or progress.committed == 0:
             return True
+        if self.rationed and not self._switched(pipeline, progress):
+            return True
         armed, held = self.folder / cell.point, self.folder / f"{cell.point}.held"
         if held.exists() and (text := held.read_text()):
             self._base, self._struck = progress.committed, time.monotonic()
@@ -119,6 +129,16 @@ class Striker:
         if not armed.exists() and not held.exists():
             armed.touch()
         return True
+
+    def _switched(self, pipeline: Pipeline, progress: Progress) -> bool:
+        """Whether probes are rationed, or what is owed is paid, as the next cell wants it."""
+        on = len(self.done) % 2 == 0
+        if self._set < len(self.done):
+            self._set = len(self.done)
+            with Client(pipeline.url, token="") as client:
+                policy = "ration-with-catch-up" if on else "wait"
+                client.update_settings(overload=policy, capacity=0.3)
+        return on == bool(progress.rationing.rations)
 
     def _supervise(self, pipeline: Pipeline) -> bool:
         """Start the runtime again if it has ended; whether it had."""
@@ -203,17 +223,20 @@ def play_cells(
     views: Mapping[str, str] | None = None,
     *,
     revise: int | None = None,
+    rationed: bool = False,
 ) -> Verdict:
     """Replay a scenario that is long enough for ``cells``; what is wrong with its results.
 
     Args:
         views: further queries by name, whose results are left to the caller to judge.
         revise: after how many batches of an epoch, which then has more, its rules are revised.
+        rationed: batches withhold tuples by the service's schedule, and make that good, in turns
+            from cell to cell. In a replay the service measures where it revises.
     """
     faults = folder / "faults"
     faults.mkdir(parents=True)
     # Views follow batches with some delay.
-    each = 20 if views else 4
+    each = 20 if views else 12 if rationed else 4
     batches = 8 + each * len(cells)
     path = write_scenario(folder / "scenario", batches, drifting=revise is not None)
     document = yaml.safe_load(path.read_text())
@@ -236,7 +259,7 @@ def play_cells(
             redis_url=redis.url,
         )
         with running(spec) as plain:
-            striker = Striker(faults, cells, redis)
+            striker = Striker(faults, cells, redis, rationed=rationed)
             pipeline = StruckPipeline(
                 plain.spec, plain.channel, plain.redis_url, plain.children, striker=striker
             )
@@ -249,10 +272,39 @@ def play_cells(
     assert striker.unprovoked < 5, "the runtime ends by itself"
     missing = [f"{c.component}@{c.point}" for c in cells[len(striker.done) :]]
     assert not missing, f"the replay was over before {missing}"
-    verdict = check(played if revise is not None else path, folder / "out")
+    withheld = _withheld(folder / "out") if rationed else ()
+    verdict = check(played if revise is not None else path, folder / "out", withheld=withheld)
     for cell in cells:
         cell.exact = not verdict.problems
     return verdict
+
+
+def _withheld(home: Path) -> tuple[Withheld, ...]:
+    """What the ledger says was withheld and has not been made good, of queries whose labels are
+    their aliases. Of what was being made good at the end some may be there.
+    """
+    results, debt = home / "results", Manifests(home / "state").load().debt
+    paid = {
+        (batch, *goal)
+        for one in read_paid(results)
+        for goal in one.goals
+        for batch in range(one.first, one.last + 1)
+    }
+    begun = debt.batches[:1] if debt.starts is not None else ()
+    return tuple(
+        Withheld(
+            run.first,
+            run.last,
+            str(r.query),
+            str(r.start),
+            r.share,
+            r.ranking,
+            torn=any(one.first <= run.first <= one.last for one in begun),
+        )
+        for run in read_rations(results)
+        for r in run.rations
+        if (run.first, r.query, r.start) not in paid
+    )
 
 
 def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Path:
@@ -342,6 +394,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the table into docs/recovery.md")
     parser.add_argument("--components", nargs="*", type=Component, default=list(Component))
     parser.add_argument("--points", nargs="*", type=Point, default=list(STEPS))
+    parser.add_argument("--rationed", action="store_true", help="with rations and catch-up")
     parser.add_argument("--read", nargs="+", type=Path, help="run nothing: cells of --json runs")
     options = parser.parse_args()
     everything: list[Cell] = []
@@ -355,7 +408,8 @@ def main() -> int:
         cells = cells_of(component, options.points)
         # Left behind where a cell fails.
         folder = Path(tempfile.mkdtemp(prefix=f"fault-grid-{component}-"))
-        verdict = play_cells(cells, folder / "grid")
+        revise = 1 if options.rationed else None
+        verdict = play_cells(cells, folder / "grid", revise=revise, rationed=options.rationed)
         if not verdict.problems:
             shutil.rmtree(folder)
         everything += cells

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlglot
 from sqlglot import exp
 
-from tests.support.oracles.oracle import Oracle, OracleQuery, from_spark
+from tests.support.oracles.oracle import Oracle, OracleQuery, Withheld, from_spark
 from tests.support.scenarios.file import Scenario, activation_in, called, read_report, read_scenario
 
 if TYPE_CHECKING:
@@ -68,16 +68,22 @@ def replay_and_check(
     return check(scenario, out, queries), seconds
 
 
-def check(path: Path, out: Path, queries: Mapping[str, OracleQuery] | None = None) -> Verdict:
+def check(
+    path: Path,
+    out: Path,
+    queries: Mapping[str, OracleQuery] | None = None,
+    withheld: Sequence[Withheld] = (),
+) -> Verdict:
     """Check results and report in ``out`` against the oracle.
 
     Args:
         path: the scenario file.
         queries: the queries as the generator made them; without it their SQL is transpiled.
+        withheld: what probes did not get, and was not made good.
     """
     scenario, report = read_scenario(path), read_report(out)
     said = {n: activation_in(report, n) for n in report["queries"] if n in scenario.queries}
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, withheld=withheld)
     try:
         if queries is None:
             columns = oracle.columns()

@@ -1,0 +1,95 @@
+"""How complete results are: ``<results>/.completeness/<query>.json``, beside what it is about.
+
+For whoever reads results without asking the service. There is a file for each query of which
+anything has ever been withheld. It is of a committed batch, some seconds old at most while batches
+go on, and up to date after a start and at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from anabranch_contract.protocol.activations import Activation
+
+#: The folder below the results. No query can have a name that begins with a dot.
+HOME = ".completeness"
+#: Seconds between two updates.
+INTERVAL = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """A query's results so far.
+
+    Attributes:
+        batch: the last one that counts. ``results``: found in and before it.
+        withheld, owed, blind, caught_up: as of
+            :class:`~anabranch_contract.protocol.activations.Activation`.
+        completeness: the share of the results that is there, estimated.
+    """
+
+    query: str
+    batch: int
+    results: int
+    withheld: float
+    owed: float
+    blind: int
+    caught_up: int
+    completeness: float
+
+
+@dataclass(slots=True)
+class CompletenessFiles:
+    """The files of one pipeline."""
+
+    results: Path
+    _written: dict[str, Completeness] = field(default_factory=dict)
+    _looked: float = -INTERVAL
+
+    def show(self, queries: Mapping[str, Activation], batch: int, *, at_once: bool = False) -> None:
+        """Write what has changed, as of ``batch``, where that is due or has to be ``at_once``."""
+        now = time.monotonic()
+        if not at_once and now - self._looked < INTERVAL:
+            return
+        self._looked = now
+        for name, one in queries.items():
+            if one.withheld or one.owed or one.blind or one.caught_up:
+                self._write(_completeness(name, batch, one))
+
+    def _write(self, found: Completeness) -> None:
+        known = self._written.get(found.query)
+        if known is not None and replace(known, batch=found.batch) == found:
+            return
+        path = self.results / HOME / f"{found.query}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged = path.with_suffix(".new")
+        staged.write_text(codec.dumps(found), encoding="utf-8")
+        staged.replace(path)
+        self._written[found.query] = found
+
+
+def read_completeness(results: Path, query: str) -> Completeness | None:
+    """What is said of a query; None: nothing of it was ever withheld."""
+    path = results / HOME / f"{query}.json"
+    return codec.loads(path.read_bytes(), Completeness) if path.exists() else None
+
+
+def _completeness(query: str, batch: int, one: Activation) -> Completeness:
+    return Completeness(
+        query,
+        batch,
+        one.results,
+        one.withheld,
+        one.owed,
+        one.blind,
+        one.caught_up,
+        one.completeness,
+    )

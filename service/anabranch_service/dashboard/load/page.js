@@ -1,0 +1,95 @@
+// The page of the load: polls the REST API.
+
+import { read } from "../access.js";
+import { facts, make, percent, say } from "../dom.js";
+import { MOST_ROWS, levers, listed, share, verdict } from "./view.js";
+
+const POLL_MS = 1000;
+/** With very many queries an answer takes longer: then it is asked for in so many times as long. */
+const SHARE = 5;
+
+const at = (id) => document.getElementById(id);
+let runtime = null;
+let settings = null;
+let queries = [];
+
+function showLoad() {
+  const rationing = runtime?.rationing;
+  at("load-note").textContent = verdict(runtime);
+  const known = rationing && rationing.needed > 0;
+  facts(at("load"), [
+    ["time needed", known ? percent(rationing.needed) : "–"],
+    ["budget of probes", rationing && rationing.policy !== "wait" ? share(rationing.budget) : "–"],
+    ["last batch took", runtime ? `${runtime.batch_seconds.toFixed(2)} s` : "–"],
+    ["rows that wait", runtime ? runtime.waiting_tuples.toLocaleString("en") : "–"],
+    ["batches owed", rationing ? rationing.owed.toLocaleString("en") : "–"],
+  ]);
+  facts(at("policy"), [
+    ["policy", settings?.overload ?? "–"],
+    ["allocation", settings?.allocation ?? "–"],
+    ["latency aimed at", rationing?.latency ? `${rationing.latency} s` : settings ? `${settings.latency_goal} s` : "–"],
+    ["capacity", settings?.capacity ? share(settings.capacity) : "as much as the load allows"],
+  ]);
+  at("levers").replaceChildren(
+    ...levers(runtime).map(({ name, on, why }) =>
+      make(
+        "li",
+        {},
+        make("span", { className: on ? "badge expiring" : "badge expired", text: on ? "in force" : "not in force" }),
+        make("strong", { text: ` ${name} ` }),
+        make("span", { className: "muted", text: why }),
+      ),
+    ),
+  );
+}
+
+function showQueries() {
+  const { rows, matching, all } = listed(queries, at("filter").value);
+  const more = matching - rows.length;
+  at("queries-note").textContent = `${matching === all ? all : `${matching} of ${all}`}${more ? `; the first ${MOST_ROWS} are shown` : ""}`;
+  const number = (value) => make("td", { className: "number", text: value });
+  const lines = rows.map((q) =>
+    make(
+      "tr",
+      {},
+      make("td", { className: "name" }, make("a", { href: `/#query=${encodeURIComponent(q.id)}`, text: q.id })),
+      number(String(q.priority)),
+      number(`${q.blind ? "below " : ""}${percent(q.completeness)}`),
+      make("td", { className: q.broken ? "number bad" : "number", text: q.floor === null ? "–" : `${share(q.floor)}${q.broken ? ", broken" : ""}` }),
+      number(Math.round(q.withheld).toLocaleString("en")),
+      number(Math.round(q.owed).toLocaleString("en")),
+      number(q.late.toLocaleString("en")),
+      make("td", { text: q.shares || "all" }),
+    ),
+  );
+  const none = make("td", { className: "empty", text: all ? "No query is called that." : "No query is registered." });
+  none.colSpan = 8;
+  at("queries").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
+}
+
+async function refresh() {
+  try {
+    // Before the first epoch there is no current one.
+    const [now, options, all] = await Promise.all([
+      read("/v1/epochs/current"),
+      read("/v1/settings"),
+      read("/v1/queries?limit=1000"),
+    ]);
+    [runtime, settings] = [now?.runtime ?? null, options];
+    queries = all.items.filter((q) => q.status !== "expired");
+    showLoad();
+    showQueries();
+    say(null);
+  } catch (error) {
+    say(error);
+  }
+}
+
+at("filter").addEventListener("input", showQueries);
+
+async function follow() {
+  const started = performance.now();
+  if (!document.hidden) await refresh();
+  setTimeout(follow, Math.max(POLL_MS, SHARE * (performance.now() - started)));
+}
+follow();

@@ -1,0 +1,76 @@
+// Load, levers and what overload has kept from queries, as figures to show: no document, no requests.
+
+/** Rows of the table of queries; beyond, a filter helps. */
+export const MOST_ROWS = 100;
+
+/** What is done about the load, in the order in which it is done: a name, and whether it is in force. */
+export function levers(runtime) {
+  const rationing = runtime?.rationing;
+  const rations = rationing && rationing.policy !== "wait";
+  const withholding = Boolean(rations && rationing.overloaded);
+  const filling = Object.keys(runtime?.backfill ?? {}).length > 0;
+  return [
+    {
+      name: "longer batches",
+      on: Boolean(rations),
+      why: rations ? `up to ${rationing.latency / 2} s, half of the latency that is aimed at` : "the policy is to wait",
+    },
+    {
+      name: "backfills pause",
+      on: withholding,
+      why: withholding ? "until there is room for every probe" : filling ? "one is being done" : "none is to be done",
+    },
+    {
+      name: "rations",
+      on: withholding,
+      why: rations ? `${share(rationing.budget)} of rationed probes' CPU time` : "the policy is to wait",
+    },
+    {
+      name: "input waits",
+      on: (runtime?.waiting_tuples ?? 0) > 0,
+      why: `about ${(runtime?.waiting_tuples ?? 0).toLocaleString("en")} rows`,
+    },
+  ];
+}
+
+/** How the load stands, in a few words. */
+export function verdict(runtime) {
+  const rationing = runtime?.rationing;
+  if (!rationing) return "not known yet";
+  if (rationing.overloaded) return "overloaded: probes are rationed";
+  if (rationing.owed) return `results of ${rationing.owed} batches are still to be made good`;
+  if (rationing.policy === "wait") return "probes are never rationed: input waits";
+  return rationing.needed > 1 ? "more arrives than the machine manages" : "there is room for everything";
+}
+
+/** The queries that match `filter`, the least complete first. */
+export function listed(queries, filter) {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const matching = queries
+    .filter((q) => words.every((w) => q.id.toLowerCase().includes(w)))
+    .map(row)
+    .sort((a, b) => a.completeness - b.completeness || b.broken - a.broken || a.id.localeCompare(b.id));
+  return { rows: matching.slice(0, MOST_ROWS), matching: matching.length, all: queries.length };
+}
+
+function row(query) {
+  const kept = query.rationed;
+  const shares = Object.entries(kept?.shares ?? {}).sort(([a], [b]) => a.localeCompare(b));
+  return {
+    id: query.id,
+    priority: query.priority,
+    completeness: kept?.completeness ?? 1,
+    withheld: kept?.withheld ?? 0,
+    owed: kept?.owed ?? 0,
+    late: kept?.caught_up ?? 0,
+    blind: kept?.blind ?? 0,
+    floor: kept?.floor ?? query.slo?.completeness ?? null,
+    broken: Boolean(kept?.floor_broken),
+    shares: shares.map(([alias, part]) => `${alias} ${share(part)}`).join(", "),
+  };
+}
+
+/** A share for people, as short as it can be. */
+export function share(part) {
+  return `${Math.round(100 * part)} %`;
+}

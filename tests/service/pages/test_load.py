@@ -1,0 +1,88 @@
+"""The page of the load in a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from anabranch_contract.plans.rations import Overload, Ranking, Ration
+from anabranch_contract.plans.ruleset import RulesetId, loads
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.queries.joins import QueryId
+from tests.service.conftest import PAIR
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+LONG = "orders-of-the-last-quarter-with-all-their-items-and-customers-"
+
+
+def test_before_anything_runs_the_page_says_so(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop, "dashboard/load") as (page, complaints):
+        expect(page.get_by_role("status").first).to_have_text("live")
+        expect(page.locator("#load-note")).to_have_text("not known yet")
+        expect(page.locator("#queries")).to_contain_text("No query is registered.")
+        expect(page.locator("#policy")).to_contain_text("wait")
+        assert not complaints
+
+
+def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> None:
+    names = [f"{LONG}{n:03d}" for n in range(120)]
+    for name in names:
+        shop.post("/v1/queries", {"id": name, "sql": PAIR, "slo": {"completeness": 0.9}})
+    shop.plan(-1)
+    shop.call("PUT", "/v1/settings", 200, {"overload": "ration-with-catch-up", "capacity": 0.5})
+    rules = loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(0)))))
+    spec = next(q for q in rules.queries if q.id == names[7])
+    label = {alias: label for alias, label, _ in spec.members}
+    ranking = Ranking((("order_id", "bigint"),), by_batch=True)
+    rationing = Rationing(
+        Overload.CATCH_UP,
+        0.5,
+        1.7,
+        overloaded=True,
+        latency=2.0,
+        rations=(Ration(QueryId(names[7]), label["o"], 0.25, ranking),),
+        owed=3,
+    )
+    intake = {"orders": StreamIntake(4321, 1.5)}
+    progress = Progress("running", 9, 0, ruleset_epoch=0, intake=intake, rationing=rationing)
+    shop.progress(progress)
+    shop.beat()
+    shop.activate(names[7], Activation(0, {}, results=30, withheld=6.0, owed=4.0, caught_up=12))
+
+    with opened(browser, shop, "dashboard/load") as (page, complaints):
+        expect(page.locator("#load-note")).to_have_text("overloaded: probes are rationed")
+        for text in ("170.0 %", "50 %", "4,321"):
+            expect(page.locator("#load")).to_contain_text(text)
+        expect(page.locator("#policy")).to_contain_text("ration-with-catch-up")
+        levers = page.locator("#levers li")
+        expect(levers).to_have_count(4)
+        expect(levers.nth(2)).to_contain_text("in force")
+        expect(levers.nth(3)).to_contain_text("about 4,321 rows")
+
+        # The least complete comes first, whatever it is called.
+        first = page.locator("#queries tbody tr").first
+        expect(first.get_by_role("link")).to_have_text(names[7])
+        for text in ("75.0 %", "90 %", "o 25 %", "12"):
+            expect(first).to_contain_text(text)
+        expect(page.locator("#queries tbody tr")).to_have_count(100)
+        expect(page.locator("#queries-note")).to_have_text("120; the first 100 are shown")
+        page.get_by_label("Show").fill("customers-11")
+        expect(page.locator("#queries tbody tr")).to_have_count(10)
+        page.get_by_label("Show").fill("nothing")
+        expect(page.locator("#queries")).to_contain_text("No query is called that.")
+
+        # Nothing is wider than a small window.
+        page.set_viewport_size({"width": 420, "height": 800})
+        wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert page.evaluate(wide)
+        assert not complaints
