@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -151,8 +150,8 @@ def test_not_a_byte_of_the_results_changes_unless_something_is_withheld(
         for batch in range(4):
             one.run(batch, job(batch, copies=3))
         assert one.state.rationed == ()
-        chosen = json.loads((home / "state" / "choice.json").read_text())["body"]
-        assert [one["rations"] for one in chosen] == [[]] * len(chosen)
+        choices = [one.choices.get(batch) for batch in range(4)]
+        assert [(c.rations, c.owed) for c in choices if c is not None] == [((), False)] * 4
         files = sorted(p for p in (home / "results").rglob("*") if p.is_file())
         found.append({str(p.relative_to(home)): p.read_bytes() for p in files})
     assert len(found[0]) == 4
