@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.lifecycle import serves
 from anabranch_runtime.state.coverage import Access, tile
+from anabranch_runtime.state.slices import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -104,6 +105,16 @@ def relation_tiles(
     useful = sorted(((n, s) for n, s in state.stores.items() if serves(s, relation)), key=rank)
     tiles, _ = tile([wanted], [(n, s.covers(state.next_batch)) for n, s in useful])
     return tuple(tiles)
+
+
+def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Source, ...]:
+    """The stored rows of ``relation`` that arrived in ``batches``."""
+    return tuple(
+        Source(tile.store, segment, tile.interval, 0, segment.rows)
+        for tile in relation_tiles(state, relation, batches)
+        for segment in state.stores[tile.store].segments
+        if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]
+    )
 
 
 def first_batch(state: State, relation: Relation) -> int:

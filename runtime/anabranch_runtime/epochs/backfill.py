@@ -26,10 +26,11 @@ from anabranch_runtime.epochs.access import (
     first_batch,
     known_attributes,
     relation_tiles,
+    stored_in,
 )
 from anabranch_runtime.epochs.merging import merge_groups
 from anabranch_runtime.state.coverage import tile
-from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cut
+from anabranch_runtime.state.slices import Backfill, Slice, Throttle, cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,12 +168,7 @@ def _begun(
         return None
     at = store.spec.members.index(rule.start)
     start = relations[store.spec.relations[at]]
-    sources = tuple(
-        Source(tile.store, segment, tile.interval, 0, segment.rows)
-        for tile in relation_tiles(state, start, (0, found[-1][1]))
-        for segment in state.stores[tile.store].segments
-        if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]
-    )
+    sources = stored_in(state, start, (0, found[-1][1]))
     rows = sum(s.rows for s in sources)
     backfill = Backfill(rule, found, sources, rows, throttle.first)
     return replace(store, backfill=backfill) if sources else _ended(store, backfill)

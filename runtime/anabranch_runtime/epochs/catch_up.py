@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import PaidBatches
-from anabranch_runtime.epochs.access import relation_tiles
+from anabranch_runtime.epochs.access import stored_in
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import (
     CatchUp,
@@ -31,7 +31,6 @@ from anabranch_runtime.state.debt import (
     Starts,
     cut_starts,
 )
-from anabranch_runtime.state.slices import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
     from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import QueryId, Relation, RelationId
+    from anabranch_contract.queries.joins import QueryId, RelationId
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.slices import Throttle
@@ -142,7 +141,7 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     for goal in owed.goals:
         of[_relation(specs[goal.query], goal.alias)].append((goal.query, goal.alias))
     starts = tuple(
-        Starts(tuple(goals), _sources(state, relations[relation], (owed.first, owed.last)))
+        Starts(tuple(goals), stored_in(state, relations[relation], (owed.first, owed.last)))
         for relation, goals in sorted(of.items())
     )
     return replace(state, debt=replace(debt, starts=starts, rows=debt.rows or throttle.first))
@@ -212,16 +211,6 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
 
 def _relation(query: QuerySpec, alias: str) -> RelationId:
     return next(relation for name, _, relation in query.members if name == alias)
-
-
-def _sources(state: State, relation: Relation, batches: tuple[int, int]) -> tuple[Source, ...]:
-    """The stored rows of ``relation`` that arrived in ``batches``."""
-    return tuple(
-        Source(tile.store, segment, tile.interval, 0, segment.rows)
-        for tile in relation_tiles(state, relation, batches)
-        for segment in state.stores[tile.store].segments
-        if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]
-    )
 
 
 def _forgiven(

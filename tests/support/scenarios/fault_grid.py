@@ -38,8 +38,9 @@ from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
-from anabranch_runtime.sinks.ledger import read_paid, read_rations
+from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.state.manifest import Manifests
+from tests.support.oracles.ledger import made_good
 from tests.support.oracles.oracle import Withheld
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until
@@ -284,12 +285,7 @@ def _withheld(home: Path) -> tuple[Withheld, ...]:
     their aliases. Of what was being made good at the end some may be there.
     """
     results, debt = home / "results", Manifests(home / "state").load().debt
-    paid = {
-        (batch, *goal)
-        for one in read_paid(results)
-        for goal in one.goals
-        for batch in range(one.first, one.last + 1)
-    }
+    paid = made_good(results)
     begun = debt.batches[:1] if debt.starts is not None else ()
     return tuple(
         Withheld(

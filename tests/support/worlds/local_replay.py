@@ -35,7 +35,7 @@ from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
-from anabranch_runtime.sinks.ledger import read_paid, read_rations
+from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
@@ -47,6 +47,7 @@ from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.random_rations import random_rations
 from tests.support.oracles.invariants import Watch
+from tests.support.oracles.ledger import made_good
 from tests.support.oracles.oracle import Oracle, Withheld
 from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
 from tests.support.scenarios.file import called, read_document, read_scenario
@@ -375,23 +376,18 @@ class _Run:
 
     def _withheld(self) -> Iterator[Withheld]:
         """What batches withheld, and none has made good."""
-        paid = {
-            (batch, *goal)
-            for one in read_paid(self.settings.results)
-            for goal in one.goals
-            for batch in range(one.first, one.last + 1)
-        }
+        paid = made_good(self.settings.results)
         for run in read_rations(self.settings.results):
             for ration in run.rations:
                 alias, _ = self.members[ration.query, ration.start]
-                made_good = (run.first, ration.query, alias) in paid
-                if made_good:
+                came = (run.first, ration.query, alias) in paid
+                if came:
                     self.replay.events["goal made good"] += 1
                     if ration.query not in self.script.fresh:
                         continue
                 # Some of what was made good may have been too old then.
-                torn = made_good or (run.first, ration.query, alias) in self.torn
-                self.replay.events["debt forgiven half paid"] += torn and not made_good
+                torn = came or (run.first, ration.query, alias) in self.torn
+                self.replay.events["debt forgiven half paid"] += torn and not came
                 span, query = (run.first, run.last), str(ration.query)
                 yield Withheld(*span, query, called(alias), ration.share, ration.ranking, torn)
 
