@@ -88,14 +88,14 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """The capacity, and then all policies at all multiples of it."""
-    flood = run_load(options, home, "wait", [(options.flood, options.seconds)])
+    flood = _run(options, home, "wait", [(options.flood, options.seconds)])
     capacity = flood["rows_per_s"]
     tell(f"capacity {capacity:,.0f} rows/s")
     found = []
     for times in options.times:
         for policy in options.policies:
             load = [(capacity / 2, options.calm), (capacity * times, options.seconds)]
-            one = run_load(options, home, policy, load)
+            one = _run(options, home, policy, load)
             found.append({"times": times, "policy": policy, **one})
             tell(
                 f"{times} x {policy}: p50 {one['p50']:.2f} s, p99 {one['p99']:.2f} s, "
@@ -104,32 +104,18 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     return {"capacity": capacity, "runs": found}
 
 
-def run_load(
-    options: argparse.Namespace,
-    home: Path,
-    policy: str,
-    load: Sequence[tuple[float, float]],
-    **settings: Any,
+def _run(
+    options: argparse.Namespace, home: Path, policy: str, load: Sequence[tuple[float, float]]
 ) -> dict[str, Any]:
-    """One run.
-
-    Args:
-        policy: one of :data:`POLICIES`. ``settings``: others of the service.
-        load: phases of (rows per second, seconds); the last half of the last one is measured.
-    """
     folder = made(home / "run")
     try:
-        return _measured(options, folder, policy, load, settings)
+        return _measured(options, folder, policy, load)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measured(
-    options: argparse.Namespace,
-    folder: Path,
-    policy: str,
-    load: Sequence[tuple[float, float]],
-    settings: dict[str, Any],
+    options: argparse.Namespace, folder: Path, policy: str, load: Sequence[tuple[float, float]]
 ) -> dict[str, Any]:
     phases = [_generate(folder / f"waiting{n}", options, *one) for n, one in enumerate(load)]
     spec = PipelineSpec(
@@ -148,7 +134,6 @@ def _measured(
         client.update_settings(
             **POLICIES[policy],
             latency_goal=options.latency,
-            **settings,
         )
         for name, keys in KEYS.items():
             source = {"format": "files", "path": str(made(folder / name))}
@@ -198,9 +183,6 @@ def _measured(
         "results": kept,
         "full": full,
         "last_budget": budget,
-        "found": sum(b.results for b in within),
-        "probed": round(sum(b.tasks.get("probe", 0.0) for b in within), 3),
-        "tuples": sum(b.tuples for b in within),
     }
 
 
