@@ -201,7 +201,7 @@ class Driver:
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
         self.rulesets.restore(self._used)
         self._rate_limiter.open()
-        self._completeness.show(self.state.queries, self.state.next_batch - 1, at_once=True)
+        self._completeness.begin(self.state.queries, self.state.next_batch - 1)
         self._advance(Started(self.control.last_boundary()))
         self.report("starting")
 

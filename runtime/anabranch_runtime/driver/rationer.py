@@ -59,7 +59,7 @@ class Rationer:
             budget=self._budget(schedule),
             needed=load.needed,
             overloaded=bool(self._rations),
-            latency=schedule.latency,
+            latency=schedule.latency if self._live else None,
             rations=self._rations,
         )
 

@@ -2,7 +2,8 @@
 
 For whoever reads results without asking the service. There is a file for each query of which
 anything has ever been withheld. It is of a committed batch, some seconds old at most while batches
-go on, and up to date after a start and at the end.
+go on, and up to date after a start and at the end. A start removes what is said of batches that the
+state does not have (any more).
 """
 
 from __future__ import annotations
@@ -61,8 +62,16 @@ class CompletenessFiles:
             return
         self._looked = now
         for name, one in queries.items():
-            if one.withheld or one.owed or one.blind or one.caught_up:
+            if _is_incomplete(one):
                 self._write(_completeness(name, batch, one))
+
+    def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
+        """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
+        for path in (self.results / HOME).glob("*.json"):
+            known = queries.get(path.stem)
+            if known is None or not _is_incomplete(known):
+                path.unlink()
+        self.show(queries, batch, at_once=True)
 
     def _write(self, found: Completeness) -> None:
         known = self._written.get(found.query)
@@ -80,6 +89,11 @@ def read_completeness(results: Path, query: str) -> Completeness | None:
     """What is said of a query; None: nothing of it was ever withheld."""
     path = results / HOME / f"{query}.json"
     return codec.loads(path.read_bytes(), Completeness) if path.exists() else None
+
+
+def _is_incomplete(one: Activation) -> bool:
+    """Whether anything was ever withheld."""
+    return bool(one.withheld or one.owed or one.blind or one.caught_up)
 
 
 def _completeness(query: str, batch: int, one: Activation) -> Completeness:

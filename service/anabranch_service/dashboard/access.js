@@ -50,6 +50,18 @@ export async function read(path) {
   return response.json();
 }
 
+/** All queries, page by page. */
+export async function readQueries() {
+  const items = [];
+  let cursor = "";
+  do {
+    const page = await read(`/v1/queries?limit=500${cursor}`);
+    items.push(...page.items);
+    cursor = page.next_cursor === null ? null : `&cursor=${page.next_cursor}`;
+  } while (cursor !== null);
+  return items;
+}
+
 /** Ask who we are; tell the page what that allows. */
 async function identify() {
   const response = await send("/v1/whoami").catch(() => null);

@@ -1,6 +1,6 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
-import { read } from "./access.js";
+import { read, readQueries } from "./access.js";
 import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
@@ -51,17 +51,6 @@ function dot(name) {
 
 function when(text) {
   return text ? text.replace("T", " ").replace(/(\.\d+)?Z$/, "") : "";
-}
-
-async function readQueries() {
-  const items = [];
-  let cursor = "";
-  do {
-    const page = await read(`/v1/queries?limit=500${cursor}`);
-    items.push(...page.items);
-    cursor = page.next_cursor === null ? null : `&cursor=${page.next_cursor}`;
-  } while (cursor !== null);
-  return items;
 }
 
 async function readEpoch(number) {

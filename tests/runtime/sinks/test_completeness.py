@@ -51,5 +51,8 @@ def test_files_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.Monk
     files.show(more, 5)
     assert batch() == 4
     # Whoever comes up next writes what it finds.
-    CompletenessFiles(tmp_path).show(more, 6, at_once=True)
+    CompletenessFiles(tmp_path).begin(more, 6)
     assert batch() == 6
+    # A state that was rolled back to before anything was withheld knows nothing of it.
+    CompletenessFiles(tmp_path).begin({"q": Activation(0, {}, results=1)}, 1)
+    assert read_completeness(tmp_path, "q") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -54,10 +55,14 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         owed=3,
     )
     intake = {"orders": StreamIntake(4321, 1.5)}
-    progress = Progress("running", 9, 0, ruleset_epoch=0, intake=intake, rationing=rationing)
+    progress = Progress(
+        "running", 9, 0, ruleset_epoch=0, intake=intake, row_limit=4000, rationing=rationing
+    )
     shop.progress(progress)
     shop.beat()
     shop.activate(names[7], Activation(0, {}, results=30, withheld=6.0, owed=4.0, caught_up=12))
+
+    shop.activate(names[99], Activation(0, {}, results=30, blind=2))
 
     with opened(browser, shop, "dashboard/load") as (page, complaints):
         expect(page.locator("#load-note")).to_have_text("overloaded: probes are rationed")
@@ -67,13 +72,25 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         levers = page.locator("#levers li")
         expect(levers).to_have_count(4)
         expect(levers.nth(2)).to_contain_text("in force")
-        expect(levers.nth(3)).to_contain_text("about 4,321 rows")
+        expect(levers.nth(3)).to_contain_text("about 321 rows")
+        # What the next batch takes does not wait, and a replay has no latency to keep.
+        calm = replace(rationing, needed=0.5, overloaded=False, latency=None, rations=())
+        shop.progress(replace(progress, row_limit=None, rationing=calm))
+        for lever in range(4):
+            expect(levers.nth(lever)).to_contain_text("not in force")
+        expect(page.locator("#load-note")).to_contain_text("3 batches are still to be made good")
+        shop.progress(progress)
+        expect(levers.nth(3)).to_contain_text("about 321 rows")
 
         # The least complete comes first, whatever it is called.
         first = page.locator("#queries tbody tr").first
         expect(first.get_by_role("link")).to_have_text(names[7])
         for text in ("75.0 %", "90 %", "o 25 %", "12"):
             expect(first).to_contain_text(text)
+        # Then those of which nothing can be estimated.
+        second = page.locator("#queries tbody tr").nth(1)
+        expect(second.get_by_role("link")).to_have_text(names[99])
+        expect(second).to_contain_text("below 100.0 %")
         expect(page.locator("#queries tbody tr")).to_have_count(100)
         expect(page.locator("#queries-note")).to_have_text("120; the first 100 are shown")
         page.get_by_label("Show").fill("customers-11")

@@ -1,6 +1,6 @@
 // The page of the load: polls the REST API.
 
-import { read } from "../access.js";
+import { read, readQueries } from "../access.js";
 import { facts, make, percent, say } from "../dom.js";
 import { MOST_ROWS, levers, listed, share, verdict } from "./view.js";
 
@@ -73,10 +73,10 @@ async function refresh() {
     const [now, options, all] = await Promise.all([
       read("/v1/epochs/current"),
       read("/v1/settings"),
-      read("/v1/queries?limit=1000"),
+      readQueries(),
     ]);
     [runtime, settings] = [now?.runtime ?? null, options];
-    queries = all.items.filter((q) => q.status !== "expired");
+    queries = all.filter((q) => q.status !== "expired");
     showLoad();
     showQueries();
     say(null);

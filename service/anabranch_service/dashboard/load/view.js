@@ -7,13 +7,15 @@ export const MOST_ROWS = 100;
 export function levers(runtime) {
   const rationing = runtime?.rationing;
   const rations = rationing && rationing.policy !== "wait";
+  const later = Math.max((runtime?.waiting_tuples ?? 0) - (runtime?.row_limit ?? Infinity), 0);
   const withholding = Boolean(rations && rationing.overloaded);
+  const longer = Boolean(rations) && rationing.latency !== null;
   const filling = Object.keys(runtime?.backfill ?? {}).length > 0;
   return [
     {
       name: "longer batches",
-      on: Boolean(rations),
-      why: rations ? `up to ${rationing.latency / 2} s, half of the latency that is aimed at` : "the policy is to wait",
+      on: longer,
+      why: longer ? `up to ${rationing.latency / 2} s, half of the latency that is aimed at` : rations ? "a replay takes its time" : "the policy is to wait",
     },
     {
       name: "backfills pause",
@@ -27,8 +29,8 @@ export function levers(runtime) {
     },
     {
       name: "input waits",
-      on: (runtime?.waiting_tuples ?? 0) > 0,
-      why: `about ${(runtime?.waiting_tuples ?? 0).toLocaleString("en")} rows`,
+      on: later > 0,
+      why: later > 0 ? `about ${later.toLocaleString("en")} rows wait for a later batch than the next` : "the next batch takes all that is there",
     },
   ];
 }
@@ -49,7 +51,14 @@ export function listed(queries, filter) {
   const matching = queries
     .filter((q) => words.every((w) => q.id.toLowerCase().includes(w)))
     .map(row)
-    .sort((a, b) => a.completeness - b.completeness || b.broken - a.broken || a.id.localeCompare(b.id));
+    // Where goals were given nothing there is no estimate: they come before what is complete.
+    .sort(
+      (a, b) =>
+        a.completeness - b.completeness ||
+        (b.blind > 0) - (a.blind > 0) ||
+        b.broken - a.broken ||
+        a.id.localeCompare(b.id),
+    );
   return { rows: matching.slice(0, MOST_ROWS), matching: matching.length, all: queries.length };
 }
 
