@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch_contract.plans.rations import shares_at
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_planner.allocation.forest import Forest, Step
 from anabranch_planner.allocation.of_plan import forest_of_plan
 from anabranch_planner.allocation.rankings import rationed_goals
@@ -49,12 +48,7 @@ def rationed_forest(
     Raises:
         PlanError: ``plan`` is not one of ``queries``.
     """
-    plain = [
-        query
-        for query in queries
-        if query.view is None and query.outer is None and not query.id.endswith(LEFT_SUFFIX)
-    ]
-    goals = rationed_goals(plain, streams)
+    goals = rationed_goals(queries, streams)
     named = {(str(goal.query), str(goal.start)) for goal in goals}
     tied = frozenset(str(goal.query) for goal in goals if not goal.ranking.by_batch)
     return Rationed(_restricted(forest_of_plan(plan, queries, model), named), tied)

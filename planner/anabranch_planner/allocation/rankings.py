@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import Columns, Ranking, RationedGoal
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.types import key_type
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 def rationed_goals(
     queries: Iterable[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> tuple[RationedGoal, ...]:
-    """The goals of ``queries`` that may be rationed, sorted; queries that may not have none.
+    """The goals of ``queries`` that may be rationed, sorted; queries that may not have none. Outer
+    joins may not: a pair that is withheld would say that a row has no partner.
 
     Args:
         streams: all that the queries read.
     """
-    known = list(queries)
+    known = [q for q in queries if q.outer is None and not q.id.endswith(LEFT_SUFFIX)]
     by_batch = _by_batch(known, streams)
     found: list[RationedGoal] = []
     for query in known:

@@ -64,12 +64,8 @@ def ration_schedule(
     """
     if not any(period.steps for period in periods):
         return None
-    plain = {query.id for query in ruleset.queries if not query.has_outer_join}
     streams = {stream.name: stream for stream in ruleset.streams}
-    rankings = {
-        (goal.query, goal.start): goal
-        for goal in rationed_goals([q for q in queries if q.id in plain], streams)
-    }
+    rankings = {(goal.query, goal.start): goal for goal in rationed_goals(queries, streams)}
     found, result = flows(ruleset, periods), _per_row([p.results for p in periods])
     forest = forest_of(
         ruleset,
@@ -87,7 +83,7 @@ def ration_schedule(
     floors = {
         str(query): slo.completeness
         for query, slo in wanted.items()
-        if query in plain and slo.completeness is not None
+        if slo.completeness is not None
     }
     # What ranks by keys alone has one ration for all of a query's goals.
     tied = {str(goal.query) for goal in rankings.values() if not goal.ranking.by_batch}

@@ -70,3 +70,17 @@ def test_a_universe_is_a_class_that_all_aliases_share() -> None:
     assert universe(_query("r JOIN s ON r.a = s.a JOIN t ON s.b = t.b"), streams) == ()
     derived = _query("r JOIN s ON r.k + 1 = s.k")
     assert universe(derived, streams) == ()
+
+
+def test_views_are_rationed_and_outer_joins_are_not() -> None:
+    sums = parse_sql(
+        "sums", "SELECT r.k, count(*) AS n FROM r JOIN s ON r.k = s.k GROUP BY 1", STREAMS
+    )
+    assert sums.view is not None
+    near = "v.at BETWEEN w.at AND w.at + INTERVAL 1 HOUR"
+    timed = {name: Stream(StreamName(name), STREAMS["v"].columns, "at", 0) for name in "vw"}
+    streams = STREAMS | timed
+    left = parse_sql("left", f"SELECT w.k, v.a FROM w LEFT JOIN v ON v.k = w.k AND {near}", streams)
+    assert left.outer is not None
+    found = rationed_goals([sums, *left.planned], {s.name: s for s in streams.values()})
+    assert {str(goal.query) for goal in found} == {"sums"}
