@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_runtime.epochs.behind import behind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Edge, Ruleset
     from anabranch_runtime.state.manifest import State
@@ -33,20 +33,10 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
     if now is None or not any(query.freshness for query in ruleset.queries):
         return {}
     limits = {(q.id, label): now - most for q in ruleset.queries for label, most in q.freshness}
-    starts = {rule.out: rule.start for rule in ruleset.probe_rules}
-    found: dict[Edge, int | None] = {
-        rule.edge: None
-        for rule in ruleset.store_rules
-        if rule.edge not in {arrival_edge(r.id) for r in ruleset.relations}
-    }
+    found = behind(ruleset, lambda query, start: limits.get((query, start)), None, _least)
+    return {edge: limit for edge, limit in found.items() if limit is not None}
 
-    def note(edge: Edge, limit: int | None) -> None:
-        known = found.get(edge, limit)
-        found[edge] = None if known is None or limit is None else min(known, limit)
 
-    for output in ruleset.output_rules:
-        if output.edge in starts:
-            note(output.edge, limits.get((output.query, starts[output.edge])))
-    for rule in reversed(ruleset.paths):
-        note(rule.edge, found.get(rule.out))
-    return {edge: limit for edge, limit in found.items() if limit is not None and edge in starts}
+def _least(wanted: Sequence[int | None]) -> int | None:
+    known = [limit for limit in wanted if limit is not None]
+    return min(known) if known and len(known) == len(wanted) else None

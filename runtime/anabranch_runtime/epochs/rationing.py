@@ -8,19 +8,19 @@ carries every tuple: what is stored is whole.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch_contract.plans.rations import RationedBatches
-from anabranch_contract.plans.ruleset import Edge, arrival_edge
+from anabranch_runtime.epochs.behind import behind
 from anabranch_runtime.index.ranks import limit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from anabranch_contract.plans.rations import Ranking, Ration
-    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Edge, Ruleset
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Label, QueryId
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -58,42 +58,24 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
     goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
     if not goals:
         return Rationing({}, goals)
-    arrivals = {arrival_edge(r.id) for r in ruleset.relations}
-    wanted: dict[Edge, list[Limits]] = defaultdict(list)
-    starts = {rule.out: rule.start for rule in ruleset.probe_rules}
-    for output in ruleset.output_rules:
-        if output.edge not in arrivals:
-            wanted[output.edge].append(_own(goals.get((output.query, starts[output.edge]))))
-    for insert in ruleset.store_rules:
-        if insert.edge not in arrivals:
-            wanted[insert.edge].append(None)
-    found: dict[Edge, Limits] = {}
-    for rule in reversed(ruleset.paths):
-        found[rule.out] = _any_of(wanted[rule.out])
-        wanted[rule.edge].append(found[rule.out])
+    found = behind(ruleset, lambda query, start: _own(goals.get((query, start))), None, _any_of)
     return Rationing({e: limits for e, limits in found.items() if limits is not None}, goals)
 
 
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Edge -> per ranking the least number that one of ``goals`` behind the edge has; other edges
-    lead to none of them.
+    """Edge -> per ranking the least number that one of ``goals`` behind the edge has; nothing where
+    there is none of them.
     """
-    found: dict[Edge, dict[Ranking, int]] = defaultdict(dict)
-    starts = {rule.out: rule.start for rule in ruleset.probe_rules}
-    for output in ruleset.output_rules:
-        start = starts.get(output.edge)
-        own = None if start is None else goals.get((output.query, start))
-        if own is not None:
-            ranking, least = own
-            known = found[output.edge]
-            known[ranking] = min(least, known.get(ranking, least))
-    for rule in reversed(ruleset.paths):
-        for ranking, least in found.get(rule.out, {}).items():
-            known = found[rule.edge]
-            known[ranking] = min(least, known.get(ranking, least))
-    return {edge: frozenset(limits.items()) for edge, limits in found.items()}
+
+    def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
+        return _own(goals.get((query, start))) or frozenset()
+
+    def together(some: Iterable[frozenset[tuple[Ranking, int]]]) -> frozenset[tuple[Ranking, int]]:
+        return _picked(itertools.chain(*some), min)
+
+    return behind(ruleset, wanted, frozenset(), together)
 
 
 def noted(
@@ -147,10 +129,16 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
     """What a tuple needs if one of ``wanted`` is enough."""
-    largest: dict[Ranking, int] = {}
-    for limits in wanted:
-        if limits is None:
-            return None
-        for ranking, most in limits:
-            largest[ranking] = max(most, largest.get(ranking, 0))
-    return frozenset(largest.items())
+    known = list(wanted)
+    some = [limits for limits in known if limits is not None]
+    return _picked(itertools.chain(*some), max) if len(some) == len(known) else None
+
+
+def _picked(
+    limits: Iterable[tuple[Ranking, int]], pick: Callable[[int, int], int]
+) -> frozenset[tuple[Ranking, int]]:
+    """Of several limits of one ranking the one that ``pick`` gives."""
+    found: dict[Ranking, int] = {}
+    for ranking, number in limits:
+        found[ranking] = pick(number, found.get(ranking, number))
+    return frozenset(found.items())

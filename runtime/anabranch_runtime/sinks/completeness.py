@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
+from anabranch_runtime.sinks.notes import put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,11 +78,7 @@ class CompletenessFiles:
         known = self._written.get(found.query)
         if known is not None and replace(known, batch=found.batch) == found:
             return
-        path = self.results / HOME / f"{found.query}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staged = path.with_suffix(".new")
-        staged.write_text(codec.dumps(found), encoding="utf-8")
-        staged.replace(path)
+        put(self.results / HOME / f"{found.query}.json", found)
         self._written[found.query] = found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import PaidBatches, RationedBatches
+from anabranch_runtime.sinks.notes import put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +30,12 @@ PAID = "paid"
 def publish_rations(results: Path, batch: int, rations: tuple[Ration, ...]) -> None:
     """Write what ``batch`` withholds, or remove what an earlier attempt at it has written."""
     found = RationedBatches(batch, batch, rations) if rations else None
-    _publish(results / LEDGER / f"{batch:010d}.json", found)
+    put(results / LEDGER / f"{batch:010d}.json", found)
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
     """Write what ``batch`` completes; likewise."""
-    _publish(results / LEDGER / PAID / f"{batch:010d}.json", paid)
+    put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
 def read_rations(results: Path) -> tuple[RationedBatches, ...]:
@@ -47,13 +48,3 @@ def read_paid(results: Path) -> tuple[PaidBatches, ...]:
     """What was made good, in that order."""
     found = sorted((results / LEDGER / PAID).glob("*.json"))
     return tuple(codec.loads(path.read_bytes(), PaidBatches) for path in found)
-
-
-def _publish(path: Path, document: RationedBatches | PaidBatches | None) -> None:
-    if document is None:
-        path.unlink(missing_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(".new")
-    staged.write_text(codec.dumps(document), encoding="utf-8")
-    staged.replace(path)

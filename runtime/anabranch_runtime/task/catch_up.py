@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_runtime.epochs.catch_up import until
-from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.epochs.rationing import least_limits
-from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.ranks import limit
 from anabranch_runtime.task.backfill import stored_rows
 from anabranch_runtime.task.rations import Ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -31,11 +29,9 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Edge, OutputRule, ProbeRule
     from anabranch_contract.queries.joins import Label, QueryId
     from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.debt import CatchUp
     from anabranch_runtime.storage.partial import Partial
-    from anabranch_runtime.task.pieces import Pieces
 
     Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
@@ -46,17 +42,16 @@ class Payer:
 
     Attributes:
         access: edge -> how its probe is answered in the batch that runs.
+        probe: what a probe makes, piece by piece.
         emit: takes results of a query.
-        fail: takes an expression's error, and whom it concerns.
         advanced: called whenever the task has got further.
     """
 
     layout: Layout
     root: str
     access: Mapping[str, Access]
-    pieces: Pieces
+    probe: Callable[[Partial, ProbeRule, Access], Iterator[Partial]]
     emit: Callable[[Partial, OutputRule], None]
-    fail: Callable[[frozenset[QueryId], AnabranchRuntimeError], None]
     advanced: Callable[[], None]
 
     def pay(self, work: CatchUp, task: int, tasks: int) -> None:
@@ -113,19 +108,10 @@ class _Walk:
                 self._probe(found.where(self._reached(found, found.start, limits)), rule)
 
     def _probe(self, found: Partial, rule: ProbeRule) -> None:
-        payer = self.payer
         if not found.length:
             return
-        pieces = payer.pieces.probe(found, rule, until(payer.access[rule.out], self.work.last))
-        while True:
-            try:
-                joined = next(pieces, None)
-            except EVALUATION as error:
-                payer.fail(ownership(payer.layout.ruleset).of_edge(rule.out), error)
-                return
-            if joined is None:
-                return
-            payer.advanced()
+        access = until(self.payer.access[rule.out], self.work.last)
+        for joined in self.payer.probe(found, rule, access):
             self.visit(joined, rule.out)
 
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.index.table import BatchTable
     from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.debt import CatchUp
     from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.task.arrivals import Arrivals
@@ -346,10 +347,17 @@ class _Task:
         if rule.level > level:
             self.pending[rule.level].append((partial, rule))
             return
-        pieces = self.pieces.probe(partial, rule, self.context.access[rule.out])
+        for joined in self._joined(self.pieces, partial, rule, self.context.access[rule.out]):
+            self._pass_on(joined, rule, level)
+
+    def _joined(
+        self, pieces: Pieces, partial: Partial, rule: ProbeRule, access: Access
+    ) -> Iterator[Partial]:
+        """What a probe makes, piece by piece, as far as its expressions can be evaluated."""
+        found = pieces.probe(partial, rule, access)
         while True:
             try:
-                joined = next(pieces, None)
+                joined = next(found, None)
             except EVALUATION as error:
                 self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
                 return
@@ -357,7 +365,7 @@ class _Task:
                 return
             self.advanced()
             self.memory.glance()
-            self._pass_on(joined, rule, level)
+            yield joined
 
     def _pass_on(self, joined: Partial, rule: ProbeRule, level: int) -> None:
         """Send what a probe has made to stores, outputs and the next probes."""
@@ -395,7 +403,10 @@ class _Task:
     def _catch_up(self, work: CatchUp) -> None:
         # Not on the edges' meters: what is sent here is no part of what the plan costs.
         prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
-        made = self.report.caught_up
+        pieces, made = Pieces(prober), self.report.caught_up
+
+        def probe(found: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:
+            return self._joined(pieces, found, rule, access)
 
         def emit(partial: Partial, rule: OutputRule) -> None:
             rows = self._emit_unless_failed(partial, rule)
@@ -405,9 +416,8 @@ class _Task:
             self.layout,
             self.context.root,
             self.context.access,
-            Pieces(prober),
+            probe,
             emit,
-            self.failures.add,
             self.advanced,
         )
         payer.pay(work, self.task, self.tasks)

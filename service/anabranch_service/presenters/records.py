@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,6 +34,9 @@ from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
 from anabranch_service.registry.records import EpochRecord, QueryRecord, StreamRecord
 from anabranch_service.registry.source_status import Sources
+
+#: Query -> its floor, and whether the present budget breaks it.
+Floors = Mapping[str, tuple[Floor, bool]]
 
 
 def _retention_out(record: StreamRecord) -> RetentionOut | None:
@@ -104,12 +108,12 @@ def query_out(
     progress: Progress | None,
     sources: Sources,
     now: datetime,
-    schedule: RationSchedule | None = None,
+    floors: Floors | None = None,
 ) -> QueryOut:
     """A query, its status and what the runtime fixed at its activation.
 
     Args:
-        schedule: of rations; None: there is none.
+        floors: as :func:`floors_of` has them.
     """
     status = status_of(record, activation, progress, now)
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
@@ -124,15 +128,13 @@ def query_out(
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
-        rationed=_rationed(record, activation, progress, schedule),
+        rationed=_rationed(record, activation, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
 
 
-def floors_of(
-    progress: Progress | None, schedule: RationSchedule | None
-) -> dict[str, tuple[Floor, bool]]:
+def floors_of(progress: Progress | None, schedule: RationSchedule | None) -> Floors:
     """Query -> its floor, and whether the present budget breaks it."""
     rationing = Rationing() if progress is None else progress.rationing
     floors = () if schedule is None else schedule.floors
@@ -143,13 +145,13 @@ def _rationed(
     record: QueryRecord,
     activation: Activation | None,
     progress: Progress | None,
-    schedule: RationSchedule | None,
+    known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
     """What overload has kept from a query, and its floor; None: there is neither."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
-    floor, broken = floors_of(progress, schedule).get(record.id, (None, False))
+    floor, broken = (None, False) if known is None else known
     if activation is None:
         if floor is None:
             return None

@@ -30,7 +30,7 @@ from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput, known
 from anabranch_service.planning.request import read_registered
 from anabranch_service.planning.sharing import share_filters
-from anabranch_service.presenters.records import query_out, sink_out
+from anabranch_service.presenters.records import floors_of, query_out, sink_out
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, is_wanted, status_of
 from anabranch_service.registry.permitted import check_sink_request
@@ -130,7 +130,7 @@ async def list_queries(
     """Queries in order of registration."""
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     sources, now = await ctx.store.sources(), ctx.clock()
-    schedule = await ctx.store.rations()
+    floors = floors_of(progress, await ctx.store.rations())
     after = int(cursor) if cursor is not None else -1
     page: list[QueryRecord] = []
     for record in await ctx.store.queries():
@@ -142,7 +142,7 @@ async def list_queries(
     more = len(page) > limit
     page = page[:limit]
     return QueryList(
-        items=[query_out(r, activations.get(r.id), progress, sources, now, schedule) for r in page],
+        items=[query_out(r, activations.get(r.id), progress, sources, now, floors) for r in page],
         next_cursor=str(page[-1].sequence) if more else None,
     )
 
@@ -259,8 +259,8 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
 async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
     activation = await ctx.store.activation(record.id)
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
-    schedule = await ctx.store.rations()
-    return query_out(record, activation, progress, sources, ctx.clock(), schedule)
+    floors = floors_of(progress, await ctx.store.rations())
+    return query_out(record, activation, progress, sources, ctx.clock(), floors)
 
 
 def _expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
