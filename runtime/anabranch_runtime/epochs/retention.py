@@ -18,7 +18,7 @@ from anabranch_runtime.epochs.lifecycle import serves
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
     from anabranch_contract.queries.joins import Relation
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.manifest import State, StoreState
@@ -49,7 +49,7 @@ def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str]
     """(query, label) -> event time below which its tuples are not needed; None: none."""
     streams = {r.id: r.stream for r in ruleset.relations}
     found: dict[tuple[str, str], int | None] = {}
-    for query in ruleset.queries:
+    for query in _joins(ruleset):
         for i, (_, label, _) in enumerate(query.members):
             limits: list[int | None] = []
             for j, (_, _, other) in enumerate(query.members):
@@ -58,8 +58,13 @@ def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str]
                 mark, bound = marks.get(streams[other]), query.retention[i][j]
                 limits.append(None if mark is None or bound is None else mark - bound)
             finite = [x for x in limits if x is not None]
-            found[query.id, label] = min(finite) if limits and len(finite) == len(limits) else None
+            found[query.id, label] = min(finite) if len(finite) == len(limits) else None
     return found
+
+
+def _joins(ruleset: Ruleset) -> list[QuerySpec]:
+    """The queries that need stored rows: a row of one stream by itself is a result at once."""
+    return [query for query in ruleset.queries if len(query.members) > 1]
 
 
 def expire(state: State, ruleset: Ruleset) -> State:
@@ -139,7 +144,7 @@ class _Readers:
 def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> _Readers:
     relations: dict[str, list[int | None]] = {r.id: [] for r in ruleset.relations}
     queries: dict[frozenset[str], dict[str, list[int | None]]] = {}
-    for query in ruleset.queries:
+    for query in _joins(ruleset):
         labels = frozenset(label for _, label, _ in query.members)
         needs = queries.setdefault(labels, {label: [] for label in labels})
         for _, label, relation in query.members:

@@ -86,6 +86,15 @@ def test_what_one_query_keeps_is_kept() -> None:
     assert expire(state, known).stores["R/1"].segments == ()
 
 
+def test_a_query_of_one_stream_needs_nothing_stored() -> None:
+    both = rules(0, {"q": RS, "one": "SELECT R.a FROM R"}, window=10 * MINUTE)
+    marks = {"R": 100 * MINUTE, "S": 70 * MINUTE}
+    assert ("one", "R") not in horizons(both, marks)
+    state = at(enter_epoch(State(), both, 0), **marks)
+    state = with_segments(state, "R/1", (0, 5), (9, 60 * MINUTE))
+    assert [s.first_batch for s in expire(state, both).stores["R/1"].segments] == [1]
+
+
 def test_a_store_that_nobody_reads_is_not_expired() -> None:
     known = rules(0, {"q": RS}, window=10 * MINUTE)
     state = at(enter_epoch(State(), known, 0), R=100 * MINUTE, S=70 * MINUTE)
