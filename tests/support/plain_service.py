@@ -21,6 +21,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import LoosestBounds
@@ -124,7 +125,11 @@ class PlainService:
         ]
 
     def query_in(self, name: str, epoch: int) -> JoinQuery:
-        """A query as ``epoch``'s ruleset has it."""
+        """A query as ``epoch``'s ruleset has it; of an outer join also the one of left rows."""
+        if registered(name) != name:
+            left = self.query_in(registered(name), epoch).left
+            assert left is not None
+            return left
         ttls = tuple(sorted(self.scenario.ttls(epoch * self.scenario.every).items()))
         if (name, ttls) not in self._parsed:
             entry = self.scenario.queries[name]
@@ -180,7 +185,8 @@ class PlainService:
 
     def publish(self, epoch: int) -> None:
         """Plan and publish ``epoch``."""
-        active = [self.query_in(name, epoch) for name in self.active(epoch)]
+        named = [self.query_in(name, epoch) for name in self.active(epoch)]
+        active = [join for query in named for join in query.planned]
         start = epoch * self.scenario.every
         switched = [b for b in self._optimizers if self.scenario.next_epoch(b) <= start]
         optimizer = Optimizer(self._optimizers[max(switched, default=0)])

@@ -239,6 +239,8 @@ def query_detail(query: QueryOut) -> RenderableType:
         if query.rationed.owed or query.rationed.caught_up:
             late = f"{query.rationed.caught_up} made good, about {query.rationed.owed:.0f} owed"
             facts["catch-up"] = late
+        if query.rationed.undecided:
+            facts["undecided left rows"] = query.rationed.undecided
         if query.rationed.floor_needs is not None:
             broken = ", more than there is: broken" if query.rationed.floor_broken else ""
             facts["its floor needs"] = (

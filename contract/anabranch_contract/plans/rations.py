@@ -8,7 +8,7 @@ before a batch begins, recorded in the journal, and written beside the batch's r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from anabranch_contract.codec import Message, Row
@@ -71,11 +71,16 @@ class RationedBatches:
     Attributes:
         first, last: numbers of batches, both included.
         rations: of goals whose share is less than 1, sorted; of all others it is 1.
+        watermarks: stream -> its watermark in microseconds, as the first of them began; in the
+            ledger only.
+        now: by which freshness is judged in them, in microseconds; likewise. None: not known.
     """
 
     first: int
     last: int
     rations: tuple[Ration, ...]
+    watermarks: dict[str, int] = field(default_factory=dict)
+    now: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

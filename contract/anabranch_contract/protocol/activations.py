@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from anabranch_contract.codec import Message
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +96,20 @@ class Activation(Message):
         """The share of the results that is there, estimated; ``blind`` is not in it."""
         everything = self.results + self.withheld + self.owed
         return self.results / everything if everything else 1.0
+
+
+def joined_rows(activations: Mapping[str, Activation], name: str) -> Activation | None:
+    """The activation of a query with the counts of all rows that its joins have found: those of an
+    outer join are left rows and pairs.
+    """
+    found, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
+    if found is None or left is None:
+        return found
+    return replace(
+        found,
+        results=found.results + left.results,
+        withheld=found.withheld + left.withheld,
+        blind=found.blind + left.blind,
+        owed=found.owed + left.owed,
+        caught_up=found.caught_up + left.caught_up,
+    )

@@ -97,6 +97,8 @@ class Rationing:
         latency: seconds that are promised; None: nothing is.
         rations: of the last batch; of goals left out the share is 1.
         owed: batches of which something is still to be made good.
+        undecided: outer join -> left rows that nobody was given, since pairs of them may have been
+            withheld.
     """
 
     policy: Overload = Overload.WAIT
@@ -106,6 +108,7 @@ class Rationing:
     latency: float | None = None
     rations: tuple[Ration, ...] = ()
     owed: int = 0
+    undecided: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

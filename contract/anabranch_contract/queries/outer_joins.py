@@ -22,6 +22,15 @@ from anabranch_contract.queries.types import DataType
 LEFT_SUFFIX = "+left"
 
 
+def registered(query: str) -> str:
+    """The id of the registered query that a join serves.
+
+    >>> registered("unpaid+left"), registered("unpaid")
+    ('unpaid', 'unpaid')
+    """
+    return query.removesuffix(LEFT_SUFFIX)
+
+
 class JoinKind(StrEnum):
     """The treatment of left rows with and without matches."""
 
@@ -40,6 +49,8 @@ class OuterJoin:
             than any of these sums. The least of them is the deadline.
         partner: the stream whose watermark passes deadlines.
         projection: over the columns of pairs; those of the partner are NULL where there is none.
+        by_batch: whether left rows are told apart by the batch in which they came to be, as
+            rations need it. Documents of earlier releases do not have it.
     """
 
     kind: JoinKind
@@ -47,3 +58,4 @@ class OuterJoin:
     times: tuple[tuple[str, int], ...]
     partner: str
     projection: tuple[Output, ...]
+    by_batch: bool = False

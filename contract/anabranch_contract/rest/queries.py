@@ -191,7 +191,9 @@ class RationedOut(Document):
     counts those that have been. ``floor`` is the completeness that the query needs, ``floor_needs``
     the share of rationed probes' CPU time that it takes to keep all floors of its priority and all
     that is more important; with a smaller budget ``floor_broken`` is true. Null where it has no
-    floor, or nothing has been measured yet.
+    floor, or nothing has been measured yet. ``undecided`` counts left rows of an outer join that
+    nobody was given, since pairs of them may have been withheld; of such a join the other counts
+    are of left rows and pairs together.
     """
 
     withheld: float
@@ -203,6 +205,7 @@ class RationedOut(Document):
     floor: float | None = None
     floor_needs: float | None = None
     floor_broken: bool = False
+    undecided: int = 0
 
 
 class QueryOut(Document):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from anabranch_contract.plans.rations import shares_at
 from anabranch_planner.allocation.forest import Forest, Step
 from anabranch_planner.allocation.of_plan import forest_of_plan
-from anabranch_planner.allocation.rankings import rationed_goals
+from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def rationed_forest(
         PlanError: ``plan`` is not one of ``queries``.
     """
     goals = rationed_goals(queries, streams)
-    named = {(str(goal.query), str(goal.start)) for goal in goals}
-    tied = frozenset(str(goal.query) for goal in goals if not goal.ranking.by_batch)
-    return Rationed(_restricted(forest_of_plan(plan, queries, model), named), tied)
+    named = {goal_name(goal.query, goal.start) for goal in goals}
+    forest = _restricted(forest_of_plan(plan, queries, model), named)
+    return Rationed(forest, tied_queries(goals))
 
 
 def expected_completeness(

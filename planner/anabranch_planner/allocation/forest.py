@@ -38,7 +38,8 @@ class Goal:
     """A goal at the end of a path.
 
     Attributes:
-        start: the label whose tuple arrives last.
+        query: the registered one: both joins of an outer join have its name.
+        start: the label whose tuple arrives last (``rankings.goal_name``).
         step: the number of its last step; None: its results take no step.
         cost: of its own results, as of a step.
         output: results per unit of time if its ration is 1.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.rankings import goal_name
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import step_price
 
@@ -39,7 +40,7 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
         last = found.steps[prefixes[-1]] if prefixes else None
         results = 0.0 if last is None else model.probe(last.after, order.start)
         step = number[prefixes[-1]] if prefixes else None
-        goals.append(Goal(order.goal, str(order.start), step, 0.0, results))
+        goals.append(Goal(*goal_name(order.goal, order.start), step, 0.0, results))
     steps = []
     for prefix in ordered:
         price = 0.0 if prefix in kept else step_price(found.steps[prefix], mirs, model)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, arrival_edge
 from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.rankings import goal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -53,5 +54,6 @@ def forest_of(
         start = only[output.query] if last is None else last.start
         if (output.query, start) in rationed:
             figures = (own(output.query, output.edge), results(output.query, output.edge))
-            goals.append(Goal(output.query, start, number.get(output.edge), *figures))
+            name = goal_name(output.query, start)
+            goals.append(Goal(*name, number.get(output.edge), *figures))
     return Forest(steps, tuple(goals))

@@ -5,6 +5,10 @@ so that a step that several goals share takes the largest of their rations and n
 of a result may be of one stream: then only the event time ranks, which every intermediate result
 keeps; where there is none, a key class of which every alias has a column; where there is none
 either, the query is not rationed.
+
+An outer, semi or anti join is ranked by such a key class, left rows and pairs alike. Where a pair
+is withheld nobody knows whether its left row has a partner; by the row's own key it is known then
+that pairs may have been withheld (``docs/semantics.md``).
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import Columns, Ranking, RationedGoal
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
 
 if TYPE_CHECKING:
@@ -25,19 +31,39 @@ if TYPE_CHECKING:
 def rationed_goals(
     queries: Iterable[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> tuple[RationedGoal, ...]:
-    """The goals of ``queries`` that may be rationed, sorted; queries that may not have none. Outer
-    joins may not: a pair that is withheld would say that a row has no partner.
+    """The goals of ``queries`` that may be rationed, sorted; queries that may not have none.
 
     Args:
         streams: all that the queries read.
     """
-    known = [q for q in queries if q.outer is None and not q.id.endswith(LEFT_SUFFIX)]
-    by_batch = _by_batch(known, streams)
+    known = {query.id: query for query in queries}
+    pairs = {q.id: _outer_rankings(q, streams) for q in known.values() if q.outer is not None}
+    inner = [q for q in known.values() if registered(q.id) not in pairs]
+    by_batch = _by_batch(inner, streams)
     found: list[RationedGoal] = []
-    for query in known:
-        rankings = _rankings(query, streams, by_batch)
+    for query in known.values():
+        outer = pairs.get(QueryId(registered(query.id)))
+        if outer is None:
+            rankings = _rankings(query, streams, by_batch)
+        else:
+            rankings = {m.label: outer[m.alias] for m in query.members if m.alias in outer}
         found += [RationedGoal(query.id, label, r) for label, r in rankings.items()]
     return tuple(sorted(found))
+
+
+def goal_name(query: str, start: str) -> tuple[str, str]:
+    """The registered query of a goal, and what tells the goal from the others of that query.
+
+    >>> goal_name("q", "orders"), goal_name("q+left", "orders")
+    (('q', 'orders'), ('q', 'orders+left'))
+    """
+    name = registered(query)
+    return name, start + query[len(name) :]
+
+
+def tied_queries(goals: Iterable[RationedGoal]) -> frozenset[str]:
+    """The registered queries whose goals all have one ration: ranked by a key class."""
+    return frozenset(registered(goal.query) for goal in goals if not goal.ranking.by_batch)
 
 
 def universe(
@@ -61,6 +87,25 @@ def universe(
             rankings = {a: Ranking(((c, kind),), by_batch=False) for a, c in columns.items()}
             found.append(rankings)
     return tuple(found)
+
+
+def _outer_rankings(
+    query: JoinQuery, streams: Mapping[StreamName, Stream]
+) -> Mapping[str, Ranking]:
+    """Alias -> what ranks its tuples, of the pairs of an outer join; nothing: it is not rationed.
+
+    Every class that all aliases share is one of the join's condition, and left rows have a column
+    of it, by which they are ranked when they are decided.
+    """
+    outer, labels = query.outer, {m.alias: m.label for m in query.members}
+    assert outer is not None  # asked by the caller
+    names = {name for name, _ in outer.left}
+    left = {o.expr for o in query.projection if o.name in names}
+    for one in universe(query, streams):
+        columns = {(label, r.columns[0][0]) for label, r in one.items()}
+        if any(isinstance(e, Column) and (e.alias, e.name) in columns for e in left):
+            return {alias: one[label] for alias, label in labels.items()}
+    return {}
 
 
 def _rankings(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.allocation.of_plan import forest_of_plan
 from anabranch_planner.allocation.policies import Policy, allocate
+from anabranch_planner.allocation.rankings import goal_name
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 
@@ -47,7 +48,7 @@ def allocate_problem(
     )
     forest = forest_of_plan(plan, problem.queries, model)
     shares = allocate(forest, capacity, policy)
-    alias = {(str(q.id), str(m.label)): m.alias for q in problem.queries for m in q.members}
+    alias = {goal_name(q.id, m.label): m.alias for q in problem.queries for m in q.members}
     return Allocated(policy, capacity, forest, shares, alias)
 
 

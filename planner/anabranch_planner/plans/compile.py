@@ -55,7 +55,7 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
@@ -740,5 +740,5 @@ def _first(item: tuple[_K, object]) -> _K:
 
 def _left_of(query: JoinQuery) -> QueryId | None:
     """The query whose left rows these are."""
-    name = query.id.removesuffix(LEFT_SUFFIX)
+    name = registered(query.id)
     return None if name == query.id else QueryId(name)

@@ -249,7 +249,8 @@ class Driver:
         results = {query: a.results for query, a in self.state.queries.items()}
         self._tails.open(self.state.next_batch, results)
         self.publisher.retry()
-        if self._problems() != self.progress.problems:
+        shown = (self.progress.problems, self.progress.undecided)
+        if (self._problems(), self._undecided()) != shown:
             self.report("running")
         self._state_publisher.show(self.state, self._rules)
         if self.settings.mode is Mode.STEP:
@@ -316,13 +317,23 @@ class Driver:
 
     def report(self, phase: str, error: str | None = None) -> None:
         """Write the progress."""
-        problems = self._problems()
-        self.progress.report(phase, self.state, problems, exhausted=self.exhausted, error=error)
+        self.progress.report(
+            phase,
+            self.state,
+            self._problems(),
+            self._undecided(),
+            exhausted=self.exhausted,
+            error=error,
+        )
 
     def _problems(self) -> dict[str, str]:
         """Query -> why its results are not where they should be."""
         views = {} if self.views is None else self.views.problems()
         return {**self.publisher.problems(), **views}
+
+    def _undecided(self) -> dict[str, int]:
+        """Outer join -> left rows that were not decided."""
+        return {} if self.views is None else self.views.undecided()
 
     @property
     def exhausted(self) -> bool:
@@ -434,7 +445,8 @@ class Driver:
             reach(Point.CHOOSING)
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
-            rations = self.rationer.rations(surviving(ruleset, self.state))
+            never = frozenset() if self.views is None else self.views.never_rationed()
+            rations = self.rationer.rations(surviving(ruleset, self.state), never)
             if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
                 rations = ()
             owed = bool(rations) and self.rationer.catches_up
@@ -572,7 +584,7 @@ class Driver:
         reach(Point.STAGED)
         located = self.publisher.publish(number, ruleset.queries, staged)
         publish_late(self.settings.results, number, late)
-        publish_rations(self.settings.results, number, rations)
+        publish_rations(self.settings.results, number, rations, context.watermarks, context.now)
         publish_paid(self.settings.results, number, paid)
         if located or late or rations or paid is not None:
             sync_filesystem(self.settings.results)

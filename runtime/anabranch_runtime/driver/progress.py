@@ -31,6 +31,7 @@ class ProgressReporter:
         left_out: stream -> why its source is not read, where the sources don't say so themselves.
         batch_seconds: how long the last batch took. ``private``: private memory of its tasks.
         problems: query -> why its results are not where they should be, as reported last.
+        undecided: outer join -> left rows that were not decided; likewise.
     """
 
     control: Control
@@ -43,6 +44,7 @@ class ProgressReporter:
     batch_seconds: float = 0.0
     private: int = 0
     problems: dict[str, str] = field(default_factory=dict)
+    undecided: dict[str, int] = field(default_factory=dict)
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
     #: What was last reported as owed; -1: an earlier run may have reported something.
@@ -53,12 +55,13 @@ class ProgressReporter:
         phase: str,
         state: State,
         problems: dict[str, str],
+        undecided: dict[str, int],
         *,
         exhausted: bool,
         error: str | None = None,
     ) -> None:
         """Write the progress of a pipeline that is in ``phase`` and has committed ``state``."""
-        self.problems = problems
+        self.problems, self.undecided = problems, undecided
         self.control.report(
             Progress(
                 state=phase,
@@ -87,6 +90,7 @@ class ProgressReporter:
                 rationing=replace(
                     self.rationer.rationing,
                     owed=sum(b.last - b.first + 1 for b in state.debt.batches),
+                    undecided=undecided,
                 ),
                 run=self.control.run,
             ),

@@ -15,7 +15,7 @@ from anabranch_contract.protocol.progress import Mode, Rationing
 from anabranch_runtime.driver.overload import Load, Work, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from anabranch_contract.plans.rations import Ration, RationSchedule
     from anabranch_contract.plans.ruleset import Ruleset
@@ -63,8 +63,12 @@ class Rationer:
             rations=self._rations,
         )
 
-    def rations(self, ruleset: Ruleset) -> tuple[Ration, ...]:
-        """Those of the next batch, which goes by ``ruleset``; of goals left out the share is 1."""
+    def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
+        """Those of the next batch, which goes by ``ruleset``; of goals left out the share is 1.
+
+        Args:
+            never: queries that are not rationed.
+        """
         schedule = self.schedule = self._control.ration_schedule()
         if schedule is None:
             self._load, self._rations, self._ended = Load(), (), time.monotonic()
@@ -72,7 +76,7 @@ class Rationer:
         goals = {
             (query.id, label)
             for query in ruleset.queries
-            if not query.has_outer_join
+            if (query.left_of or query.id) not in never
             for _, label, _ in query.members
         }
         wanted = schedule.rations(self._budget(schedule))

@@ -52,14 +52,18 @@ MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries whose withheld results can be made good."""
+    """The queries whose withheld results can be made good. Of an outer join both or none can."""
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
-    return frozenset(
-        query.id
-        for query in ruleset.queries
-        if len(query.members) > 1 and not any(streams[r] in latest for _, _, r in query.members)
-    )
+    stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
+    unable: set[QueryId] = set()
+    for query in ruleset.queries:
+        relations = {r for _, _, r in query.members}
+        # Rows of one stream are stored where somebody joins them.
+        kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
+        if not kept or any(streams[r] in latest for r in relations):
+            unable.add(query.left_of or query.id)
+    return frozenset(q.id for q in ruleset.queries if (q.left_of or q.id) not in unable)
 
 
 def incur(
@@ -154,7 +158,8 @@ def next_catch_up(state: State) -> CatchUp | None:
         return None
     owed = debt.batches[0]
     taken, left = cut_starts(debt.starts, debt.rows)
-    return CatchUp(owed.first, owed.last, owed.goals, taken, ends=not left)
+    ends = not left
+    return CatchUp(owed.first, owed.last, owed.goals, taken, ends, owed.watermarks)
 
 
 def advance(

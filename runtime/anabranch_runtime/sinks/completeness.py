@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
+from anabranch_contract.protocol.activations import joined_rows
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.sinks.notes import put
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ class Completeness:
     """A query's results so far.
 
     Attributes:
-        batch: the last one that counts. ``results``: found in and before it.
+        batch: the last one that counts. ``results``: found in and before it; of an outer join left
+            rows and pairs, in all counts.
         withheld, owed, blind, caught_up: as of
             :class:`~anabranch_contract.protocol.activations.Activation`.
         completeness: the share of the results that is there, estimated.
@@ -62,14 +65,15 @@ class CompletenessFiles:
         if not at_once and now - self._looked < INTERVAL:
             return
         self._looked = now
-        for name, one in queries.items():
-            if _is_incomplete(one):
+        for name in queries:
+            one = joined_rows(queries, name)
+            if registered(name) == name and one is not None and _is_incomplete(one):
                 self._write(_completeness(name, batch, one))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
         """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
         for path in (self.results / HOME).glob("*.json"):
-            known = queries.get(path.stem)
+            known = joined_rows(queries, path.stem)
             if known is None or not _is_incomplete(known):
                 path.unlink()
         self.show(queries, batch, at_once=True)

@@ -10,7 +10,8 @@ of others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import PaidBatches, RationedBatches
@@ -21,15 +22,27 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.rations import Ration
 
+_T = TypeVar("_T", RationedBatches, PaidBatches)
+
 #: The folder below the results. No query can have a name that begins with a dot.
 LEDGER = ".rations"
 #: The folder below it for what was made good.
 PAID = "paid"
 
 
-def publish_rations(results: Path, batch: int, rations: tuple[Ration, ...]) -> None:
-    """Write what ``batch`` withholds, or remove what an earlier attempt at it has written."""
-    found = RationedBatches(batch, batch, rations) if rations else None
+def publish_rations(
+    results: Path,
+    batch: int,
+    rations: tuple[Ration, ...],
+    watermarks: dict[str, int],
+    now: int | None,
+) -> None:
+    """Write what ``batch`` withholds, or remove what an earlier attempt at it has written.
+
+    Args:
+        watermarks, now: see :class:`~anabranch_contract.plans.rations.RationedBatches`.
+    """
+    found = RationedBatches(batch, batch, rations, watermarks, now) if rations else None
     put(results / LEDGER / f"{batch:010d}.json", found)
 
 
@@ -38,13 +51,34 @@ def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
+@dataclass(slots=True)
+class NewEntries:
+    """Reads the ledger bit by bit. Documents of batches that have not committed may be among what
+    is read: a repetition of such a batch writes the same.
+    """
+
+    results: Path
+    _seen: set[str] = field(init=False, default_factory=set)
+
+    def rationed(self) -> list[RationedBatches]:
+        """What is new of what was withheld, oldest first."""
+        return self._new(self.results / LEDGER, RationedBatches)
+
+    def paid(self) -> list[PaidBatches]:
+        """What is new of what was made good, in that order."""
+        return self._new(self.results / LEDGER / PAID, PaidBatches)
+
+    def _new(self, folder: Path, kind: type[_T]) -> list[_T]:
+        new = sorted(p for p in folder.glob("*.json") if str(p) not in self._seen)
+        self._seen.update(map(str, new))
+        return [codec.loads(path.read_bytes(), kind) for path in new]
+
+
 def read_rations(results: Path) -> tuple[RationedBatches, ...]:
     """The ledger, oldest first."""
-    found = sorted((results / LEDGER).glob("*.json"))
-    return tuple(codec.loads(path.read_bytes(), RationedBatches) for path in found)
+    return tuple(NewEntries(results).rationed())
 
 
 def read_paid(results: Path) -> tuple[PaidBatches, ...]:
     """What was made good, in that order."""
-    found = sorted((results / LEDGER / PAID).glob("*.json"))
-    return tuple(codec.loads(path.read_bytes(), PaidBatches) for path in found)
+    return tuple(NewEntries(results).paid())

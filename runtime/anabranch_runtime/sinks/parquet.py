@@ -1,6 +1,7 @@
 """Result files: staged per batch and attempt, moved into place just before the batch commits.
 
-``<results>/<query>/<batch>-<task>.parquet`` is what readers see. A task writes below
+``<results>/<query>/<batch>-<task>.parquet`` is what readers see (of views and outer joins
+``version-<version>.parquet``, which is written elsewhere). A task writes below
 ``.staging/<attempt>/``; the driver first removes what an earlier attempt at the same batch may have
 left under final names, then renames. So a file's name has its batch, and a batch that is applied
 again replaces its own results: the sink is idempotent by (query, batch).
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from anabranch_contract.queries.views import change_columns
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.sinks import outer_rows, view_inputs
 from anabranch_runtime.storage.partial import fetcher
 
 if TYPE_CHECKING:
@@ -38,15 +40,26 @@ _FIRST_ROWS = 1 << 4
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
-    """The Arrow schema of a query's results."""
-    return schema_of(query.projection)
+    """The Arrow schema of what tasks write of a query: its results, or joined rows."""
+    own = schema_of(query.projection)
+    return pa.schema([*own, *outer_rows.SCHEMA]) if query.has_outer_join else own
 
 
-def project(query: QuerySpec, partial: Partial, schema: pa.Schema) -> pa.RecordBatch:
-    """The query's projection of complete results; ``schema`` is its :func:`output_schema`."""
+def project(
+    query: QuerySpec,
+    partial: Partial,
+    schema: pa.Schema,
+    beside: Iterable[pa.Array] = (),
+) -> pa.RecordBatch:
+    """The query's projection of complete results.
+
+    Args:
+        schema: its :func:`output_schema`.
+        beside: the columns of that beside the projection (``outer_rows``).
+    """
     read = fetcher(partial)
     arrays = [evaluate(o.expr, read, partial.length) for o in query.projection]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays([*arrays, *beside], schema=schema)
 
 
 class ResultWriter:
@@ -99,7 +112,9 @@ class ParquetSink:
         self._stale: dict[int, list[Path]] = {}
         for file in results.glob("*/*.parquet"):
             batch = batch_of(file)
-            if batch is not None and batch >= next_batch:
+            # Earlier releases named versions of views like batches.
+            view = view_inputs.home_of(results, file.parent.name).exists()
+            if batch is not None and batch >= next_batch and not view:
                 self._stale.setdefault(batch, []).append(file)
 
     def publish(

@@ -68,6 +68,7 @@ class CatchUp:
 
     Attributes:
         ends: whether nothing of these batches is owed afterwards.
+        watermarks: as the first of them began.
     """
 
     first: int
@@ -75,6 +76,7 @@ class CatchUp:
     goals: tuple[OwedGoal, ...]
     starts: tuple[Starts, ...]
     ends: bool
+    watermarks: dict[str, int]
 
     @property
     def rows(self) -> int:

@@ -34,6 +34,7 @@ from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sinks.late import LATE, write_late
+from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_partials
@@ -54,8 +55,9 @@ from anabranch_runtime.task.stores import combination_rows, insert
 from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import (
@@ -383,17 +385,23 @@ class _Task:
 
     def _output(self, found: Wanted, rule: OutputRule) -> None:
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
-        self._emit_unless_failed(self._alike(partial, rule.query), rule)
+        marks = self.context.watermarks
+        self._emit_unless_failed(self._alike(partial, rule.query), rule, marks)
 
-    def _emit_unless_failed(self, partial: Partial, rule: OutputRule) -> int:
+    def _emit_unless_failed(
+        self, partial: Partial, rule: OutputRule, marks: Mapping[str, int]
+    ) -> int:
         """Write the results among ``partial``, unless the query has failed or fails at them; how
         many there are.
+
+        Args:
+            marks: streams' watermarks, as the batch began that these are results of.
         """
         if rule.query in self.failures.found:
             return 0
         started = time.process_time()
         try:
-            rows = self._emit(partial, rule)
+            rows = self._emit(partial, rule, marks)
         except EVALUATION as error:
             self.failures.add([rule.query], error)
             return 0
@@ -409,7 +417,7 @@ class _Task:
             return self._joined(pieces, found, rule, access)
 
         def emit(partial: Partial, rule: OutputRule) -> None:
-            rows = self._emit_unless_failed(partial, rule)
+            rows = self._emit_unless_failed(partial, rule, work.watermarks)
             made[rule.query] = made.get(rule.query, 0) + rows
 
         payer = Payer(
@@ -436,7 +444,7 @@ class _Task:
             partial = partial.where(~here | self.ranks.below(partial, label, own))
         return partial
 
-    def _emit(self, partial: Partial, rule: OutputRule) -> int:
+    def _emit(self, partial: Partial, rule: OutputRule, marks: Mapping[str, int]) -> int:
         """Write the results among ``partial``; how many there are."""
         partial = check(self.layout, partial, rule.bounds, ())
         partial = partial.where(self._visible(rule.query, partial))
@@ -464,10 +472,23 @@ class _Task:
         done = 0
         while done < partial.length:
             piece = partial.cut(done, done + writer.room)
-            writer.add(project(query, piece, writer.schema))
+            beside = self._left_row_columns(query, piece, marks)
+            writer.add(project(query, piece, writer.schema, beside))
             done += piece.length
         self.memory.glance()
         return partial.length
+
+    def _left_row_columns(
+        self, query: QuerySpec, found: Partial, marks: Mapping[str, int]
+    ) -> list[pa.Array]:
+        """What is written beside the projection of one of an outer join's two joins."""
+        if not query.has_outer_join:
+            return []
+        outer = query.outer
+        if query.left_of is not None:
+            outer = self.layout.queries[query.left_of].outer
+        assert outer is not None
+        return left_row_columns(query, outer.partner, found, marks)
 
     def _visible(self, query: str, partial: Partial) -> NDArray[np.bool_] | None:
         """Which results have visible members only (``semantics.md``, promise 4)."""

@@ -52,11 +52,15 @@ def view_session(session: SparkSession) -> SparkSession:
     return made
 
 
-def released(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """The frame over what is released to ``source``: rows or a clock."""
-    declared = ", ".join(f"`{o.name}` {o.expr.type}" for o in query.projection)
+def released(session: SparkSession, query: QuerySpec, source: Path, *others: str) -> DataFrame:
+    """The frame over what is released to ``source``: rows or a clock.
+
+    Args:
+        others: declarations of columns beside those of ``query``.
+    """
+    declared = [f"`{o.name}` {o.expr.type}" for o in query.projection]
     return (
-        session.readStream.schema(f"{declared}, `{CLOCK}` timestamp")
+        session.readStream.schema(", ".join((*declared, *others, f"`{CLOCK}` timestamp")))
         .option("recursiveFileLookup", "true")
         .parquet(str(source))
     )

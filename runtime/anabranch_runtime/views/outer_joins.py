@@ -2,8 +2,12 @@
 
 Left rows and pairs of equal left columns are one group, which Spark keeps until the watermark has
 passed its *end* and then gives, once. Its end is the deadline; or where that is past when the row
-comes to be (its own members came late), the clock as it was: all pairs of such a row come with it,
-in the same release, and Spark takes nothing that ends before its watermark.
+comes to be (its own members came late), the floor (``sinks.outer_rows``): all pairs of such a row
+have the same, and Spark takes nothing that ends before its watermark.
+
+Left rows that came in different batches are different groups, since rations may have withheld pairs
+of one and not of the other (``undecided``). Joins that an earlier release has begun do not tell
+them apart, and are not rationed. Their floor is the clock before the release that brought the row.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import pyarrow.compute as pc
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.sinks.outer_rows import BATCH, FLOOR
 from anabranch_runtime.sinks.view_inputs import CLOCK, LEFT_PREFIX
 from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE, released
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import QuerySpec
     from anabranch_contract.queries.expressions import Column
     from anabranch_contract.queries.outer_joins import OuterJoin
+    from anabranch_runtime.views.undecided import Undecided
 
 _END, _LEFT, _PAIRS = "anabranch_end", "anabranch_left", "anabranch_pairs"
 #: Spark's watermark has milliseconds, and lets go what ends at it.
@@ -43,12 +49,16 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
     outer = query.outer
     assert outer is not None
-    frame = released(session, query, source)
+    apart = [f"`{BATCH}`"] if outer.by_batch else []
+    declared = (f"`{BATCH}` bigint", f"`{FLOOR}` timestamp") if outer.by_batch else ()
+    frame = released(session, query, source, *declared)
     left = [f"`{name}`" for name, _ in outer.left]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
     limits = [f"timestamp_micros(unix_micros(`{n}`) + {micros})" for n, micros in outer.times]
     floor = (
-        "timestamp_micros(cast(nullif(regexp_extract(_metadata.file_path, "
+        f"`{FLOOR}`"
+        if outer.by_batch
+        else "timestamp_micros(cast(nullif(regexp_extract(_metadata.file_path, "
         "'@(-?[0-9]*)/', 1), '') as bigint))"
     )
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
@@ -56,20 +66,21 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     rows = frame.where(f"{CLOCK} is null")
     tagged = rows.selectExpr(
         *left,
+        *apart,
         f"coalesce(greatest({deadline}, {floor}), {BEFORE_ALL}) as {_END}",
         f"cast({is_left} as int) as {_LEFT}",
     ).withWatermark(_END, NEVER_LATE)
     moment = f"timestamp_millis(floor((unix_micros({CLOCK}) - 1) / {_TICK}))"
     clock = (
         frame.where(f"{CLOCK} is not null")
-        .selectExpr(*left, f"{moment} as {_END}", f"0 as {_LEFT}")
+        .selectExpr(*left, *apart, f"{moment} as {_END}", f"0 as {_LEFT}")
         .withWatermark(_END, "0 seconds")
         .where(f"{_END} < {BEFORE_ALL}")
     )
     groups = (
         tagged.unionByName(clock)
         .coalesce(1)
-        .groupBy(*(name.strip("`") for name in left), _END)
+        .groupBy(*(name.strip("`") for name in (*left, *apart)), _END)
         .agg(sf.sum(_LEFT).alias(_LEFT), sf.sum(1 - sf.col(_LEFT)).alias(_PAIRS))
     )
     nothing = [
@@ -77,13 +88,39 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
         for o in query.projection
         if f"`{o.name}`" in others
     ]
-    closed = groups.selectExpr(*left, *nothing, _LEFT, _PAIRS)
+    closed = groups.selectExpr(*left, *apart, *nothing, _LEFT, _PAIRS)
     if outer.kind is not JoinKind.LEFT:
         return closed
     pairs = rows.where(f"not ({is_left})").selectExpr(
-        *left, *others, f"cast(0 as bigint) as {_LEFT}", f"cast(-1 as bigint) as {_PAIRS}"
+        *left, *apart, *others, f"cast(0 as bigint) as {_LEFT}", f"cast(-1 as bigint) as {_PAIRS}"
     )
     return closed.unionByName(pairs.coalesce(1))
+
+
+def without_undecided(
+    outer: OuterJoin, rows: pa.Table, undecided: Undecided
+) -> tuple[pa.Table, int]:
+    """``rows`` (of :func:`decided`) without left rows of which pairs may have been withheld, and
+    how many these were.
+    """
+    closed = pc.greater_equal(rows[_PAIRS], 0).combine_chunks().to_numpy(zero_copy_only=False)
+    some = rows.filter(pa.array(closed)).combine_chunks()
+    if not some.num_rows:
+        return rows, 0
+    kinds = dict(outer.left)
+
+    def column(name: str) -> pa.Array:
+        return some[name].combine_chunks().cast(arrow_type(kinds[name]))
+
+    deadlines = [some[n].combine_chunks().cast(pa.int64()).to_numpy() + m for n, m in outer.times]
+    came = some[BATCH].combine_chunks().to_numpy()
+    found = undecided.among(some.num_rows, column, came, np.minimum.reduce(deadlines))
+    if not found.any():
+        return rows, 0
+    wanted = np.ones(rows.num_rows, np.bool_)
+    wanted[np.flatnonzero(closed)[found]] = False
+    left_out = int(some[_LEFT].combine_chunks().to_numpy()[found].sum())
+    return rows.filter(pa.array(wanted)), left_out
 
 
 def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:

@@ -30,6 +30,7 @@ from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.storage.documents import write_durably
 from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
+from anabranch_runtime.views.undecided import left_out
 from anabranch_runtime.views.versions import Maker, Place, place_of
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class Views:
     refusal: str = ""
     _maker: Maker = field(init=False)
     _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
+    #: Outer join -> left rows that were not decided so far.
+    _undecided: dict[str, int] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
     _closing: bool = field(init=False, default=False)
@@ -127,7 +130,9 @@ class Views:
     def begin(self, next_batch: int) -> None:
         """Take up what an earlier run has left; before the first batch."""
         session = groups.view_session(self.session)
-        self._maker = Maker(session, self.results, self.writers, self.publish)
+        self._maker = Maker(
+            session, self.results, self.writers, self.publish, self._undecided.__setitem__
+        )
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
@@ -161,6 +166,20 @@ class Views:
                 for name, kept in self._kept.items()
                 if kept.problem is not None
             }
+
+    def undecided(self) -> dict[str, int]:
+        """Outer join -> how many of its left rows nobody has been given, since pairs of them may
+        have been withheld.
+        """
+        return {name: rows for name, rows in self._undecided.copy().items() if rows}
+
+    def never_rationed(self) -> frozenset[str]:
+        """Outer joins that an earlier release has begun: their left rows are not told apart as
+        rations need it.
+        """
+        with self._changed:
+            specs = [kept.place.query for kept in self._kept.values()]
+        return frozenset(str(q.id) for q in specs if q.outer is not None and not q.outer.by_batch)
 
     def drain(self) -> None:
         """Bring all views up to date.
@@ -296,6 +315,8 @@ class Views:
 
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
         place = place_of(query, home, self.checkpoints)
+        if query.outer is not None:
+            self._undecided[query.id] = left_out(home)
         places = (place,) if place.upper is None else (place, place.upper)
         return _Kept(place, tuple(_Running(p) for p in places))
 
@@ -304,3 +325,4 @@ class Views:
         shutil.rmtree(kept.place.home, ignore_errors=True)
         for part in kept.parts:
             shutil.rmtree(part.place.checkpoint, ignore_errors=True)
+        self._undecided.pop(kept.place.query.id, None)

@@ -33,6 +33,7 @@ from anabranch_runtime.views.table import (
     updated,
     visible,
 )
+from anabranch_runtime.views.undecided import Undecided, count_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,12 +98,14 @@ class Maker:
         results: the results directory.
         writers: who writes sinks outside.
         publish: takes a view's rows as they are now.
+        left_out: takes how many left rows of an outer join were not decided so far.
     """
 
     session: SparkSession
     results: Path
     writers: Mapping[SinkKind, Write]
     publish: Callable[[str, ViewRows], None]
+    left_out: Callable[[str, int], None]
 
     def work(self, place: Place) -> Work:
         """The work for a place from now on."""
@@ -110,7 +113,8 @@ class Maker:
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
             rows = outer_joins.decided(self.session, query, source)
-            return Work(rows, "append", partial(self._decided, place, outer))
+            undecided = Undecided(query, self.results) if outer.by_batch else None
+            return Work(rows, "append", partial(self._decided, place, outer, undecided))
         assert view is not None
         tables = Tables(place.home / "table", view)
         # Totals of no rows are not known here.
@@ -121,9 +125,20 @@ class Maker:
         shown = groups.grouped(rows, query) if view.grouped else rows
         return Work(shown, mode, partial(self._made, place, view, tables))
 
-    def _decided(self, place: Place, outer: OuterJoin, frame: DataFrame, version: int) -> None:
+    def _decided(
+        self,
+        place: Place,
+        outer: OuterJoin,
+        undecided: Undecided | None,
+        frame: DataFrame,
+        version: int,
+    ) -> None:
         """Rows of an outer join, for the sink or for the view over it."""
-        rows = outer_joins.results(outer, frame.toArrow())
+        found = frame.toArrow()
+        if undecided is not None:
+            found, left_out = outer_joins.without_undecided(outer, found, undecided)
+            self.left_out(str(place.query.id), count_left_out(place.home, version, left_out))
+        rows = outer_joins.results(outer, found)
         if place.upper is None:
             self._write(place, version, rows)
         elif rows.num_rows:
@@ -186,9 +201,11 @@ class Maker:
         query = place.query
         folder = self.results / query.id
         staged = place.home / "changes.parquet"
-        target = folder / f"{version:010d}-00000.parquet"
+        # No name that a batch's file may have: versions are not numbered as batches are.
+        target = folder / f"version-{version:010d}.parquet"
         if query.sink.kind is SinkKind.PARQUET:
-            target.unlink(missing_ok=True)
+            for name in (target, folder / f"{version:010d}-00000.parquet"):
+                name.unlink(missing_ok=True)
         if not changes.num_rows:
             return
         pq.write_table(changes, staged)

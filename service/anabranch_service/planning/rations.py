@@ -15,10 +15,10 @@ from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.plans.steps import Step, steps_of
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import QueryId
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.of_ruleset import forest_of
-from anabranch_planner.allocation.rankings import rationed_goals
+from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
 from anabranch_planner.sql.durations import parse_duration
 
@@ -78,15 +78,11 @@ def ration_schedule(
     everything += result * sum(found[output.edge].tuples for output in ruleset.output_rules)
     if not forest.full or not everything:
         return None
-    by_name = {(str(query), str(start)): goal for (query, start), goal in rankings.items()}
-    wanted = {query.id: (slos or {}).get(_registered(query.id), Slo()) for query in ruleset.queries}
-    floors = {
-        str(query): slo.completeness
-        for query, slo in wanted.items()
-        if slo.completeness is not None
-    }
-    # What ranks by keys alone has one ration for all of a query's goals.
-    tied = {str(goal.query) for goal in rankings.values() if not goal.ranking.by_batch}
+    by_name = {goal_name(*name): goal for name, goal in rankings.items()}
+    names = {registered(query.id) for query in ruleset.queries}
+    wanted = {name: (slos or {}).get(name, Slo()) for name in names}
+    floors = {q: slo.completeness for q, slo in wanted.items() if slo.completeness is not None}
+    tied = tied_queries(rankings.values())
     best = schedule(forest, options.allocation, priorities, floors, tied=tied)
     latencies = [parse_duration(s.latency) / 1e6 for s in wanted.values() if s.latency is not None]
     return RationSchedule(
@@ -103,11 +99,6 @@ def ration_schedule(
             sorted(Floor(QueryId(q), floors[q], needs) for q, needs in best.needs.items())
         ),
     )
-
-
-def _registered(query: QueryId) -> str:
-    """The id of the registered query that a join serves."""
-    return query.removesuffix(LEFT_SUFFIX)
 
 
 def may_ration(options: PlanningRecord, mode: Mode) -> bool:

@@ -21,7 +21,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_service.clock import Clock
 from anabranch_service.planning.options import default_planning
@@ -188,10 +188,10 @@ class Reviser:
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
         """The joins of an epoch; None where one of them is not registered any more."""
-        names = {query.removesuffix(LEFT_SUFFIX) for query in record.queries}
-        registered: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
+        names = set(map(registered, record.queries))
+        records: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
         streams = usable_streams((await self._store.streams()).values())
-        read = await asyncio.to_thread(read_queries, registered, streams, self._store.forms)
+        read = await asyncio.to_thread(read_queries, records, streams, self._store.forms)
         found = tuple(q for q in read[0] if q.id in set(record.queries))
         return found if len(found) == len(record.queries) else None
 

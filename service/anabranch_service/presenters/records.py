@@ -109,11 +109,13 @@ def query_out(
     sources: Sources,
     now: datetime,
     floors: Floors | None = None,
+    joined: Activation | None = None,
 ) -> QueryOut:
     """A query, its status and what the runtime fixed at its activation.
 
     Args:
         floors: as :func:`floors_of` has them.
+        joined: the activation with the counts of all joined rows (``activations.joined_rows``).
     """
     status = status_of(record, activation, progress, now)
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
@@ -128,7 +130,7 @@ def query_out(
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
-        rationed=_rationed(record, activation, progress, (floors or {}).get(record.id)),
+        rationed=_rationed(record, joined, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
@@ -156,8 +158,9 @@ def _rationed(
         if floor is None:
             return None
         activation = Activation(0, {})
-    left_out = activation.withheld + activation.owed
-    if not (left_out or activation.blind or activation.caught_up or shares or floor):
+    undecided = 0 if progress is None else progress.rationing.undecided.get(record.id, 0)
+    left_out = activation.withheld + activation.owed + activation.blind + undecided
+    if not (left_out or activation.caught_up or shares or floor):
         return None
     return RationedOut(
         withheld=activation.withheld,
@@ -169,6 +172,7 @@ def _rationed(
         floor=None if floor is None else floor.completeness,
         floor_needs=None if floor is None else floor.needs,
         floor_broken=broken,
+        undecided=undecided,
     )
 
 

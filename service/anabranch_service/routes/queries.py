@@ -20,7 +20,9 @@ from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.activations import joined_rows
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.views import change_columns
 from anabranch_contract.rest.queries import QueryIn, QueryList, QueryOut, QueryPatch, SinkRecord
 from anabranch_service.access.guarded import guarded_router
@@ -141,8 +143,13 @@ async def list_queries(
             page.append(record)
     more = len(page) > limit
     page = page[:limit]
+
+    def shown(record: QueryRecord) -> QueryOut:
+        activation, joined = activations.get(record.id), joined_rows(activations, record.id)
+        return query_out(record, activation, progress, sources, now, floors, joined)
+
     return QueryList(
-        items=[query_out(r, activations.get(r.id), progress, sources, now, floors) for r in page],
+        items=[shown(record) for record in page],
         next_cursor=str(page[-1].sequence) if more else None,
     )
 
@@ -257,10 +264,13 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
 
 
 async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
-    activation = await ctx.store.activation(record.id)
+    names = (record.id, record.id + LEFT_SUFFIX)[: 1 if record.normalised.outer is None else 2]
+    known = {name: await ctx.store.activation(name) for name in names}
+    activations = {name: found for name, found in known.items() if found is not None}
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     floors = floors_of(progress, await ctx.store.rations())
-    return query_out(record, activation, progress, sources, ctx.clock(), floors)
+    activation, joined = activations.get(record.id), joined_rows(activations, record.id)
+    return query_out(record, activation, progress, sources, ctx.clock(), floors, joined)
 
 
 def _expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.plans.rations import Ranking, RationedGoal
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.allocation.rankings import rationed_goals, universe
+from anabranch_planner.allocation.rankings import (
+    goal_name,
+    rationed_goals,
+    tied_queries,
+    universe,
+)
 from anabranch_planner.passes import parse_sql
 
 _LONG, _TIME = parse_type("bigint"), parse_type("timestamp")
@@ -72,15 +77,41 @@ def test_a_universe_is_a_class_that_all_aliases_share() -> None:
     assert universe(derived, streams) == ()
 
 
-def test_views_are_rationed_and_outer_joins_are_not() -> None:
+def test_views_are_rationed() -> None:
     sums = parse_sql(
         "sums", "SELECT r.k, count(*) AS n FROM r JOIN s ON r.k = s.k GROUP BY 1", STREAMS
     )
     assert sums.view is not None
-    near = "v.at BETWEEN w.at AND w.at + INTERVAL 1 HOUR"
-    timed = {name: Stream(StreamName(name), STREAMS["v"].columns, "at", 0) for name in "vw"}
-    streams = STREAMS | timed
-    left = parse_sql("left", f"SELECT w.k, v.a FROM w LEFT JOIN v ON v.k = w.k AND {near}", streams)
-    assert left.outer is not None
-    found = rationed_goals([sums, *left.planned], {s.name: s for s in streams.values()})
+    found = rationed_goals([sums], {s.name: s for s in STREAMS.values()})
     assert {str(goal.query) for goal in found} == {"sums"}
+
+
+_TIMED = {n: Stream(StreamName(n), STREAMS["v"].columns, "at", 0) for n in "vwx"}
+
+
+def _outer(on: str, left: str = "w") -> tuple[RationedGoal, ...]:
+    near = "v.at BETWEEN w.at AND w.at + INTERVAL 1 HOUR"
+    sql = f"SELECT w.k, v.a FROM {left} LEFT JOIN v ON {on} AND {near}"
+    query = parse_sql("q", sql, _TIMED)
+    assert query.outer is not None
+    return rationed_goals(query.planned, {s.name: s for s in _TIMED.values()})
+
+
+def test_both_joins_of_an_outer_join_are_ranked_by_a_key_of_its_condition() -> None:
+    found = _outer("v.k = w.a AND v.a = w.k")
+    by_name = {goal_name(g.query, g.start): g.ranking for g in found}
+    assert set(by_name) == {("q", "v"), ("q", "w"), ("q", "w+left")}
+    assert tied_queries(found) == {"q"}
+    # One class: what the partner has in one column the left row has in another.
+    classes = {
+        frozenset((by_name["q", "v"], by_name["q", "w"])),
+        frozenset((_of("k", by_batch=False), _of("a", by_batch=False))),
+    }
+    assert len(classes) == 1
+    assert by_name["q", "w+left"] == by_name["q", "w"]
+
+
+def test_an_outer_join_needs_a_key_that_all_of_its_aliases_share() -> None:
+    assert {str(g.query) for g in _outer("v.k = w.k", "w JOIN x ON w.k = x.a")} == {"q", "q+left"}
+    assert _outer("v.k = w.k", "w JOIN x ON w.a = x.a") == ()
+    assert _outer("v.k = w.k + 1") == ()

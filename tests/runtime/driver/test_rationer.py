@@ -92,7 +92,9 @@ def test_a_repeated_batch_goes_by_its_journal(url: str, tmp_path: Path) -> None:
     assert results(tmp_path) == [0, 0]
     again.run(2, job(2))
     assert again.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
-    assert read_rations(tmp_path / "results") == (RationedBatches(1, 1, NOTHING_OF_S),)
+    marks = {"R": 0, "S": 0}
+    noted = RationedBatches(1, 1, NOTHING_OF_S, marks, now=0)
+    assert read_rations(tmp_path / "results") == (noted,)
 
 
 def test_the_ledger_has_every_rationed_batch(url: str, tmp_path: Path) -> None:
@@ -117,9 +119,9 @@ def test_the_ledger_has_every_rationed_batch(url: str, tmp_path: Path) -> None:
 
 
 def test_what_an_attempt_has_written_is_removed(tmp_path: Path) -> None:
-    publish_rations(tmp_path, 3, NOTHING_OF_S)
-    publish_rations(tmp_path, 4, NOTHING_OF_S)
-    publish_rations(tmp_path, 3, ())
+    publish_rations(tmp_path, 3, NOTHING_OF_S, {}, None)
+    publish_rations(tmp_path, 4, NOTHING_OF_S, {}, None)
+    publish_rations(tmp_path, 3, (), {}, None)
     assert [one.first for one in read_rations(tmp_path)] == [4]
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import Ranking, Ration
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
 
 if TYPE_CHECKING:
@@ -27,7 +28,14 @@ def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) ->
     stream_of = {r.id: r.stream for r in rules.relations}
     streams = {s.name: s for s in rules.streams}
     found: list[Ration] = []
+    outer = {str(query.id) for query in queries if query.outer is not None}
     for query in queries:
+        if query.outer is not None:
+            found += _outer(
+                query, {m.label: streams[stream_of[m.relation]] for m in query.members}, rng
+            )
+        if registered(query.id) in outer:
+            continue
         of = {m.label: streams[stream_of[m.relation]] for m in query.members}
         repeated = Counter(s.name for s in of.values())
         shared = _universe(query, of)
@@ -40,6 +48,21 @@ def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) ->
             if ranking is not None and rng.random() < 0.7:
                 found.append(Ration(query.id, label, rng.choice(_SHARES), ranking))
     return tuple(sorted(found))
+
+
+def _outer(query: JoinQuery, of: dict[Label, Stream], rng: Random) -> list[Ration]:
+    """One ration for the pairs and the left rows of an outer join, by a class that all share."""
+    shared = _universe(query, of)
+    assert query.left is not None
+    if not shared or rng.random() < 0.2:
+        return []
+    share, rankings = rng.choice(_SHARES), rng.choice(shared)
+    by_alias = {m.alias: rankings[m.label] for m in query.members}
+    return [
+        Ration(one.id, m.label, share, by_alias[m.alias])
+        for one in query.planned
+        for m in one.members
+    ]
 
 
 def _uniform(stream: Stream, rng: Random, *, alone: bool) -> Ranking | None:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.context import BatchContext
+    from anabranch_runtime.views.upkeep import Views
     from tests.support.plain_service import Planner
     from tests.support.scenarios.file import Scenario
 
@@ -93,6 +94,7 @@ class LocalReplay:
             computed. ``throttle``: how much of that a batch does.
         objects: folder that is the object store behind the state, if there is one.
         cache_size: bytes of packs that stay in front of it.
+        views: makes the views of a driver, which knows its state already; None: joined rows wait.
         losses: batches before which the machine is lost: another goes on with an empty state
             directory. It needs ``objects``.
         report: after the run, what a replay's report says (``tests.support.worlds.replay_check``).
@@ -113,6 +115,7 @@ class LocalReplay:
     throttle: Throttle = field(default_factory=Throttle)
     objects: Path | None = None
     cache_size: int | None = None
+    views: Callable[[Driver], Views] | None = None
     losses: frozenset[int] = frozenset()
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
@@ -251,12 +254,14 @@ class _Run:
             driver.manifests.commit = fatal  # type: ignore[method-assign]
         if self.script.rationed:
 
-            def drawn(ruleset: Ruleset) -> tuple[Ration, ...]:
+            def drawn(ruleset: Ruleset, never: object = ()) -> tuple[Ration, ...]:
                 return self._rations(driver.state.next_batch, ruleset)
 
             driver.rationer.rations = drawn  # type: ignore[method-assign]
         if self.script.owed:
             driver.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
+        if self.replay.views is not None:
+            driver.views = self.replay.views(driver)
         driver.announce()
         self.driver = driver
         return driver

@@ -20,6 +20,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.sinks import outer_rows
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.views.upkeep import Views
@@ -164,6 +165,7 @@ class OuterRun:
             query.projection,
             view=query.view,
             outer=query.outer,
+            left_of=None if query is self.query else self.query.id,
         )
 
     def feed(self, arriving: list[tuple[str, int | None, int, dt.datetime]]) -> None:
@@ -201,6 +203,8 @@ class OuterRun:
             for o in query.projection
         )
         parts = [f"{alias}.batch" for alias in alias_of.values()]
+        left = [f"{alias}.batch" for alias in alias_of.values() if alias != "c"]
+        shown += f", greatest({', '.join([*left, '-1'])}) AS {outer_rows.BATCH}"
         conditions = [f"greatest({', '.join([*parts, '-1'])}) = {batch}"]
         if self.drawn.where:
             conditions.append(self.drawn.where)
@@ -213,48 +217,63 @@ class OuterRun:
             ).to_arrow_table()
         path = self.folder / f"{len(alias_of)}.parquet"
         schema = output_schema(self._spec(query))
+        mark = pa.scalar(self.marks.get("c"), schema.field(outer_rows.FLOOR).type)
+        found = found.append_column(outer_rows.FLOOR, pa.repeat(mark, found.num_rows))
         columns = [found[f.name].cast(f.type) for f in schema]
         pq.write_table(pa.table(columns, schema=schema), path)
         return path
 
     def table(self) -> list[tuple[Any, ...]]:
         """What has been emitted; of a view, its rows."""
-        if self.query.view is not None:
-            return comparable(current_rows(self.folder / "results" / "v", self.query.view))
-        files = [str(f) for f in sorted((self.folder / "results" / "v").glob("*.parquet"))]
-        if not files:
-            return []
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            return comparable(
-                connection.execute("SELECT * FROM read_parquet(?)", [files]).fetchall()
-            )
+        return emitted(self.folder / "results" / "v", self.query)
 
     def wanted(self) -> list[tuple[Any, ...]]:
         """What should have been by now."""
-        drawn = self.drawn
-        mark = self.marks.get("c")
-        over = "false"
-        if mark is not None:
-            over = f"epoch_us({drawn.deadline}) < {mark}"
-        where = f"WHERE {drawn.where}" if drawn.where else ""
-        exists = f"EXISTS (SELECT 1 FROM c WHERE {drawn.on})"
-        left = f"FROM {drawn.left} {where or 'WHERE true'} AND {over} AND"
-        if drawn.kind == "left":
-            nothing = drawn.select.replace("c.v", "NULL::BIGINT").replace(
-                "c.ts", "NULL::TIMESTAMPTZ"
-            )
-            statement = (
-                f"SELECT {drawn.select} FROM {drawn.left} JOIN c ON {drawn.on} {where} "
-                f"UNION ALL SELECT {nothing} {left} NOT {exists}"
-            )
-        else:
-            statement = f"SELECT {drawn.select} {left} {'NOT' * (drawn.kind == 'anti')} {exists}"
         with self._connection() as connection:
-            if drawn.above is not None:
-                connection.execute(f"CREATE VIEW r AS {statement}")
-                statement = drawn.above[2]
-            return comparable(connection.execute(statement).fetchall())
+            return should_be(self.drawn, connection, self.marks.get("c"))
+
+
+def emitted(results: Path, query: JoinQuery) -> list[tuple[Any, ...]]:
+    """What a query's sink has; of a view, its rows."""
+    if query.view is not None:
+        return comparable(current_rows(results, query.view))
+    files = [str(f) for f in sorted(results.glob("*.parquet"))]
+    if not files:
+        return []
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return comparable(connection.execute("SELECT * FROM read_parquet(?)", [files]).fetchall())
+
+
+def should_be(
+    drawn: Drawn,
+    connection: duckdb.DuckDBPyConnection,
+    mark: int | None,
+    pair_kept: str = "true",
+    left_kept: str = "true",
+) -> list[tuple[Any, ...]]:
+    """What a statement gives over the tables ``a``, ``b`` and ``c``.
+
+    Args:
+        mark: the watermark of ``c`` in microseconds.
+        pair_kept, left_kept: conditions on pairs and on left rows that are given to anybody.
+    """
+    over = "false" if mark is None else f"epoch_us({drawn.deadline}) < {mark}"
+    where = f"WHERE {drawn.where or 'true'}"
+    exists = f"EXISTS (SELECT 1 FROM c WHERE {drawn.on})"
+    left = f"FROM {drawn.left} {where} AND {over} AND {left_kept} AND"
+    if drawn.kind == "left":
+        nothing = drawn.select.replace("c.v", "NULL::BIGINT").replace("c.ts", "NULL::TIMESTAMPTZ")
+        statement = (
+            f"SELECT {drawn.select} FROM {drawn.left} JOIN c ON {drawn.on} {where} AND {pair_kept} "
+            f"UNION ALL SELECT {nothing} {left} NOT {exists}"
+        )
+    else:
+        statement = f"SELECT {drawn.select} {left} {'NOT' * (drawn.kind == 'anti')} {exists}"
+    if drawn.above is not None:
+        connection.execute(f"CREATE VIEW r AS {statement}")
+        statement = drawn.above[2]
+    return comparable(connection.execute(statement).fetchall())
 
 
 def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:

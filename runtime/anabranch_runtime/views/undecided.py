@@ -1,0 +1,198 @@
+"""Left rows of an outer join of which pairs may have been withheld (``semantics.md``, "Rations").
+
+Nobody knows whether such a row has a partner, so it is given to nobody. A partner of a left row
+arrives in one of the batches from the one in which the row came to be to the last that began while
+the watermark of the partner's stream had not passed the row's deadline. Pairs of a batch are
+withheld by the row's key: its rank is not below the ration. So a row is *undecided* if one of these
+batches has a ration that its rank is not below, and has not been made good.
+
+All of that is in the ledger beside the results once the deadline has passed, and no later batch
+changes it. So a version that is made again leaves out the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.queries.expressions import Column
+from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.sinks.ledger import NewEntries
+from anabranch_runtime.storage.documents import write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.rations import RationedBatches
+    from anabranch_contract.plans.ruleset import QuerySpec
+
+    Ints = NDArray[np.int64]
+
+_BOUNDS = np.iinfo(np.int64)
+#: Beside the joined rows: how many left rows have been left out.
+_COUNT = "undecided.json"
+
+
+class _Key(NamedTuple):
+    """What left rows are ranked by: a column of theirs, read as a key type."""
+
+    column: str
+    kind: str
+
+
+class _Withheld(NamedTuple):
+    """What a batch has withheld.
+
+    Attributes:
+        mark: the watermark of the partner's stream as the batch began.
+        key: None: the ledger names none that left rows have, so each of them counts as withheld.
+        limits: alias that arrives last -> ranks below it were let through; of goals of which
+            nothing has been made good.
+    """
+
+    mark: int
+    key: _Key | None
+    limits: dict[str, int]
+
+
+@dataclass(slots=True)
+class Undecided:
+    """What has been withheld of the pairs of one outer join.
+
+    Attributes:
+        query: the one of the pairs.
+        results: the results directory.
+    """
+
+    query: QuerySpec
+    results: Path
+    _entries: NewEntries = field(init=False)
+    #: By batch, ascending.
+    _withheld: dict[int, _Withheld] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._entries = NewEntries(self.results)
+
+    def among(
+        self, rows: int, column: Callable[[str], pa.Array], came: Ints, deadlines: Ints
+    ) -> NDArray[np.bool_]:
+        """Which of so many left rows are undecided.
+
+        Args:
+            column: gives a column of theirs.
+            came: the batches in which they came to be.
+            deadlines: in microseconds; all have passed.
+        """
+        self._read()
+        found = np.zeros(rows, np.bool_)
+        for key in {one.key for one in self._withheld.values()}:
+            batches, marks, limits = self._columns(key)
+            low = np.searchsorted(batches, came)
+            high = np.searchsorted(marks, deadlines, side="right")
+            least = least_between(limits, low, high)
+            if key is None:
+                found |= low < high
+            else:
+                ranking = Ranking(((key.column, key.kind),), by_batch=False)
+                found |= ranks(ranking, column, rows, 0) >= least
+        return found
+
+    def _columns(self, key: _Key | None) -> tuple[Ints, Ints, Ints]:
+        """Batches with something withheld by ``key``: numbers, marks, limits; ascending."""
+        some = [
+            (batch, one.mark, min(one.limits.values()))
+            for batch, one in self._withheld.items()
+            if one.key == key and one.limits
+        ]
+        found = np.array(some, np.int64).reshape(-1, 3)
+        return found[:, 0], found[:, 1], found[:, 2]
+
+    def _read(self) -> None:
+        """Take in what the ledger has got since the last time."""
+        for entry in self._entries.rationed():
+            for batch, one in self._of(entry):
+                self._withheld[batch] = one
+        self._withheld = dict(sorted(self._withheld.items()))
+        for paid in self._entries.paid():
+            for batch in range(paid.first, paid.last + 1):
+                for query, alias in paid.goals:
+                    if query == self.query.id and batch in self._withheld:
+                        self._withheld[batch].limits.pop(alias, None)
+
+    def _of(self, entry: RationedBatches) -> Iterator[tuple[int, _Withheld]]:
+        outer, aliases = self.query.outer, {label: a for a, label, _ in self.query.members}
+        assert outer is not None
+        own = [ration for ration in entry.rations if ration.query == self.query.id]
+        if not own:
+            return
+        left = {name for name, _ in outer.left}
+        names = {
+            (o.expr.alias, o.expr.name): o.name
+            for o in self.query.projection
+            if o.name in left and isinstance(o.expr, Column)
+        }
+        keys = (
+            _Key(names[ration.start, name], kind)
+            for ration in own
+            for name, kind in ration.ranking.columns
+            if not ration.ranking.by_batch and (ration.start, name) in names
+        )
+        # A label that the query had under an earlier release names no alias, and is never paid.
+        limits = {aliases.get(r.start, r.start): limit(r.share) for r in own}
+        mark = entry.watermarks.get(outer.partner, _BOUNDS.min)
+        for batch in range(entry.first, entry.last + 1):
+            yield batch, _Withheld(mark, next(keys, None), limits)
+
+
+def least_between(values: Ints, low: Ints, high: Ints) -> Ints:
+    """The least of ``values[low:high]`` for each pair; the greatest integer where that is nothing.
+
+    >>> least_between(np.array([5, 3, 9]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()[:2]
+    [3, 9]
+    """
+    found = np.full(len(low), _BOUNDS.max)
+    some = np.flatnonzero(low < high)
+    if not len(some):
+        return found
+    low, high = low[some], high[some]
+    first = int(low.min())
+    # least[k][i] is the least of the 2**k values from i on.
+    least = [values[first : int(high.max())]]
+    while 2 ** len(least) <= len(least[0]):
+        half, known = 2 ** (len(least) - 1), least[-1]
+        least.append(np.minimum(known[:-half], known[half:]))
+    levels = np.frexp(high - low)[1] - 1
+    for level in np.unique(levels):
+        here = levels == level
+        start, end = low[here] - first, high[here] - first - 2**level
+        found[some[here]] = np.minimum(least[level][start], least[level][end])
+    return found
+
+
+def count_left_out(home: Path, version: int, rows: int) -> int:
+    """How many left rows have been left out up to ``version``, which leaves out ``rows``; it is
+    remembered in ``home``, so that a version that is made again counts once.
+    """
+    before, last, path = 0, 0, home / _COUNT
+    if path.exists():
+        known = json.loads(path.read_text())
+        last = known["total"]
+        before = known["before"] if known["version"] == version else last
+    total = before + rows
+    if total != last:
+        write_durably(path, json.dumps({"version": version, "before": before, "total": total}))
+    return total
+
+
+def left_out(home: Path) -> int:
+    """How many have been so far."""
+    path = home / _COUNT
+    return int(json.loads(path.read_text())["total"]) if path.exists() else 0

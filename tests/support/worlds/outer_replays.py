@@ -1,0 +1,233 @@
+"""Outer, semi and anti joins in whole runs whose probes are rationed, with kills; the oracle.
+
+Planner, driver and tasks are those of :mod:`.local_replay`, views are Spark's. What is emitted must
+be what follows from the ledger beside the results: pairs that were not withheld, and of left rows
+those that were not withheld and of which no pair may have been. What is made good counts as never
+withheld.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from anabranch_contract.plans.rations import Ranking
+from anabranch_planner.passes import parse_sql
+from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.sinks.ledger import read_rations
+from anabranch_runtime.views.upkeep import Views
+from tests.support.oracles.ledger import made_good
+from tests.support.scenarios.script import Script, draw
+from tests.support.worlds import outer_runs
+from tests.support.worlds.local_replay import LocalReplay
+from tests.support.worlds.outer_runs import BEGIN, STREAMS
+from tests.support.worlds.view_runs import MINUTE
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch_contract.protocol.activations import ViewRows
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_runtime.driver.driver import Driver
+    from tests.support.worlds.outer_runs import Drawn
+
+#: (batch, k, v, ts) of a stream's rows.
+Rows = list[tuple[int, int | None, int, dt.datetime]]
+#: Keys of tuples.
+KEYS = (None, *range(12))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Attributes: what was emitted, what should have been, and what has happened."""
+
+    statement: str
+    found: list[tuple[Any, ...]]
+    wanted: list[tuple[Any, ...]]
+    events: Counter[str]
+
+
+@dataclass(slots=True)
+class OuterReplay:
+    """One statement over random streams, in ``folder``."""
+
+    session: SparkSession
+    folder: Path
+    redis: str
+    seed: int
+    owed: bool = False
+    drawn: Drawn = field(init=False)
+    query: JoinQuery = field(init=False)
+    rows: dict[str, Rows] = field(init=False)
+    views: list[Views] = field(init=False, default_factory=list)
+
+    def play(self) -> Verdict:
+        """Run, and compare."""
+        rng = Random(self.seed)
+        self.drawn = outer_runs.draw(rng)
+        self.query = parse_sql("v", self.drawn.spark, STREAMS)
+        batches = rng.randint(5, 9)
+        self.rows = {name: self._draw_rows(batches, rng) for name in STREAMS}
+        path = self._write(batches, rng)
+        script = self._script(batches)
+        out = self.folder / "out"
+        out.mkdir()
+        drains = Random(self.seed + 1)
+
+        def attach(driver: Driver) -> Views:
+            for one in self.views:
+                one.close()
+            checkpoints = self.folder / "checkpoints"
+            made = Views(self.session, out / "results", checkpoints, {}, _ignore)
+            made.begin(driver.state.next_batch)
+            self.views[:] = [made]
+            commit = driver.manifests.commit
+
+            def committed(state: Any) -> None:
+                if drains.random() < 0.3:
+                    made.drain()
+                commit(state)
+
+            driver.manifests.commit = committed  # type: ignore[method-assign]
+            return made
+
+        replay = LocalReplay(path, out, self.redis, script=script, views=attach)
+        try:
+            replay.run()
+            self.views[-1].drain()
+        finally:
+            for one in self.views:
+                one.close()
+        events = replay.events
+        found = outer_runs.emitted(out / "results" / "v", self.query)
+        wanted = self._wanted(out / "results", batches, events)
+        return Verdict(self.drawn.spark, found, wanted, events)
+
+    def _script(self, batches: int) -> Script:
+        rng = Random(self.seed + 2)
+        rationed = frozenset(b for b in range(batches) if rng.random() < 0.4)
+        owed = frozenset(b for b in rationed if self.owed and rng.random() < 0.85)
+        return replace(draw(self.seed, batches), rationed=rationed, owed=owed)
+
+    def _draw_rows(self, batches: int, rng: Random) -> Rows:
+        found: Rows = []
+        base = 0
+        for batch in range(batches - 1):
+            for _ in range(rng.choice((0, 3, 15, 30))):
+                ts = BEGIN + dt.timedelta(seconds=base * 60 + rng.randrange(-900, 1800))
+                found.append((batch, rng.choice(KEYS), rng.randrange(10), ts))
+            base += rng.choice((0, 10, 30))
+        # The clock moves, so that whatever was decided before it is given.
+        found.append((batches - 1, None, 0, BEGIN + dt.timedelta(minutes=base + 40)))
+        return found
+
+    def _write(self, batches: int, rng: Random) -> Path:
+        """The scenario's files."""
+        streams: dict[str, Any] = {}
+        for name, rows in self.rows.items():
+            columns = list(zip(*rows, strict=True))
+            table = pa.table(
+                {
+                    "k": pa.array(columns[1], pa.int32()),
+                    "v": pa.array(columns[2], pa.int64()),
+                    "ts": pa.array(columns[3], pa.timestamp("us", "UTC")),
+                }
+            )
+            pq.write_table(table, self.folder / f"{name}.parquet")
+            cuts = [sum(1 for r in rows if r[0] <= batch) for batch in range(batches)]
+            streams[name] = {
+                "path": f"{name}.parquet",
+                "event_time": "ts",
+                "lateness": "5 minutes",
+                "rows_per_batch": 1,
+                "cuts": cuts,
+            }
+        document = {
+            "streams": streams,
+            "queries": {"v": {"sql": self.drawn.spark, "register_at": 0}},
+            "epochs": {"every": rng.choice((1, 2, 3))},
+            "parallelism": rng.choice((1, 3)),
+        }
+        path = self.folder / "scenario.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def _marks(self, name: str, batch: int) -> int | None:
+        """The watermark of a stream as a batch begins."""
+        seen = [_micros(r[3]) for r in self.rows[name] if r[0] < batch]
+        return max(seen) - 5 * MINUTE if seen else None
+
+    def _wanted(self, results: Path, batches: int, events: Counter[str]) -> list[tuple[Any, ...]]:
+        left = ["a", "b"] if "JOIN b" in self.drawn.left else ["a"]
+        came = f"greatest({', '.join(f'{name}.batch' for name in left)}, -1)"
+        last = f"greatest({came}, c.batch)"
+        rank = "(SELECT rank FROM ranked WHERE ranked.k IS NOT DISTINCT FROM a.k)"
+        withheld = f"EXISTS (SELECT 1 FROM held h WHERE {rank} >= h.least AND h.batch"
+        since = f">= {came} AND h.mark <= epoch_us({self.drawn.deadline})"
+        pair_kept = f"NOT {withheld} = {last})"
+        left_kept = f"NOT {withheld} = {came}) AND NOT {withheld} {since})"
+        mark = self._marks("c", batches)
+        with duckdb.connect() as connection:
+            self._fill(connection, batches, self._held(results, events))
+            whole = outer_runs.should_be(self.drawn, connection, mark)
+            connection.execute("DROP VIEW IF EXISTS r")
+            found = outer_runs.should_be(self.drawn, connection, mark, pair_kept, left_kept)
+        events["something withheld"] += whole != found
+
+        return found
+
+    def _held(self, results: Path, events: Counter[str]) -> list[tuple[int, int, int]]:
+        """(batch, watermark of ``c`` as it began, least rank that was withheld)."""
+        paid, found = made_good(results), []
+        for one in read_rations(results):
+            mark = self._marks("c", one.first)
+            assert (one.first, one.watermarks.get("c")) == (one.last, mark)
+            shares = {ration.share for ration in one.rations}
+            assert {str(ration.query) for ration in one.rations} == {"v", "v+left"}
+            assert len(shares) == 1
+            goals = {(one.first, "v", "c"), (one.first, "v", "a"), (one.first, "v+left", "a")}
+            assert not goals & paid or goals <= paid
+            if goals <= paid:
+                events["made good"] += 1
+            else:
+                never = -(1 << 62)
+                found.append((one.first, never if mark is None else mark, limit(shares.pop())))
+        return found
+
+    def _fill(
+        self, connection: duckdb.DuckDBPyConnection, batches: int, held: list[tuple[int, int, int]]
+    ) -> None:
+        """Make the tables: rows that were not late, what was withheld, and ranks of keys."""
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, rows in self.rows.items():
+            connection.execute(f"CREATE TABLE {name} (batch INT, k INT, v BIGINT, ts TIMESTAMPTZ)")
+            marks = [self._marks(name, batch) for batch in range(batches)]
+            on_time = [r for r in rows if (m := marks[r[0]]) is None or _micros(r[3]) >= m]
+            connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", on_time)
+        connection.execute("CREATE TABLE held (batch INT, mark BIGINT, least BIGINT)")
+        if held:
+            connection.executemany("INSERT INTO held VALUES (?, ?, ?)", held)
+        keys = pa.array(KEYS, pa.int32())
+        ranking = Ranking((("k", "bigint"),), by_batch=False)
+        numbers = ranks(ranking, lambda _: keys, len(KEYS), 0).tolist()
+        connection.execute("CREATE TABLE ranked (k INT, rank BIGINT)")
+        ranked = list(zip(KEYS, numbers, strict=True))
+        connection.executemany("INSERT INTO ranked VALUES (?, ?)", ranked)
+
+
+def _ignore(query: str, rows: ViewRows) -> None:
+    """Nobody asks for rows."""
+
+
+def _micros(moment: dt.datetime) -> int:
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
