@@ -34,6 +34,14 @@ SUMS = (
     "AND b.ts BETWEEN a.ts - INTERVAL 10 MINUTES AND a.ts + INTERVAL 10 MINUTES "
     "GROUP BY window(a.ts, '5 minutes')"
 )
+#: Rows of ``a`` without a partner.
+LONELY = (
+    "SELECT a.v AS av FROM a LEFT ANTI JOIN b ON a.k = b.k "
+    "AND b.ts BETWEEN a.ts - INTERVAL 10 MINUTES AND a.ts + INTERVAL 10 MINUTES"
+)
+NEAR = "a.k = b.k AND abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 600000000"
+#: Rows of ``a`` that no partner can come for any more: ``b`` is up to a minute late.
+OVER = "epoch_us(a.ts) + 600000000 < (SELECT max(epoch_us(ts)) - 60000000 FROM b)"
 
 
 class _Feeder:
@@ -61,7 +69,11 @@ class _Feeder:
             ]
             table = pa.table(
                 {
-                    "k": pa.array([self._rng.randrange(12) for _ in range(rows)], pa.int64()),
+                    # Half of the keys of ``a`` are none of ``b``.
+                    "k": pa.array(
+                        [self._rng.randrange(24 if name == "a" else 12) for _ in range(rows)],
+                        pa.int64(),
+                    ),
                     "v": pa.array(range(self.rows, self.rows + rows), pa.int32()),
                     "ts": pa.array(sorted(times), pa.timestamp("us", tz="UTC")),
                 }
@@ -84,7 +96,8 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         feeder = _Feeder(live, tmp_path)
         live.client.create_query(JOIN, name="pairs")
         live.client.create_query(SUMS, name="sums")
-        live.wait("activity", lambda: live.client.query("sums").status == "active")
+        live.client.create_query(LONELY, name="lonely")
+        live.wait("activity", lambda: live.client.query("lonely").status == "active")
         live.client.update_settings(overload="ration-with-catch-up", capacity=0.2)
 
         def rationed() -> bool:
@@ -110,23 +123,66 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         assert read_rations(live.results)
         assert read_paid(live.results)
         found = sorted(duckdb.read_parquet(f"{live.results}/pairs/*.parquet").fetchall())
-        near = "abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 600000000"
-        join = f"FROM a JOIN b ON a.k = b.k AND {near}"
-        with duckdb.connect() as connection:
-            for name in "ab":
-                connection.execute(
-                    f"CREATE VIEW {name} AS FROM read_parquet('{tmp_path / name}/*.parquet')"
-                )
+        join = f"FROM a JOIN b ON {NEAR}"
+        with _database(tmp_path) as connection:
+            lonely = connection.execute(
+                f"SELECT a.v FROM a WHERE {OVER} AND NOT EXISTS (FROM b WHERE {NEAR})"
+            ).fetchall()
             expected = connection.execute(f"SELECT a.v, b.v {join}").fetchall()
             sums = connection.execute(
                 "SELECT time_bucket(INTERVAL 5 MINUTES, a.ts), count(*), sum(b.v) "
                 f"{join} GROUP BY 1"
             ).fetchall()
         assert found == sorted(expected)
+        live.wait("lonely rows", lambda: len(_results(live, "lonely")) >= len(lonely))
+        assert _results(live, "lonely") == sorted(lonely)
         live.pipeline.finish_runtime()
         view = _view_rows(live.results / "sums")
         # The clock has let go nothing that is owed.
         assert view == sorted((b.astimezone(UTC), n, s) for b, n, s in sums)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_no_anti_join_lies_under_rations_through_a_crash(tmp_path: Path) -> None:
+    with live_pipeline(tmp_path / "home", epoch_batches=1000, epoch_seconds=3.0) as live:
+        feeder = _Feeder(live, tmp_path)
+        live.client.create_query(LONELY, name="lonely")
+        live.wait("activity", lambda: live.client.query("lonely").status == "active")
+        live.client.update_settings(overload="ration", capacity=0.3)
+
+        def undecided() -> int:
+            feeder.drop()
+            time.sleep(0.3)
+            kept = live.client.query("lonely").rationed
+            return 0 if kept is None else kept.undecided
+
+        live.wait("undecided rows", lambda: undecided() > 0)
+        kill(live.pipeline, "runtime")
+        feeder.drop()
+        live.start_runtime()
+        before = len(_results(live, "lonely"))
+        live.wait("more", lambda: undecided() > 0 and len(_results(live, "lonely")) > before)
+        found = _results(live, "lonely")
+        with _database(tmp_path) as connection:
+            statement = f"SELECT a.v FROM a WHERE NOT EXISTS (FROM b WHERE {NEAR})"
+            lonely = connection.execute(statement).fetchall()
+        assert len(set(found)) == len(found)
+        assert set(found) < set(lonely)
+
+
+def _database(folder: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    for name in "ab":
+        files = folder / name / "*.parquet"
+        connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{files}')")
+    return connection
+
+
+def _results(live: LivePipeline, query: str) -> list[tuple[object, ...]]:
+    """What a query's files have, sorted; nothing before the first of them."""
+    files = sorted(str(f) for f in (live.results / query).glob("*.parquet"))
+    return sorted(duckdb.read_parquet(files).fetchall()) if files else []
 
 
 def _view_rows(folder: Path) -> list[tuple[object, ...]]:
