@@ -10,9 +10,19 @@ after it as long as they bring more per second than it does itself. This is Horn
 that follow each other in a forest (SIAM J. Appl. Math. 23(2), 1972). With n steps and goals it
 takes O(n log² n).
 
-For one query whose paths share nothing the increments are the paths by productivity, so it is GrePP
-(JAQPOT, section 4.1.2): a path's step takes in the only increment after it, until the path is one
-increment, whose results per second are ρ_p in seconds instead of probes.
+**For one query whose paths share no step this is GrePP** (JAQPOT, section 4.1.2). Let a path have
+the steps 1 .. n with costs ``c_j``, its results the cost ``c_0``, and let its goal bring ``r``
+results. No other goal lies behind these steps, so each of them has the goal's ration ``p``: what
+one step makes, the next takes (Eq. 6, 7). The rations cost ``Σ p_I (c_0 + .. + c_n)_I`` and bring
+``Σ p_I r_I`` with ``0 <= p_I <= 1``: the fractional knapsack that GrePP solves, with resources
+``X_I = p_I (c_0 + .. + c_n)_I``, ``ρ_p = r / (c_0 + .. + c_n)`` (Eq. 8), and what the arrivals can
+use as the bound ``p_I <= 1``. The increments say the same: a step has one increment after it and
+brings nothing itself, so it takes that in, until each path is one increment of ratio ``ρ_p``. Both
+then fill paths by falling ``ρ_p``. Where each probe costs the same, costs are the paper's probes:
+step ``j`` of a path costs ``λ φ_(j-1)``, its goal brings ``λ φ_n``. So both keep equally many
+results of any budget, by the same rations wherever no two paths are equally productive
+(``tests/planner/allocation/test_grepp.py``). Where paths share steps GrePP pays those several
+times, and this does not.
 """
 
 from __future__ import annotations
