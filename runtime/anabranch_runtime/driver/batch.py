@@ -9,6 +9,7 @@ from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_se
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.failed_queries import take_out
+from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
 from anabranch_runtime.epochs.rationing import count_withheld, noted
@@ -57,6 +58,7 @@ def begin(
     throttle: Throttle,
     *,
     rationed: bool = False,
+    planned: int | None = None,
 ) -> Batch:
     """The next batch, which belongs to ``epoch``; where that is a new one, it begins.
 
@@ -66,6 +68,7 @@ def begin(
         steps: edge -> step, by the ruleset that ``state`` goes by; empty where that is not known.
         throttle: how much of a backfill or a catch-up a batch does.
         rationed: whether it withholds tuples: then the past waits.
+        planned: when it was planned, where ages go by that (``epochs.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
@@ -73,7 +76,7 @@ def begin(
     elif revised:
         state = enter_revision(state, ruleset, steps_of_epoch(state, steps))
     state = backfill.begin(state, ruleset, throttle)
-    state = catch_up.forgive(state, ruleset)
+    state = catch_up.forgive(state, ruleset, present(state, planned))
     if not rationed:
         state = catch_up.begin(state, ruleset, throttle)
     access = accesses(state, ruleset)

@@ -390,6 +390,7 @@ class Driver:
             steps,
             settings.throttle,
             rationed=bool(choice.rations),
+            planned=self._planned(choice),
         )
         context = self._context(batch, choice)
         entered = time.perf_counter()
@@ -511,9 +512,7 @@ class Driver:
 
     def _context(self, batch: Batch, choice: Choice) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
-        # In step mode nothing may depend on how fast it runs.
-        live = self.settings.mode is Mode.LIVE
-        planned = planned_at(choice.offsets) if live else None
+        live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
         committed = {name: store.segments for name, store in self.state.stores.items()}
         owed = None if choice.rations else catch_up.next_catch_up(state)
         return BatchContext(
@@ -546,6 +545,10 @@ class Driver:
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
             rations=choice.rations,
         )
+
+    def _planned(self, choice: Choice) -> int | None:
+        """When a batch was planned; in step mode nothing may depend on how fast it runs."""
+        return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
     def _plan_input(self, choice: Choice) -> BatchInput | None:
         """The input from the sources that the runtime reads itself."""

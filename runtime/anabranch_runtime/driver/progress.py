@@ -89,7 +89,7 @@ class ProgressReporter:
                 backfill=progress(state),
                 rationing=replace(
                     self.rationer.rationing,
-                    owed=sum(b.last - b.first + 1 for b in state.debt.batches),
+                    owed=len(state.debt.numbers),
                     undecided=undecided,
                 ),
                 run=self.control.run,

@@ -1,27 +1,40 @@
 """Making good what probes were withheld from: pure functions of the state.
 
-Debt is incurred by a batch with rations where the policy says so, and paid by batches without, the
-oldest first. A result that is owed has its last member in an owed batch. So it is found by going
+Debt is incurred by a batch with rations where the policy says so, and paid by batches without. A
+result that is owed has its last member in an owed batch. So it is found by going
 through the stored rows of that member's alias that were withheld then, and probing with them what
 had arrived by the end of that batch: the rules are those of the ruleset that runs now, their
 answers are cut off at that batch. Each owed result has one such member that counts
 (``task.catch_up``), and each stored row is in one catch-up, so it is found once.
 
+**Order.** What goes stale first is paid first. No member of a result that is owed of the batches up
+to ``b`` has a greater event time than what had arrived by the end of ``b``, so after that time plus
+its query's limit none of them is fresh (``freshness``): this is the deadline of the query's debt
+of these batches. It is the same for all of its goals, which are paid together, since a result of
+which two members were withheld is made from the first of them. Deadlines of one query never fall
+from batch to batch, as event times reached never do. So for one limit, and where there is none, the
+order is that of batches, and it differs from that only among queries with different limits. Debts
+without a deadline come last. Queries of the same batches that follow each other in this order are
+paid together, with the steps that they share. A payment that has begun waits where what is owed
+meanwhile goes stale before it; what is left of it is in the manifest.
+
 While something is owed, what was needed when its batch began stays stored (``retention``). A debt
 that can't be paid any more is forgiven: its query has ended or has begun anew, or reads a stream
-that keeps the latest per key, of which rows are missing.
+that keeps the latest per key, of which rows are missing, or its deadline has passed.
 
 Everything that a catch-up depends on is in the manifest, so a batch that is repeated does the same.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import PaidBatches
 from anabranch_runtime.epochs.access import stored_in
+from anabranch_runtime.epochs.freshness import fresh_until
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import (
     CatchUp,
@@ -38,7 +51,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
     from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import QueryId, RelationId
+    from anabranch_contract.queries.joins import QueryId, RelationId, StreamName
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.state.slices import Throttle
@@ -86,78 +99,152 @@ def incur(
     if not goals:
         return state
     known = state.debt.batches
-    last = known[-1] if known and (len(known) > 1 or state.debt.starts is None) else None
+    last = known[-1] if known else None
+    times = {name: stream.max_tau for name, stream in state.streams.items()}
+    reached = {name: tau for name, tau in times.items() if tau is not None}
     if (
         last is not None
-        and (last.last, last.goals) == (batch - 1, goals)
+        and (last.last, last.goals, last.starts) == (batch - 1, goals, None)
         and last.last - last.first + 1 < LONGEST
         and before.epoch_starts[-1][1] != batch
     ):
-        owed = (*known[:-1], replace(last, last=batch))
+        owed = (*known[:-1], replace(last, last=batch, reached=reached))
     else:
-        owed = (*known, OwedBatches(batch, batch, goals, marks))
+        owed = (*known, OwedBatches(batch, batch, goals, marks, reached))
     return replace(state, debt=replace(state.debt, batches=owed))
 
 
-def forgive(state: State, ruleset: Ruleset) -> State:
-    """``state`` without what can't be paid any more by ``ruleset``, or is too much to remember."""
+def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
+    """``state`` without what can't be paid any more by ``ruleset``, or is too much to remember.
+
+    Args:
+        now: of the next batch (``freshness.present``).
+    """
     debt = state.debt
     if not debt.batches:
         return state
-    able = owing(ruleset)
+    able, deadlines = owing(ruleset), _Deadlines.of(ruleset)
     since = {
         name: one.activated_batch
         for name, one in state.queries.items()
         if name in able and one.expired_batch is None
     }
-    kept, room = list[OwedBatches](), MOST
-    for one in reversed(debt.batches):
-        goals = tuple(g for g in one.goals if since.get(g.query, one.last + 1) <= one.first)
+    kept, room = dict[int, OwedBatches](), MOST
+    for at, one in sorted(enumerate(debt.batches), key=lambda pair: -pair[1].first):
+        stale = () if now is None else {q for q, end in deadlines.of_owed(one).items() if end < now}
+        goals = tuple(
+            g
+            for g in one.goals
+            if g.query not in stale and since.get(g.query, one.last + 1) <= one.first
+        )
         room -= len(goals)
         if goals and room >= 0:
-            kept.append(one if goals == one.goals else replace(one, goals=goals))
-    kept.reverse()
-    if kept == list(debt.batches):
+            kept[at] = one if goals == one.goals else _narrowed(one, goals)
+    owed = tuple(kept[at] for at in sorted(kept))
+    if owed == debt.batches:
         return state
-    starts = debt.starts
-    if not kept or kept[0].first != debt.batches[0].first:
-        starts = None
-    elif starts is not None:
-        left = {(g.query, g.alias) for g in kept[0].goals}
-        rest = ((s, tuple(g for g in s.goals if g in left)) for s in starts)
-        starts = tuple(replace(s, goals=found) for s, found in rest if found)
-    after = replace(debt, batches=tuple(kept), starts=starts)
+    after = replace(debt, batches=owed)
     return replace(state, debt=after, queries=_forgiven(state.queries, debt, after))
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with the rows from which the oldest owed batches are made good.
+    """``state`` with that part of the debt in front which goes stale first, and the rows from which
+    it is made good.
 
     Args:
         state: without what can't be paid by ``ruleset`` (:func:`forgive`).
     """
     debt = state.debt
-    if not debt.batches or debt.starts is not None:
+    if not debt.batches:
         return state
-    owed, relations = debt.batches[0], {r.id: r for r in ruleset.relations}
-    specs = {q.id: q for q in ruleset.queries}
+    owed, *others = _in_order(debt.batches, _Deadlines.of(ruleset))
+    others.sort(key=lambda one: (one.first, one.last))
+    if owed.starts is None:
+        owed = replace(owed, starts=_starts(state, ruleset, owed))
+    rows = debt.rows or throttle.first
+    return replace(state, debt=Debt((owed, *others), rows))
+
+
+def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[Starts, ...]:
+    relations, specs = {r.id: r for r in ruleset.relations}, {q.id: q for q in ruleset.queries}
     of: dict[RelationId, list[tuple[QueryId, str]]] = defaultdict(list)
     for goal in owed.goals:
         of[_relation(specs[goal.query], goal.alias)].append((goal.query, goal.alias))
-    starts = tuple(
+    return tuple(
         Starts(tuple(goals), stored_in(state, relations[relation], (owed.first, owed.last)))
         for relation, goals in sorted(of.items())
     )
-    return replace(state, debt=replace(debt, starts=starts, rows=debt.rows or throttle.first))
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadlines:
+    """When debts go stale.
+
+    Attributes:
+        fresh: the queries with limits. ``streams``: relation -> its stream.
+    """
+
+    fresh: Mapping[QueryId, QuerySpec]
+    streams: Mapping[RelationId, StreamName]
+
+    @classmethod
+    def of(cls, ruleset: Ruleset) -> _Deadlines:
+        fresh = {query.id: query for query in ruleset.queries if query.freshness}
+        return cls(fresh, {r.id: r.stream for r in ruleset.relations} if fresh else {})
+
+    def of_owed(self, owed: OwedBatches) -> dict[QueryId, int]:
+        """Query -> the last time at which a result of it that is owed may be fresh; those are left
+        out that have no such time.
+        """
+        if not self.fresh:
+            return {}
+        ends = {
+            query: fresh_until(self.fresh[query], self.streams, owed.reached)
+            for query in owed.queries
+            if query in self.fresh
+        }
+        return {query: end for query, end in ends.items() if end is not None}
+
+
+def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
+    """``batches`` with that part first which goes stale first. Where its payment has not begun it
+    is of all queries that go stale before any other batches do; those that never do are no part of
+    it, since what is owed next may go before them.
+    """
+    ends = [deadlines.of_owed(one) for one in batches]
+
+    def due(at: int) -> tuple[float, int]:
+        return (min(ends[at].values(), default=math.inf), batches[at].first)
+
+    chosen, *rest = sorted(range(len(batches)), key=due)
+    owed, others = batches[chosen], [batches[at] for at in rest]
+    if owed.starts is None:
+        limit = due(rest[0]) if rest else (math.inf, owed.first)
+        soon = {q for q, end in ends[chosen].items() if (end, owed.first) <= limit}
+        now = tuple(g for g in owed.goals if g.query in soon)
+        if now and len(now) < len(owed.goals):
+            later = tuple(g for g in owed.goals if g.query not in soon)
+            return [replace(owed, goals=now), replace(owed, goals=later), *others]
+    return [owed, *others]
+
+
+def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
+    """``owed`` with these ``goals`` only."""
+    starts = owed.starts
+    if starts is not None:
+        left = {(g.query, g.alias) for g in goals}
+        rest = ((s, tuple(g for g in s.goals if g in left)) for s in starts)
+        starts = tuple(replace(s, goals=found) for s, found in rest if found)
+    return replace(owed, goals=goals, starts=starts)
 
 
 def next_catch_up(state: State) -> CatchUp | None:
     """The next batch's part of what is owed; None: nothing is."""
     debt = state.debt
-    if not debt.batches or debt.starts is None:
+    if not debt.batches or debt.batches[0].starts is None:
         return None
-    owed = debt.batches[0]
-    taken, left = cut_starts(debt.starts, debt.rows)
+    owed, starts = debt.batches[0], debt.batches[0].starts
+    taken, left = cut_starts(starts, debt.rows)
     ends = not left
     return CatchUp(owed.first, owed.last, owed.goals, taken, ends, owed.watermarks)
 
@@ -170,27 +257,30 @@ def advance(
     throttle: Throttle,
 ) -> State:
     """The state after a batch that took ``seconds`` and did ``done`` beside its normal work."""
-    debt, starts = state.debt, state.debt.starts
-    if done is None or starts is None:
+    debt = state.debt
+    if done is None or not debt.batches or debt.batches[0].starts is None:
         return state
+    owed, *others = debt.batches
+    starts = debt.batches[0].starts
     taken = max((r.phases.get("catch-up", 0.0) for r in reports), default=0.0)
     if not any(r.tuples for r in reports):
         throttle = replace(throttle, floor=max(throttle.floor, IDLE))
     rows = throttle.rows(debt.rows, taken, max(seconds - taken, 0.0))
     if done.ends:
-        after = Debt(debt.batches[1:], None, rows)
+        after = Debt(tuple(others), rows)
     else:
-        after = replace(debt, starts=cut_starts(starts, done.rows)[1], rows=rows)
+        left = replace(owed, starts=cut_starts(starts, done.rows)[1])
+        after = Debt((left, *others), rows)
     made: dict[str, int] = defaultdict(int)
     for report in reports:
         for query, found in report.caught_up.items():
             made[query] += found
-    owed = after.queries
+    still = after.queries
     queries = {
         name: replace(
             one,
             caught_up=one.caught_up + made[name],
-            owed=max(one.owed - made[name], 0.0) if name in owed else 0.0,
+            owed=max(one.owed - made[name], 0.0) if name in still else 0.0,
         )
         if one.owed or made[name]
         else one
@@ -224,20 +314,34 @@ def _forgiven(
     """``queries`` with what was owed in ``before`` and is not in ``after`` as withheld for good."""
     known = {(one.first, goal) for one in after.batches for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
-    gone: set[str] = set()
+    # What a goal is owed of a batch, as a share of its tuples: estimates have a sum per query only.
+    every: dict[str, float] = defaultdict(float)
+    gone: dict[str, float] = defaultdict(float)
     for one in before.batches:
         for goal in one.goals:
+            batches = one.last - one.first + 1
+            weight = batches * (1 - goal.share) if goal.share else 0.0
+            every[goal.query] += weight
             if (one.first, goal) not in known:
-                gone.add(goal.query)
-                blind[goal.query] += 0 if goal.share else one.last - one.first + 1
+                gone[goal.query] += weight
+                blind[goal.query] += 0 if goal.share else batches
+    still = after.queries
     return {
-        name: _written_off(one, blind[name]) if name in gone else one
+        name: _written_off(
+            one, gone[name] / every[name] if name in still and every[name] else 1.0, blind[name]
+        )
+        if name in gone
+        else one
         for name, one in queries.items()
     }
 
 
-def _written_off(known: Activation, blind: int) -> Activation:
-    return replace(known, withheld=known.withheld + known.owed, owed=0.0, blind=known.blind + blind)
+def _written_off(known: Activation, part: float, blind: int) -> Activation:
+    """``known`` with ``part`` of what is owed withheld for good."""
+    lost = part * known.owed
+    return replace(
+        known, withheld=known.withheld + lost, owed=known.owed - lost, blind=known.blind + blind
+    )
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:

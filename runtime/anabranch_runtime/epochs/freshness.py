@@ -9,7 +9,8 @@ from anabranch_runtime.epochs.behind import behind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.plans.ruleset import Edge, Ruleset
+    from anabranch_contract.plans.ruleset import Edge, QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import RelationId, StreamName
     from anabranch_runtime.state.manifest import State
 
 
@@ -35,6 +36,20 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
     limits = {(q.id, label): now - most for q in ruleset.queries for label, most in q.freshness}
     found = behind(ruleset, lambda query, start: limits.get((query, start)), None, _least)
     return {edge: limit for edge, limit in found.items() if limit is not None}
+
+
+def fresh_until(
+    query: QuerySpec, streams: Mapping[RelationId, StreamName], reached: Mapping[str, int]
+) -> int | None:
+    """The last time at which a result of ``query`` may be fresh; None: it always may.
+
+    Args:
+        streams: relation -> its stream. ``reached``: stream -> the greatest event time that a
+            member of the result may have; of others nothing is known.
+    """
+    stream_of = {label: streams[relation] for _, label, relation in query.members}
+    ends = (reached[s] + most for a, most in query.freshness if (s := stream_of[a]) in reached)
+    return min(ends, default=None)
 
 
 def _least(wanted: Sequence[int | None]) -> int | None:

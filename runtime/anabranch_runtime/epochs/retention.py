@@ -176,5 +176,5 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
         if store.backfill is not None
         for source in store.backfill.sources
     }
-    used |= {source.store for one in state.debt.starts or () for source in one.sources}
+    used |= {source.store for source in state.debt.sources}
     return state.with_stores({n: s for n, s in state.stores.items() if n in used})

@@ -6,12 +6,16 @@ tuples of the batch probe what had arrived by then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import Row
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.state.slices import Source, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class OwedGoal(Row, frozen=True):
@@ -26,22 +30,6 @@ class OwedGoal(Row, frozen=True):
     alias: str
     share: float
     ranking: Ranking
-
-
-@dataclass(frozen=True, slots=True)
-class OwedBatches:
-    """Batches with the same rations, one after the other, that are owed.
-
-    Attributes:
-        first, last: their numbers, both included.
-        goals: sorted.
-        watermarks: as the first of them began: what was needed then stays stored.
-    """
-
-    first: int
-    last: int
-    goals: tuple[OwedGoal, ...]
-    watermarks: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +48,31 @@ class Starts:
     def rows(self) -> int:
         """How many rows there are to look at."""
         return sum(s.rows for s in self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class OwedBatches:
+    """Batches with the same rations, one after the other, that are owed.
+
+    Attributes:
+        first, last: their numbers, both included.
+        goals: sorted. All goals of a query that were rationed, or none.
+        watermarks: as the first of them began: what was needed then stays stored.
+        reached: stream -> the greatest event time that had arrived by the end of the last of them.
+        starts: what is left of their rows; None: nothing has been paid yet.
+    """
+
+    first: int
+    last: int
+    goals: tuple[OwedGoal, ...]
+    watermarks: dict[str, int]
+    reached: dict[str, int] = field(default_factory=dict)
+    starts: tuple[Starts, ...] | None = None
+
+    @property
+    def queries(self) -> frozenset[QueryId]:
+        """Those that something is owed to."""
+        return frozenset(goal.query for goal in self.goals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +102,30 @@ class Debt:
     """All that is owed.
 
     Attributes:
-        batches: oldest first; they are paid in this order.
-        starts: what is left of the first of them; None: nothing has been paid of it yet.
+        batches: the part that is paid next, then the others, oldest first. Parts of the same
+            batches have different queries.
         rows: how many the next catch-up looks at; 0: there has been none.
     """
 
     batches: tuple[OwedBatches, ...] = ()
-    starts: tuple[Starts, ...] | None = None
     rows: int = 0
+
+    @property
+    def sources(self) -> Iterator[Source]:
+        """What is left of stored rows that payments have begun with."""
+        for one in self.batches:
+            for start in one.starts or ():
+                yield from start.sources
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The batches of which something is owed."""
+        return frozenset(n for one in self.batches for n in range(one.first, one.last + 1))
 
     @property
     def queries(self) -> frozenset[QueryId]:
         """Those that something is owed to."""
-        return frozenset(goal.query for one in self.batches for goal in one.goals)
+        return frozenset().union(*(one.queries for one in self.batches))
 
 
 def cut_starts(

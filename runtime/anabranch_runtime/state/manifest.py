@@ -389,7 +389,7 @@ def _missing(cause: Exception) -> StateError:
 
 def packs_of(state: State) -> frozenset[str]:
     """The packs that ``state`` names, relative to the state directory."""
-    owed = (source.segment.path for one in state.debt.starts or () for source in one.sources)
+    owed = (source.segment.path for source in state.debt.sources)
     return frozenset(owed) | {s.path for store in state.stores.values() for s in store.kept}
 
 

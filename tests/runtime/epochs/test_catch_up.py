@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import redis as redis_client
 
+from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Mode
@@ -21,7 +23,7 @@ from anabranch_runtime.state.manifest import State, StreamState
 from anabranch_runtime.state.slices import Source, Throttle
 from tests.support.cases.states import MINUTE, RS, R, S, base_store, rules, segment
 from tests.support.surroundings.redis import redis_url
-from tests.support.worlds.driven import Killed, die, driver, job, publish, results
+from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,10 +129,10 @@ def test_the_oldest_is_forgiven_where_too_much_is_owed(monkeypatch: pytest.Monke
     ruleset = rules(0, {"q": RS})
     state = _owing(ruleset, first=2)
     more = replace(state.debt.batches[0], first=5, last=6)
-    state = replace(state, debt=Debt((*state.debt.batches, more), starts=()))
+    begun = replace(state.debt.batches[0], starts=())
+    state = replace(state, debt=Debt((begun, more)))
     after = catch_up.forgive(state, ruleset)
     assert after.debt.batches == (more,)
-    assert after.debt.starts is None
     assert after.queries["q"].blind == 2
 
 
@@ -170,7 +172,7 @@ def test_equal_rations_are_owed_together() -> None:
     fresh = replace(before, epoch_starts=((1, 5),))
     assert len(catch_up.incur(fresh, fresh, ruleset, goals, {}).debt.batches) == 2
     # Nor where its payment has begun.
-    begun = replace(before, debt=replace(before.debt, starts=()))
+    begun = replace(before, debt=Debt((replace(owed, starts=()),)))
     assert len(catch_up.incur(begun, begun, ruleset, goals, {}).debt.batches) == 2
 
 
@@ -206,3 +208,97 @@ def _owing(ruleset: Ruleset, first: int = 1, share: float = 0.0) -> State:
     goals = tuple(OwedGoal(QueryId("q"), a, share, BY_TIME) for a in ("R", "S"))
     owed = OwedBatches(first, first, goals, {})
     return State(next_batch=first + 1, queries={"q": Activation(0, {})}, debt=Debt((owed,)))
+
+
+def _publish(url: str, limits: dict[str, int]) -> None:
+    """Queries over R and S for all epochs: name -> how old a row of R may be (0: as one likes)."""
+    found = rules(0, dict.fromkeys(limits, RS), streams=(R, S))
+    label = {alias: label for alias, label, _ in found.queries[0].members}["R"]
+    queries = tuple(
+        replace(q, freshness=((label, limits[q.id]),) if limits[q.id] else ())
+        for q in found.queries
+    )
+    connection = redis_client.Redis.from_url(url)
+    connection.set(KEYS.ruleset(0), rulesets.dumps(replace(found, queries=queries)))
+    connection.zadd(KEYS.published, {"0": 0})
+
+
+def _nothing(*queries: str) -> tuple[Ration, ...]:
+    return tuple(Ration(QueryId(q), Label(a), 0.0, BY_TIME) for q in queries for a in ("R", "S"))
+
+
+def test_what_goes_stale_first_is_paid_first(url: str, tmp_path: Path) -> None:
+    _publish(url, {"any": 0, "late": 200, "soon": 100})
+    slow = Throttle(first=1, least=1, most=1)
+    everybody = _nothing("any", "late", "soon")
+    batches = {1: everybody, 5: everybody}
+    found = []
+    for batch in range(11):
+        one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
+        if batch % 2:
+            with pytest.raises(Killed):
+                _rationed(one, batches).run(batch, die())
+            one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
+        _rationed(one, batches).run(batch, job(batch))
+        found.append(tuple(one.state.queries[q].caught_up for q in ("soon", "late", "any")))
+        if batch == 6:
+            # The payment to `any` of batch 1 has begun, and waits.
+            begun = [(b.first, b.starts is not None) for b in one.state.debt.batches]
+            assert begun == [(5, True), (1, True), (5, False)]
+
+    # R and S of a batch are a row each: of batch 1 they have 1 and 2 results, of batch 5 they have
+    # 5 and 6. `any` is paid when nothing is owed that goes stale, its batches in their order.
+    assert found[2:6] == [(1, 1, 0), (3, 3, 0), (3, 3, 1), (3, 3, 1)]
+    assert found[6:] == [(8, 8, 1), (14, 14, 1), (14, 14, 3), (14, 14, 8), (14, 14, 14)]
+    assert {q.results for q in one.state.queries.values()} == {121}
+    assert one.state.debt.batches == ()
+    paid = [(p.first, p.goals[0][0]) for p in read_paid(tmp_path / "results")]
+    assert sorted(paid) == [(1, "any"), (1, "late"), (5, "any"), (5, "late")]
+
+
+def test_what_is_stale_is_forgiven_at_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catch_up, "LONGEST", 1)
+    _publish(url, {"soon": 2})
+    one = _rationed(
+        driver(url, tmp_path, Mode.LIVE, every=99), dict.fromkeys(range(1, 7), _nothing("soon"))
+    )
+    owed, marks = list[list[int]](), list[int]()
+    for batch in range(10):
+        one.run(batch, job(batch))
+        owed.append([b.first for b in one.state.debt.batches])
+        marks.append(clocks(one.state)["R"])
+
+    # Event times are the numbers of batches, and the present is that of the batch before. So rows
+    # of batch b are too old from batch b + 4 on. Of the others batch 7 pays those of batch 4.
+    assert owed[:5] == [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+    assert owed[5:] == [[2, 3, 4, 5], [3, 4, 5, 6], [5, 6], [6], []]
+    # What is not owed any more is not waited for.
+    assert marks[1:9] == [firsts[0] - 1 for firsts in owed[1:9]]
+    query = one.state.queries["soon"]
+    # Two goals of each of the batches 1 to 3 had nothing.
+    assert (query.blind, query.owed) == (6, 0.0)
+    assert query.caught_up > 0
+
+
+def test_the_estimate_of_what_is_forgiven_is_its_part_of_what_is_owed() -> None:
+    ruleset = rules(0, {"q": RS})
+    query = ruleset.queries[0]
+    limit = (next(label for alias, label, _ in query.members if alias == "R"), 5)
+    ruleset = replace(ruleset, queries=(replace(query, freshness=(limit,)),))
+    state = _owing(ruleset, share=0.5)
+    old = replace(state.debt.batches[0], reached={"R": 10, "S": 99})
+    new = replace(old, first=2, last=4, reached={"R": 20, "S": 99})
+    queries = {"q": replace(state.queries["q"], owed=8.0)}
+    state = replace(state, debt=Debt((old, new)), queries=queries)
+
+    assert catch_up.forgive(state, ruleset, 15) is state
+    after = catch_up.forgive(state, ruleset, 16)
+    assert after.debt.batches == (new,)
+    assert (after.queries["q"].owed, after.queries["q"].withheld) == (6.0, 2.0)
+    last = catch_up.forgive(after, ruleset, 26)
+    assert (last.queries["q"].owed, last.queries["q"].withheld) == (0.0, 8.0)
+    # Nothing is known of a time that is not recorded.
+    unknown = replace(state, debt=Debt((replace(old, reached={}),)))
+    assert catch_up.forgive(unknown, ruleset, 10**9) is unknown

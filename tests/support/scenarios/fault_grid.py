@@ -286,7 +286,7 @@ def _withheld(home: Path) -> tuple[Withheld, ...]:
     """
     results, debt = home / "results", Manifests(home / "state").load().debt
     paid = made_good(results)
-    begun = debt.batches[:1] if debt.starts is not None else ()
+    begun = [one for one in debt.batches if one.starts is not None]
     return tuple(
         Withheld(
             run.first,

@@ -317,13 +317,16 @@ class _Run:
                 kind = "batch" if ration.ranking.by_batch else "key class"
                 self.replay.events[f"rationed by {kind}"] += 1
                 self.replay.events["nothing let through"] += ration.share == 0
-        if self.debt.starts is not None:
-            left = {goal for one in state.debt.batches[:1] for goal in one.goals}
-            first = self.debt.batches[0]
-            for goal in first.goals:
-                if state.debt.batches[:1] != (first,) and goal not in left:
-                    spans = range(first.first, first.last + 1)
+        left = {(one.first, goal) for one in state.debt.batches for goal in one.goals}
+        for one in self.debt.batches:
+            for goal in one.goals if one.starts is not None else ():
+                if (one.first, goal) not in left:
+                    spans = range(one.first, one.last + 1)
                     self.torn |= {(b, goal.query, goal.alias) for b in spans}
+        begun = [one.starts is not None for one in state.debt.batches]
+        self.replay.events["payment waits for another"] += sum(begun) > 1
+        firsts = [one.first for one in state.debt.batches]
+        self.replay.events["younger debt first"] += begun[:1] == [True] and firsts[0] > min(firsts)
         self.debt = state.debt
         self.service.snapshot = last_snapshot(self.control)
 
