@@ -42,6 +42,16 @@ def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None
                 field="slo.latency",
                 remedy=f"give {format_duration(LEAST_LATENCY)} or more",
             )
+    check_freshness(slo, query, streams)
+
+
+def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+    """Refuse a freshness that would leave out what the query's bounds let it join, or that means
+    nothing; see :func:`check_slo`.
+
+    Raises:
+        InvalidInput: names the field, from ``slo.freshness`` on.
+    """
     if slo.freshness and query.outer is not None:
         raise InvalidInput(
             "freshness-with-outer-join",

@@ -44,6 +44,7 @@ from anabranch_service.registry.lifecycle import LIVE, is_wanted, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
 from anabranch_service.registry.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.registry.sizes import check_columns, check_room
+from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.rows import entries, read_rows, target
@@ -166,7 +167,8 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
             readers = [q for q in queries if _reads(q, name)]
             wanted = [q for q in readers if is_wanted(q, activations.get(q.id), now)]
             usable = usable_streams(streams.values())
-            return await ctx.work.read(_replanned, name, wanted, usable, ctx.store.forms)
+            bound = "ttl" in changes
+            return await ctx.work.read(_replanned, name, wanted, usable, ctx.store.forms, bound)
 
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
@@ -348,32 +350,54 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 
 def _replanned(
-    name: str, queries: list[QueryRecord], streams: Mapping[str, Stream], forms: NormalForms
+    name: str,
+    queries: list[QueryRecord],
+    streams: Mapping[str, Stream],
+    forms: NormalForms,
+    bound: bool,
 ) -> list[QueryRecord]:
     """Queries over stream ``name``, described anew after a change of its retention.
 
+    Args:
+        bound: whether its ttl changes: then the freshness that queries need is checked again.
+
     Raises:
-        Conflict: some could not be planned any more.
+        Conflict: some could not be planned any more, or would leave out what they join.
     """
-    changed, reasons = [], []
+    changed, reasons, stale = [], [], []
     for query in queries:
         try:
-            meaning = describe(forms.of(query, streams), streams)
+            joins = forms.of(query, streams)
+            meaning = describe(joins, streams)
+            if bound:
+                check_freshness(query.slo, joins, streams)
         except PlannerError as cause:
             reasons.append(f"{query.id} ({cause.message})")
+        except InvalidInput as cause:
+            stale.append(f"{query.id} ({cause.message}; {cause.field}: {cause.remedy})")
         else:
             changed.append(query.model_copy(update={"normalised": meaning}))
     if reasons:
-        more = f" and {len(reasons) - REPORTED} more" if len(reasons) > REPORTED else ""
         raise Conflict(
             "ttl-contradicts-queries",
-            f"with this ttl of stream {name!r} queries could not go on: "
-            + ", ".join(reasons[:REPORTED])
-            + more,
+            f"with this ttl of stream {name!r} queries could not go on: {_some(reasons)}",
             field="retention.ttl",
             remedy="give a longer ttl, or withdraw these queries first",
         )
+    if stale:
+        raise Conflict(
+            "ttl-contradicts-freshness",
+            f"with this ttl of stream {name!r} queries would leave out what they join: "
+            + _some(stale),
+            field="retention.ttl",
+            remedy="give a shorter ttl, or these queries the freshness named first",
+        )
     return changed
+
+
+def _some(reasons: list[str]) -> str:
+    more = f" and {len(reasons) - REPORTED} more" if len(reasons) > REPORTED else ""
+    return ", ".join(reasons[:REPORTED]) + more
 
 
 def _check_policy(record: StreamRecord, option: str) -> None:

@@ -137,6 +137,34 @@ def test_a_ttl_that_queries_could_not_live_with_is_refused(shop: Service) -> Non
     assert problem["remedy"]
 
 
+def test_a_ttl_that_contradicts_a_stated_freshness_is_refused(shop: Service) -> None:
+    given(shop, "orders", "1 day")
+    for name, age in (("tight", "1 day"), ("loose", "3 days")):
+        shop.post("/v1/queries", {"id": name, "sql": JOIN, "slo": {"freshness": {"o": age}}})
+    # What its own window bounds does not change with the ttl.
+    own = {"id": "own", "sql": JOIN, "window": "1 hour", "slo": {"freshness": {"o": "1 hour"}}}
+    shop.post("/v1/queries", own)
+    before = (shop.get("/v1/streams/orders"), shop.get("/v1/queries"))
+
+    problem = given(shop, "orders", "2 days", 409)
+
+    assert problem["code"] == "ttl-contradicts-freshness"
+    assert problem["errors"][0]["field"] == "retention.ttl"
+    detail = problem["detail"]
+    assert "tight (the query joins tuples of 'o' that are up to 2 days older" in detail
+    assert "slo.freshness.o: give 2 days or more" in detail
+    assert "loose" not in detail
+    assert "own" not in detail
+    assert (shop.get("/v1/streams/orders"), shop.get("/v1/queries")) == before
+    assert given(shop, "orders", "23 hours")["retention"]["ttl"] == "23 hours"
+    given(shop, "orders", "1 day")
+    # Another property is not refused for it, and what the answer names is enough.
+    shop.call("PATCH", "/v1/streams/orders", 200, {"retention": {"latest": ["order_id"]}})
+    shop.call("PATCH", "/v1/queries/tight", 200, {"slo": {"freshness": {"o": "2 days"}}})
+    assert given(shop, "orders", "2 days")["retention"] is not None
+    assert bounds(shop, "tight") == {("o", "i"): "2 days"}
+
+
 def test_registrations_and_changes_at_once_end_in_agreement(shop: Service) -> None:
     ttls = ["1 day", "2 days", None, "3 days", "4 days", None, "5 days"]
     with ThreadPoolExecutor(4) as pool:
