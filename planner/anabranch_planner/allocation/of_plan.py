@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from anabranch_planner.cost.steps import Prefix
 
 
+def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> float:
+    """What all steps of ``plan`` take, those that keep intermediate results included, in the unit
+    of :func:`forest_of_plan`.
+
+    Raises:
+        PlanError: ``plan`` is not one of ``queries``.
+    """
+    mirs = {mir.id: mir for mir in plan.mirs}
+    steps = trails(plan, queries).steps.values()
+    return sum(step_price(step, mirs, model) for step in steps)
+
+
 def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Forest:
     """The goals of all ``queries``, sorted by query and start.
 

@@ -174,7 +174,7 @@ class Driver:
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self._revisions = Revisions(control, self.rulesets)
-        self.rationer = Rationer(control, settings.mode)
+        self.rationer = Rationer(control, settings.mode, self.choices.load)
         self.progress = ProgressReporter(
             control, self._rate_limiter, self._revisions, self.rationer, limit
         )
@@ -451,7 +451,8 @@ class Driver:
             if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
                 rations = ()
             owed = bool(rations) and self.rationer.catches_up
-            choice = Choice(epoch, published, offsets, logs, rations=rations, owed=owed)
+            load = self.rationer.known
+            choice = Choice(epoch, published, offsets, logs, rations=rations, owed=owed, load=load)
             self.choices.record(number, choice)
             reach(Point.CHOSEN)
         elif choice.offsets not in (None, offsets):

@@ -76,7 +76,8 @@ class Load:
             of its length; above 1 the machine is too slow for its input. 0: not known.
         overloaded: whether probes are rationed.
         calm: batches in a row in which there has been room for everything.
-        works: the last batches, oldest first. ``waiting``: rows that waited before the first.
+        works: the last batches, oldest first. ``waiting``: rows that waited before the first; None:
+            not known, so as many as waited after it.
         savable: seconds of probing a row that rations of 0 save where all others are 1. Batches in
             which nothing was probed say nothing about it.
     """
@@ -86,7 +87,7 @@ class Load:
     overloaded: bool = False
     calm: int = 0
     works: tuple[Work, ...] = ()
-    waiting: int = 0
+    waiting: int | None = 0
     savable: float = 0.0
 
 
@@ -107,6 +108,7 @@ def observe(load: Load, work: Work, latency: float) -> Load:
     length = latency / 2
     works = (*load.works, work)[-MEMORY:]
     before = load.works[0].waiting if len(works) == MEMORY and load.works else load.waiting
+    before = works[0].waiting if before is None else before
     savable = _savable(works, load.savable)
     share, needed = _room(works, before, length, savable)
     late = work.waited > length or work.seconds > length

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Mode, Rationing
 from anabranch_runtime.driver.overload import Load, Work, observe
+from anabranch_runtime.state.journal import KnownLoad
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -30,10 +31,11 @@ class Rationer:
         schedule: the newest; None: the policy is to wait.
     """
 
-    def __init__(self, control: Control, mode: Mode) -> None:
+    def __init__(self, control: Control, mode: Mode, known: KnownLoad | None = None) -> None:
+        """Go on with the load that was ``known`` to the driver before, if there was one."""
         self._control, self._live = control, mode is Mode.LIVE
         self.schedule: RationSchedule | None = None
-        self._load = Load()
+        self._load = Load() if known is None or not self._live else _resumed(known)
         self._rations: tuple[Ration, ...] = ()
         self._ended = time.monotonic()
 
@@ -62,6 +64,13 @@ class Rationer:
             latency=schedule.latency if self._live else None,
             rations=self._rations,
         )
+
+    @property
+    def known(self) -> KnownLoad | None:
+        """What is recorded with a batch; None where no budget is chosen by the load."""
+        if self.schedule is None or self.schedule.budget is not None or not self._live:
+            return None
+        return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
 
     def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
         """Those of the next batch, which goes by ``ruleset``; of goals left out the share is 1.
@@ -109,3 +118,8 @@ class Rationer:
             return schedule.budget
         # In step mode nothing may depend on how fast it runs.
         return self._load.budget if self._live else 1.0
+
+
+def _resumed(known: KnownLoad) -> Load:
+    """The load when nothing has been measured since: what waits has had time to arrive."""
+    return Load(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

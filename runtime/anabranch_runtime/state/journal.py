@@ -30,6 +30,19 @@ REMEMBERED = 5
 
 
 @dataclass(frozen=True, slots=True)
+class KnownLoad:
+    """What was known of the load before a batch, for the driver that comes after this one.
+
+    Attributes:
+        budget, savable, overloaded: see ``driver.overload.Load``.
+    """
+
+    budget: float
+    savable: float
+    overloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """By what a batch goes.
 
@@ -41,6 +54,7 @@ class Choice:
             absent from journals of earlier releases.
         rations: of goals whose share of tuples is less than 1; likewise. ``owed``: whether what
             they withhold is to be made good.
+        load: by what the budget of rations was chosen; None: not known, or there is none.
     """
 
     epoch: int
@@ -50,6 +64,7 @@ class Choice:
     left_out: dict[str, LeftOut] = field(default_factory=dict)
     rations: tuple[Ration, ...] = ()
     owed: bool = False
+    load: KnownLoad | None = None
 
 
 class Journal:
@@ -77,6 +92,11 @@ class Journal:
     def newest(self) -> int | None:
         """The newest batch that has been begun, as far as is known."""
         return max(self._known, default=None)
+
+    @property
+    def load(self) -> KnownLoad | None:
+        """The load as of the beginning of the newest batch, as far as is known."""
+        return self._known[self.newest].load if self.newest is not None else None
 
     @property
     def offsets_before(self) -> str | None:
@@ -131,6 +151,7 @@ def _read(path: Path) -> dict[int, Choice]:
             {name: codec.from_json(left, LeftOut) for name, left in c.get("left_out", {}).items()},
             codec.from_json(c.get("rations", []), tuple[Ration, ...]),
             c.get("owed", False),
+            None if c.get("load") is None else codec.from_json(c["load"], KnownLoad),
         )
         for c in body
     }

@@ -25,6 +25,7 @@ from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.epoch import dump_ruleset
+from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.request import (
     PlanningAnswer,
     PlanningRequest,
@@ -188,6 +189,7 @@ class EpochLoop:
         snapshot = _snapshot(boundary)
         found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
         answer = await asyncio.to_thread(self._request_and_answer, found, epoch)
+        await self._ration(answer, found)
         planned = answer.planned
         text, digest = dump_ruleset(planned.ruleset)
         record = EpochRecord(
@@ -200,6 +202,25 @@ class EpochLoop:
             **answer.figures(),
         )
         return record, text
+
+    async def _ration(self, answer: PlanningAnswer, found: Registered) -> None:
+        """Publish a first schedule of rations, by estimates, so that the first batches of an
+        overload have one. In a replay none is needed before something is measured.
+        """
+        live = self.settings.mode is Mode.LIVE
+        if not live or not may_ration(found.options, found.mode):
+            return
+        if await self.store.rations() is not None:
+            return
+        priorities = {record.id: record.priority for record in found.wanted}
+        slos = {record.id: record.slo for record in found.wanted}
+        try:
+            schedule = await asyncio.to_thread(expected_schedule, answer, priorities, slos)
+        except Exception as cause:  # noqa: BLE001 - an epoch is not given up for it
+            _LOG.error("no schedule of rations", reason=repr(cause), exc_info=cause)
+            return
+        if schedule is not None:
+            await self.store.put_rations(schedule)
 
     def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
         """Plan what is registered, and check the plan; runs in a thread."""

@@ -1,4 +1,4 @@
-"""The schedule of rations that follows from the newest measurements.
+"""The schedule of rations that follows from the newest measurements, or at first from estimates.
 
 Steps cost what tasks have measured: CPU time per probing tuple, and tuples that pass per probing
 tuple. Both are means over the tuples that were probed with. Rations withhold tuples by a hash, so
@@ -14,21 +14,27 @@ from anabranch_contract.plans.rations import Floor, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.plans.steps import Step, steps_of
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.queries.joins import QueryId, StreamName
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.slo import Slo
+from anabranch_planner.allocation.effects import rationed_forest
+from anabranch_planner.allocation.of_plan import probing_of_plan
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
 from anabranch_planner.sql.durations import parse_duration
+from anabranch_service.planning.what_if import cost_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from anabranch_contract.plans.rations import RationedGoal
     from anabranch_contract.plans.ruleset import Edge, Ruleset
     from anabranch_contract.protocol.interims import Interim
     from anabranch_contract.protocol.measurements import Writes
     from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.allocation.forest import Forest
+    from anabranch_service.planning.request import PlanningAnswer
     from anabranch_service.registry.records import PlanningRecord
 
 #: Weight of a period against the one after it.
@@ -76,13 +82,56 @@ def ration_schedule(
     )
     everything = sum(flow.seconds for flow in found.values())
     everything += result * sum(found[output.edge].tuples for output in ruleset.output_rules)
+    return _schedule(
+        forest, everything, ruleset, list(rankings.values()), priorities, options, slos or {}
+    )
+
+
+def expected_schedule(
+    answer: PlanningAnswer, priorities: Mapping[str, int], slos: Mapping[str, Slo]
+) -> RationSchedule | None:
+    """The same by the cost model's figures: before anything is measured; None where by these
+    nothing can be saved. Only shares of what everything takes count, so the unit does not matter.
+
+    Args:
+        answer: the plan. ``priorities``, ``slos``: see :func:`ration_schedule`.
+    """
+    task, plan, queries = answer.task, answer.planned.plan, answer.planned.queries
+    streams = {StreamName(name): stream for name, stream in task.streams.items()}
+    model = cost_model(task, queries, task.options.parallelism)
+    return _schedule(
+        rationed_forest(plan, queries, model, streams).forest,
+        probing_of_plan(plan, queries, model),
+        answer.planned.ruleset,
+        rationed_goals(queries, streams),
+        priorities,
+        task.options,
+        slos,
+    )
+
+
+def _schedule(
+    forest: Forest,
+    everything: float,
+    ruleset: Ruleset,
+    rankings: Sequence[RationedGoal],
+    priorities: Mapping[str, int],
+    options: PlanningRecord,
+    slos: Mapping[str, Slo],
+) -> RationSchedule | None:
+    """The best rations of the goals of ``forest``.
+
+    Args:
+        everything: what all probes take.
+        rankings: at least of the goals of ``forest``.
+    """
     if not forest.full or not everything:
         return None
-    by_name = {goal_name(*name): goal for name, goal in rankings.items()}
+    by_name = {goal_name(goal.query, goal.start): goal for goal in rankings}
     names = {registered(query.id) for query in ruleset.queries}
-    wanted = {name: (slos or {}).get(name, Slo()) for name in names}
+    wanted = {name: slos.get(name, Slo()) for name in names}
     floors = {q: slo.completeness for q, slo in wanted.items() if slo.completeness is not None}
-    tied = tied_queries(rankings.values())
+    tied = tied_queries(rankings)
     best = schedule(forest, options.allocation, priorities, floors, tied=tied)
     latencies = [parse_duration(s.latency) / 1e6 for s in wanted.values() if s.latency is not None]
     return RationSchedule(

@@ -119,7 +119,7 @@ class Reviser:
         if options.revision_gain is None and not rationed:
             return None
         record, snapshot = await store.epoch(epoch), await store.last_snapshot()
-        if record is None or snapshot is None:
+        if record is None:
             return None
         records = tuple(await store.revisions(epoch))
         current = next((r for r in records if r.revision == interim.revision), None)
@@ -146,8 +146,11 @@ class Reviser:
         )
 
     async def _ration(self, asked: Question) -> None:
-        """Publish the schedule of rations, if there is to be one."""
-        if not may_ration(asked.options, asked.mode):
+        """Publish the schedule of rations, if there is to be one. What was published before stays
+        until something is measured.
+        """
+        measured = any(period.interim.steps for period in asked.periods)
+        if not may_ration(asked.options, asked.mode) or not measured:
             return
         records = await self._store.queries()
         priorities = {q.id: q.priority for q in records}

@@ -54,7 +54,8 @@ class Question:
         periods: consecutive ones, the newest last. In a replay they are of batches, so rates are
             forecast from them there, too.
         length: how many periods are asked for.
-        snapshot: the statistics of the last epoch that ended.
+        snapshot: the statistics of the last epoch that ended; None: none has, and nothing is
+            revised.
         running: the ruleset of the newest period, and its plan. ``before``: the ruleset that it
             revises.
         records: the revisions of its epoch, oldest first.
@@ -65,7 +66,7 @@ class Question:
 
     periods: tuple[Measured, ...]
     length: int
-    snapshot: Snapshot
+    snapshot: Snapshot | None
     running: RunningPlan
     before: Ruleset | None
     options: PlanningRecord
@@ -190,9 +191,9 @@ def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Dec
     return Decision(measured, replace(before, revision=number, stores=stores), record)
 
 
-def _expected(asked: Question) -> Statistics:
+def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
     interims = [period.interim for period in asked.periods]
-    now = recent(asked.snapshot, asked.periods)
+    now = recent(snapshot, asked.periods)
     coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
     return timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
 
@@ -200,11 +201,11 @@ def _expected(asked: Question) -> Statistics:
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     started = time.perf_counter()
     options = asked.options
-    if options.revision_gain is None:
+    if options.revision_gain is None or asked.snapshot is None:
         return Decision()
     found = revise(
         RevisionRequest(
-            statistics=_expected(asked),
+            statistics=_expected(asked, asked.snapshot),
             running=asked.running,
             number=asked.newest + 1,
             options=Options(

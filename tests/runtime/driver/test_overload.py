@@ -136,3 +136,21 @@ def test_budgets_stay_on_a_grid() -> None:
 def test_batches_without_rows_say_nothing() -> None:
     load = observe(Load(), Work(0, 0.01, 0.0, 1.0, 1.0, 1.0), 2.0)
     assert (load.budget, load.overloaded) == (1.0, False)
+
+
+def test_a_controller_that_starts_anew_does_not_take_a_backlog_for_arrivals() -> None:
+    """What waits after an interruption has not arrived during the first batch."""
+    for rate in (1.3, 1.6):
+        machine = Machine()
+        for _ in range(40):
+            machine.batch(rate * machine.capacity)
+        before = machine.load
+        assert before.overloaded
+        known = Load(before.budget, overloaded=True, waiting=None, savable=before.savable)
+        machine.load = known
+        budgets = []
+        for _ in range(10):
+            machine.batch(rate * machine.capacity)
+            budgets.append(machine.load.budget)
+        assert min(budgets) >= before.budget - 0.2
+        assert machine.load.overloaded

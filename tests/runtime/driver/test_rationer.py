@@ -26,6 +26,7 @@ from anabranch_runtime.driver import overload
 from anabranch_runtime.epochs.rationing import KEPT, count_withheld
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.ledger import publish_rations, read_rations
+from anabranch_runtime.state.journal import KnownLoad
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
 
 if TYPE_CHECKING:
@@ -207,6 +208,74 @@ def test_live_the_load_decides(url: str, tmp_path: Path) -> None:
     shown = progress(url).rationing
     assert shown.overloaded
     assert shown.latency == 2.0
+
+
+def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("anabranch_runtime.driver.rationer.time", clock)
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    offer(url, None)
+    one.run(0, job(0))
+    assert one.choices.load == KnownLoad(1.0, 0.0, overloaded=False)
+    late = StreamIntake(waiting=2000, seconds=60.0)
+    for _ in range(overload.MEMORY):
+        # Of a batch's second rations can save a half.
+        now += 1.0
+        one.rationer.done(1000, 1.0, 0.5, [late])
+    load = one.rationer.known
+    assert load is not None
+    assert load.overloaded
+    assert load.savable == pytest.approx(0.0005)
+    assert 0 < load.budget < 1
+    now += 1.0
+    one.run(1, job(1))
+    withheld = one.state.rationed[-1].rations
+
+    again = driver(url, tmp_path, Mode.LIVE, every=10)
+    assert again.choices.load == load
+    again.run(2, job(2))
+    assert again.state.rationed == (RationedBatches(1, 2, withheld),)
+    # It ends as it would have without: nothing waits any more.
+    for _ in range(20):
+        now += 1.0
+        again.rationer.done(10, 0.01, 0.005, [])
+    known = again.rationer.known
+    assert known is not None
+    assert (known.budget, known.overloaded) == (1.0, False)
+
+
+def test_a_batch_that_is_repeated_does_not_lose_the_budget(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=10)
+    offer(url, None)
+    one.run(0, job(0))
+    for _ in range(overload.MEMORY):
+        one.rationer.done(1000, 9.0, 8.0, [StreamIntake(waiting=10**6, seconds=60.0)])
+    with pytest.raises(Killed):
+        one.run(1, die(job(1)))
+    again = driver(url, tmp_path, Mode.LIVE, every=10)
+    again.run(1, job(1))
+    again.run(2, job(2))
+    assert [(r.first, r.last) for r in again.state.rationed] == [(1, 2)]
+
+
+def test_only_a_budget_that_the_load_has_chosen_is_recorded(url: str, tmp_path: Path) -> None:
+    for name, mode, budget in (("stated", Mode.LIVE, 0.5), ("replay", Mode.STEP, None)):
+        redis_client.Redis.from_url(url).flushall()
+        publish(url, 0)
+        offer(url, budget)
+        one = driver(url, tmp_path / name, mode, every=10)
+        one.run(0, job(0))
+        assert one.choices.load is None
+    redis_client.Redis.from_url(url).flushall()
+    publish(url, 0)
+    waits = driver(url, tmp_path / "waits", Mode.LIVE, every=10)
+    waits.run(0, job(0))
+    assert waits.choices.load is None
 
 
 def test_time_without_a_schedule_is_no_time_without_arrivals(

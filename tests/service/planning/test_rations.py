@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule
@@ -23,6 +24,7 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
+from anabranch_service.planning import loop
 from anabranch_service.planning.rations import FADE, flows, may_ration, ration_schedule
 from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import CHAIN, STREAMS
@@ -214,6 +216,57 @@ def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) 
         service.call("PUT", "/v1/settings", 200, {"overload": "wait"})
         report(service, period(rules, 3))
         eventually(lambda: schedule() is None, "the schedule is withdrawn")
+
+
+def test_the_first_epoch_is_published_with_an_expected_schedule(settings: Settings) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        given = {"overload": "ration", "latency_goal": 4.0, "allocation": "results", "memory": 1e6}
+        service.call("PUT", "/v1/settings", 200, given)
+        floor = {"completeness": 0.25, "latency": "3 seconds"}
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN, "slo": floor})
+        service.plan(-1)
+        first = RationSchedule.loads(str(service.redis.get(service.keys.rations)))
+        assert (first.epoch, first.revision, first.latency) == (0, 0, 3.0)
+        assert {g.query for g in first.goals} == {"chain"}
+        assert 0 < first.rationable <= 1
+        assert [f.query for f in first.floors] == ["chain"]
+        assert first.points[-1].shares == (1.0,) * len(first.goals)
+
+        # Nothing is measured yet, so it stays; then it is replaced, though no epoch has ended.
+        rules = wire.loads(str(service.redis.get(service.keys.ruleset(RulesetId(0)))))
+        measured = period(rules, 1, made=5.0)
+        report(service, replace(measured, steps=()))
+        assert RationSchedule.loads(str(service.redis.get(service.keys.rations))) == first
+        report(service, replace(measured, next_batch=3))
+        second = RationSchedule.loads(str(service.redis.get(service.keys.rations)))
+        assert second.goals == first.goals
+        assert second != first
+
+
+def test_in_a_replay_no_schedule_is_expected(shop: Service) -> None:
+    shop.call("PUT", "/v1/settings", 200, {"overload": "ration", "capacity": 0.5})
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    assert shop.redis.get(shop.keys.rations) is None
+
+
+def test_a_schedule_that_cannot_be_expected_holds_no_epoch_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise PlannerError("no-solution", "the solver broke", field="allocation")
+
+    monkeypatch.setattr(loop, "expected_schedule", fail)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.call("PUT", "/v1/settings", 200, {"overload": "ration", "memory": 1e6})
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(-1)
+        assert service.redis.get(service.keys.rations) is None
+        assert service.redis.get(service.keys.ruleset(RulesetId(0))) is not None
 
 
 def test_a_replay_is_rationed_by_a_stated_capacity_only() -> None:
