@@ -120,6 +120,8 @@ class Store:
         self.forms = NormalForms()
         #: Hash -> field -> its text and value, as last read by :meth:`_all`.
         self._known: dict[str, dict[str, tuple[str, Any]]] = {}
+        #: The schedule of rations as it was read last: its text, and what that says.
+        self._rations: tuple[str | None, RationSchedule | None] = None, None
         self._add_query = redis.register_script(_ADD_QUERY)
         self._swap = redis.register_script(_SWAP)
         self._advance = redis.register_script(_ADVANCE)
@@ -469,7 +471,12 @@ class Store:
 
     async def rations(self) -> RationSchedule | None:
         """The schedule of rations; None: there is none (or it can't be read)."""
-        return await _one(RationSchedule, "rations", self.redis.get(self.keys.rations))
+        text = await _text(self.redis.get(self.keys.rations))
+        # For thousands of goals reading it takes long, and every answer about queries needs it.
+        if text != self._rations[0]:
+            found = None if text is None else _lenient(RationSchedule, "rations", text)
+            self._rations = text, found
+        return self._rations[1]
 
     async def sources(self) -> Sources:
         """The state of the streams' sources, as the runtime reports it.
