@@ -24,6 +24,7 @@ from anabranch_client.cli.statements import (
 from anabranch_client.errors import UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.tables import queries_table, query_detail
+from anabranch_client.render.view_rows import view_remarks, view_rows
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.tail import TailEvent
 
@@ -270,20 +271,28 @@ def query_tail(
 def query_rows(
     name: Annotated[str, typer.Argument(help="The query.")],
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows at most.")] = 100,
+    scaled: Annotated[
+        bool,
+        typer.Option(
+            "--scaled",
+            help="Show counts, sums and averages of all joined rows, estimated from those that "
+            "overload has not withheld.",
+        ),
+    ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """The rows of a query's view (aggregates, DISTINCT, LIMIT) as they are now, a line each."""
     with connect(url) as client:
-        found = client.rows(name, limit)
+        found = client.rows(name, limit, scaled=scaled)
     if as_json:
         sys.stdout.write(json.dumps(found.document(), ensure_ascii=False) + "\n")
         return
     sys.stdout.write("\t".join(found.columns) + "\n")
-    for row in found.rows:
+    for row in view_rows(found):
         sys.stdout.write(_line(row, as_json=False) + "\n")
-    known = "nothing is known yet" if found.version is None else f"version {found.version}"
-    sys.stderr.write(f"-- {len(found.rows)} of {found.total} rows, {known}\n")
+    for remark in view_remarks(found):
+        sys.stderr.write(f"-- {remark}\n")
 
 
 def _line(row: dict[str, Any], as_json: bool) -> str:

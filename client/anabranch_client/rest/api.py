@@ -144,9 +144,13 @@ class Calls:
         return Call("GET", _path("queries", name), QueryOut.read)
 
     @method
-    def rows(self, name: str, limit: int = 100) -> Call[ViewRowsOut]:
-        """The rows of a query's view as they are, in its order; 1000 at most."""
-        params = {"limit": str(limit)}
+    def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> Call[ViewRowsOut]:
+        """The rows of a query's view as they are, in its order; 1000 at most.
+
+        ``scaled``: also estimate counts, sums and averages of the joined rows that overload has
+        withheld, with errors (``ViewRowsOut.scaled``), or say why not (``unscaled``).
+        """
+        params = {"limit": str(limit), **({"scaled": "true"} if scaled else {})}
         return Call("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
 
     @method

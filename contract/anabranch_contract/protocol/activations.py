@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from anabranch_contract.codec import Message
+from anabranch_contract.codec import Message, Row
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.scaling import PartialMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,30 @@ class ViewRows(Message):
     Attributes:
         total: how many there are; ``rows`` are the first of them.
         rows: as JSON objects.
+        batch: the last one whose joined rows are in it, -1 before the first; None in documents of
+            earlier releases, which have nothing of what follows.
+        withheld, owed, blind, completeness: of the joined rows as of that batch, as in
+            :class:`Activation`.
+        partial: what does not hold for all joined rows, where some are missing.
+        whole: of each row whether no joined row of its group is missing; None: not known. Empty
+            where none is missing of any.
+        scaled: of each row a JSON object: column -> value and error (``semantics.md``, "Views over
+            a part"); empty where none is missing, or for the reason ``unscaled``.
     """
 
     version: int
     total: int
     columns: tuple[str, ...]
     rows: tuple[str, ...]
+    batch: int | None = None
+    withheld: float = 0.0
+    owed: float = 0.0
+    blind: int = 0
+    completeness: float = 1.0
+    partial: tuple[PartialMark, ...] = ()
+    whole: tuple[bool | None, ...] = ()
+    scaled: tuple[str, ...] = ()
+    unscaled: PartialMark | None = None
 
 
 #: A closed matrix of time bounds in microseconds (``model.JoinQuery.bounds``).
@@ -53,6 +72,25 @@ class Failure:
     remedy: str = ""
 
 
+class LeftOut(Row, frozen=True):
+    """A span of event time of which joined rows of a view have been withheld for good.
+
+    Attributes:
+        low, high: the least and greatest time that the column of the view's window may have in
+            them, microseconds; None: any.
+        share: the least share that a goal was given; 0: of what was withheld nothing can be said.
+        universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
+        key: (name, key type) of the column among those that the view groups by which ranks then;
+            None: it groups by none.
+    """
+
+    low: int | None = None
+    high: int | None = None
+    share: float = 0.0
+    universe: bool = False
+    key: tuple[str, str] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Activation(Message):
     """The terms on which the runtime activated a query, and its results since.
@@ -75,6 +113,8 @@ class Activation(Message):
         blind: how often a goal was given nothing in a batch, of which there is no estimate.
         owed: how many withheld results are still to be made good, estimated likewise; none of them
             is in ``withheld`` or ``blind``. ``caught_up``: how many have been, all in ``results``.
+        left_out: of a query with a view, where joined rows have been withheld for good; absent in
+            documents of earlier releases.
     """
 
     activated_batch: int
@@ -90,12 +130,25 @@ class Activation(Message):
     blind: int = 0
     owed: float = 0.0
     caught_up: int = 0
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def completeness(self) -> float:
         """The share of the results that is there, estimated; ``blind`` is not in it."""
         everything = self.results + self.withheld + self.owed
         return self.results / everything if everything else 1.0
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether anything was ever withheld."""
+        return bool(self.withheld or self.owed or self.blind or self.caught_up or self.left_out)
+
+    @property
+    def gaps(self) -> tuple[LeftOut, ...]:
+        """``left_out``, or everything where an earlier release has withheld results."""
+        if not self.left_out and (self.withheld or self.blind):
+            return (LeftOut(),)
+        return self.left_out
 
 
 def joined_rows(activations: Mapping[str, Activation], name: str) -> Activation | None:

@@ -166,11 +166,33 @@ class FailureOut(Document):
     remedy: str
 
 
+class PartialOut(Document):
+    """Something of a view that holds for a part of its joined rows only, and why.
+
+    ``column`` is null where it is about which rows there are, or about all of them.
+    """
+
+    column: str | None
+    code: str
+    reason: str
+
+
+class ScaledOut(Document):
+    """A count, a sum or an average of all joined rows, estimated from those that were kept.
+
+    95 times out of 100 the true one is within ``error`` of ``value``. Null: not known.
+    """
+
+    value: float | None
+    error: float | None
+
+
 class ViewRowsOut(Document):
     """The rows of a view. A view without LIMIT is reported as long as it is small.
 
-    ``completeness`` is the share of its joined rows that overload has not withheld, estimated:
-    below 1 sums and counts are those of a part.
+    ``completeness`` is the share of its joined rows that overload has not withheld, estimated, as
+    of this version: below 1 sums and counts are those of a part. ``withheld``, ``owed`` and
+    ``blind`` are those of ``rationed`` of the query, as of this version.
     """
 
     version: int | None = Field(description="Null: it has not been reported yet.")
@@ -178,6 +200,26 @@ class ViewRowsOut(Document):
     columns: list[str]
     rows: list[dict[str, JsonValue]]
     completeness: float = 1.0
+    batch: int | None = Field(
+        default=None, description="The last batch whose joined rows are in it; null: not known."
+    )
+    withheld: float = 0.0
+    owed: float = 0.0
+    blind: int = 0
+    partial: list[PartialOut] = Field(
+        default=[], description="What holds for a part only; empty where nothing is missing."
+    )
+    whole: list[bool | None] = Field(
+        default=[],
+        description="Of each row whether no joined row of its group is missing; null: not known. "
+        "Empty where none is missing of any.",
+    )
+    scaled: list[dict[str, ScaledOut]] | None = Field(
+        default=None, description="Of each row its scaled columns; null: not asked for, or not had."
+    )
+    unscaled: PartialOut | None = Field(
+        default=None, description="Why there is nothing scaled, where it was asked for."
+    )
 
 
 class RationedOut(Document):

@@ -15,6 +15,7 @@ from anabranch_runtime.epochs.ownership import without
 from anabranch_runtime.epochs.rationing import count_withheld, noted
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.revisions import enter_revision
+from anabranch_runtime.views.left_out import note_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,6 +126,8 @@ def finish(
         queries=count_withheld(state.queries, context.rations, reports, owing),
         rationed=noted(state.rationed, context.batch, context.rations),
     )
+    known = note_left_out(batch.state, state, ruleset, context.rations, owing)
+    state = replace(state, queries=known)
     if owed:
         marks = context.watermarks
         state = catch_up.incur(batch.state, state, ruleset, context.rations, marks)

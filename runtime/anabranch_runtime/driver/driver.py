@@ -80,6 +80,7 @@ from anabranch_runtime.storage.pipeline_lock import identify, lost
 from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
+from anabranch_runtime.views.left_out import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -308,7 +309,8 @@ class Driver:
         rules = self._rules() if ruleset is None else ruleset
         if self.views is not None and rules is not None:
             # What is owed may still come: their clocks wait for it.
-            self.views.committed(self.state.next_batch, clocks(self.state), rules)
+            state = self.state
+            self.views.committed(state.next_batch, clocks(state), rules, state.queries)
 
     def report_intake(self) -> None:
         """Between batches: report a source that can't be read any more, or can again."""
@@ -545,6 +547,9 @@ class Driver:
             objects=self._durable.uri,
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
             rations=choice.rations,
+            sampled=sampled(
+                ruleset, choice.rations, catch_up.owing(ruleset) if choice.owed else ()
+            ),
         )
 
     def _planned(self, choice: Choice) -> int | None:
@@ -586,7 +591,7 @@ class Driver:
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
         late = [(s, task, Path(file)) for task, r in numbered for s, file in r.late.items()]
         reach(Point.STAGED)
-        located = self.publisher.publish(number, ruleset.queries, staged)
+        located = self.publisher.publish(number, ruleset.queries, staged, context.sampled)
         publish_late(self.settings.results, number, late)
         publish_rations(self.settings.results, number, rations, context.watermarks, context.now)
         publish_paid(self.settings.results, number, paid)

@@ -252,7 +252,7 @@ class Pipeline:
         views = Views(
             session, settings.results, settings.state / "views", writers, publish, refusal
         )
-        views.begin(driver.state.next_batch)
+        views.begin(driver.state.next_batch, driver.state.queries)
         return views
 
     def _stream(

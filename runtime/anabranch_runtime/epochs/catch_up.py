@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import PaidBatches
+from anabranch_contract.protocol.activations import LeftOut
 from anabranch_runtime.epochs.access import stored_in
 from anabranch_runtime.epochs.freshness import fresh_until
 from anabranch_runtime.state.coverage import Access, Tile
@@ -338,9 +339,14 @@ def _forgiven(
 
 def _written_off(known: Activation, part: float, blind: int) -> Activation:
     """``known`` with ``part`` of what is owed withheld for good."""
-    lost = part * known.owed
+    lost, gap = part * known.owed, LeftOut()
     return replace(
-        known, withheld=known.withheld + lost, owed=known.owed - lost, blind=known.blind + blind
+        known,
+        withheld=known.withheld + lost,
+        owed=known.owed - lost,
+        blind=known.blind + blind,
+        # Rows of batches that are owed do not say with which probability they were kept.
+        left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 
 

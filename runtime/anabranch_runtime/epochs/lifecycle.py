@@ -127,6 +127,7 @@ def _anew(known: Activation, activation: Activation) -> Activation:
         withheld=known.withheld + known.owed,
         blind=known.blind,
         caught_up=known.caught_up,
+        left_out=known.left_out,
     )
 
 

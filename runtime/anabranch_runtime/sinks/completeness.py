@@ -67,14 +67,14 @@ class CompletenessFiles:
         self._looked = now
         for name in queries:
             one = joined_rows(queries, name)
-            if registered(name) == name and one is not None and _is_incomplete(one):
+            if registered(name) == name and one is not None and one.incomplete:
                 self._write(_completeness(name, batch, one))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
         """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
         for path in (self.results / HOME).glob("*.json"):
             known = joined_rows(queries, path.stem)
-            if known is None or not _is_incomplete(known):
+            if known is None or not known.incomplete:
                 path.unlink()
         self.show(queries, batch, at_once=True)
 
@@ -90,11 +90,6 @@ def read_completeness(results: Path, query: str) -> Completeness | None:
     """What is said of a query; None: nothing of it was ever withheld."""
     path = results / HOME / f"{query}.json"
     return codec.loads(path.read_bytes(), Completeness) if path.exists() else None
-
-
-def _is_incomplete(one: Activation) -> bool:
-    """Whether anything was ever withheld."""
-    return bool(one.withheld or one.owed or one.blind or one.caught_up)
 
 
 def _completeness(query: str, batch: int, one: Activation) -> Completeness:

@@ -19,7 +19,7 @@ from anabranch_runtime.sources.permitted import masked, permitted_sink
 from anabranch_runtime.storage.pipeline_lock import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from anabranch_contract.connectors.policy import AccessPolicy
@@ -65,12 +65,19 @@ class Publisher:
         self._outbox = Outbox(self.results / OUTBOX, self.next_batch)
 
     def publish(
-        self, batch: int, queries: Iterable[QuerySpec], staged: Iterable[tuple[str, int, Path]]
+        self,
+        batch: int,
+        queries: Iterable[QuerySpec],
+        staged: Iterable[tuple[str, int, Path]],
+        sampled: Collection[str] = (),
     ) -> dict[str, tuple[Path, ...]]:
         """Make a batch's staged files, (query, task, file), available before the batch commits.
 
         May be called again for the same batch, with the same rows: nothing comes twice, as far
         as the sinks allow (``docs/sinks.md``).
+
+        Args:
+            sampled: queries whose rows say with which probability they were kept.
 
         Returns:
             Query -> where its rows are for the time being; nowhere, if a view is to read them.
@@ -94,7 +101,8 @@ class Publisher:
                 outside.setdefault(query, []).append(file)
         found = self._files.publish(batch, own)
         for query, (pairs, left) in joined.items():
-            inputs.stage(inputs.home_of(self.results, query), batch, pairs, left)
+            home = inputs.home_of(self.results, query)
+            inputs.stage(home, batch, pairs, left, sampled=query in sampled)
             found[query] = ()
         for query, files in outside.items():
             delivery = Delivery(query, sinks[query], batch, tuple(files))

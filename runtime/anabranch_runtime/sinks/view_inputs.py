@@ -4,6 +4,8 @@ Below ``<results>/.views/<query>/``::
 
     pending/<batch>/...              staged before the batch commits, or anew in a repetition
     input/<last>@<floor>/<batch>/... released after its batches have committed, for Spark
+    input/<last>@<floor>/<batch>/_sampled  its rows say with which probability they were kept
+    input/<last>@<floor>/_missing    what is missing as of the last batch, where something is
     released                         the last batch released, as text
     clock                            the last clock that Spark has been given, as text
 
@@ -11,7 +13,7 @@ A release appears as one folder, so Spark sees all of its files or none, with th
 them: a file that says below which event time nothing will come any more. The *floor* of a release
 is the clock given before it. Files of left rows (``outer``) begin with ``left-``. A batch that is
 repeated after it was released (the state was rolled back) brings the same rows, and is not released
-again.
+again. Spark passes over files whose names begin with an underscore.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.documents import write_durably
 
@@ -35,6 +38,7 @@ HOME = ".views"
 CLOCK = "anabranch_clock"
 _CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
 _CLOCK_FILE = "clock.parquet"
+_SAMPLED, _MISSING = "_sampled", "_missing"
 #: Prefix of the names of files of left rows.
 LEFT_PREFIX = "left-"
 
@@ -44,8 +48,19 @@ def home_of(results: Path, query: str) -> Path:
     return results / HOME / query
 
 
-def stage(home: Path, batch: int, files: Iterable[Path], left: Iterable[Path] = ()) -> None:
-    """Take a batch's joined rows, in place of what an earlier attempt has left of it."""
+def stage(
+    home: Path,
+    batch: int,
+    files: Iterable[Path],
+    left: Iterable[Path] = (),
+    *,
+    sampled: bool = False,
+) -> None:
+    """Take a batch's joined rows, in place of what an earlier attempt has left of it.
+
+    Args:
+        sampled: they say with which probability they were kept (``sampling``).
+    """
     if batch <= released(home):
         return
     folder = home / "pending" / _name(batch)
@@ -54,6 +69,8 @@ def stage(home: Path, batch: int, files: Iterable[Path], left: Iterable[Path] = 
     for prefix, several in (("", files), (LEFT_PREFIX, left)):
         for number, file in enumerate(several):
             file.rename(folder / f"{prefix}{number:05d}.parquet")
+    if sampled:
+        (folder / _SAMPLED).touch()
 
 
 def forget_from(home: Path, next_batch: int) -> None:
@@ -63,12 +80,20 @@ def forget_from(home: Path, next_batch: int) -> None:
             shutil.rmtree(folder)
 
 
-def release(home: Path, next_batch: int, clock: int | None, *, always: bool = False) -> bool:
+def release(
+    home: Path,
+    next_batch: int,
+    clock: int | None,
+    *,
+    always: bool = False,
+    missing: Activation | None = None,
+) -> bool:
     """Let the batches before ``next_batch`` be read, with ``clock`` (microseconds; None: nothing is
     known) as of the last of them; whether there is anything to read.
 
     Args:
         always: release the clock also where there is nothing else.
+        missing: the query's activation as of the last of them, where something was ever withheld.
     """
     source, made = home / "input", home / "making"
     source.mkdir(parents=True, exist_ok=True)
@@ -86,6 +111,8 @@ def release(home: Path, next_batch: int, clock: int | None, *, always: bool = Fa
     if clock is not None:
         moment = pa.array([clock], _CLOCK_SCHEMA.field(0).type)
         pq.write_table(pa.table([moment], _CLOCK_SCHEMA), made / _CLOCK_FILE)
+    if missing is not None:
+        (made / _MISSING).write_text(missing.dumps(), encoding="utf-8")
     made.rename(source / f"{_name(next_batch - 1)}@{'' if floor is None else floor}")
     reach(Point.RELEASED)
     if clock is not None:
@@ -112,8 +139,33 @@ def released_clock(home: Path) -> int | None:
 def waiting(home: Path, next_batch: int) -> bool:
     """Whether there are batches before ``next_batch`` that the view may not have read."""
     pending = any(batch < next_batch for batch, _ in _batches(home / "pending"))
+    return pending or unread(home)
+
+
+def unread(home: Path) -> bool:
+    """Whether something is released that may not have been read."""
     source = home / "input"
-    return pending or (source.exists() and any(source.iterdir()))
+    return source.exists() and any(source.iterdir())
+
+
+def last_batch(home: Path) -> int:
+    """The last batch of what is released; -1: nothing is."""
+    names = (p.name.partition("@")[0] for p in (home / "input").iterdir())
+    return max((int(name) for name in names), default=-1)
+
+
+def missing(home: Path) -> Activation | None:
+    """What is missing as of the last batch of what is released; None: nothing ever was."""
+    found = sorted((home / "input").glob(f"*/{_MISSING}"))
+    return Activation.loads(found[-1].read_text(encoding="utf-8")) if found else None
+
+
+def sampled(home: Path) -> list[list[Path]]:
+    """For each batch of what is released whose rows say with which probability they were kept, the
+    files of these rows.
+    """
+    folders = sorted(p.parent for p in (home / "input").glob(f"*/*/{_SAMPLED}"))
+    return [sorted(folder.glob("[0-9]*.parquet")) for folder in folders]
 
 
 def read(home: Path) -> None:

@@ -56,6 +56,7 @@ class BatchContext:
             arrives of them is counted and passed over.
         now: by what the age of tuples is measured (``epochs.freshness``), microseconds.
         rations: of goals that do not get every tuple; of all others the share is 1.
+        sampled: queries whose results say with which probability they were kept.
     """
 
     batch: int
@@ -86,6 +87,7 @@ class BatchContext:
     redefined: frozenset[str] = frozenset()
     rations: tuple[Ration, ...] = ()
     now: int | None = None
+    sampled: frozenset[str] = frozenset()
 
 
 def live_segments(context: BatchContext) -> dict[str, tuple[Segment, ...]]:

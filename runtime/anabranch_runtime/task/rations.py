@@ -39,7 +39,7 @@ class Ranks:
             return np.ones(partial.length, np.bool_)
         found = np.zeros(partial.length, np.bool_)
         for ranking, most in limits:
-            found |= self._ranks(partial, label, ranking) < most
+            found |= self.of(partial, label, ranking) < most
         return found
 
     def reached(
@@ -50,10 +50,11 @@ class Ranks:
         """
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
-            found |= self._ranks(partial, label, ranking) >= least
+            found |= self.of(partial, label, ranking) >= least
         return found
 
-    def _ranks(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
+    def of(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
+        """The ranks of the members ``label``."""
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
@@ -36,6 +37,7 @@ from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
+from anabranch_runtime.sinks.sampling import slots, with_slots
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_partials
 from anabranch_runtime.storage.segment import PackWriter, Segment
@@ -51,13 +53,13 @@ from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.task.probe import Prober, check
 from anabranch_runtime.task.rations import Ranks, Wanted
+from anabranch_runtime.task.sampling import kept_by
 from anabranch_runtime.task.stores import combination_rows, insert
 from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import (
@@ -467,28 +469,38 @@ class _Task:
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             path = Path(self.context.staging) / f"{query.id}.{self.task}.parquet"
             schema = output_schema(query)
+            if query.id in self.context.sampled:
+                streams = (self.layout.stream(label) for _, label, _ in query.members)
+                schema = with_slots(schema, slots(streams))
             writer = self.writers[query.id] = ResultWriter(path, schema, self.budget.page)
             self.report.files[query.id] = str(path)
         done = 0
         while done < partial.length:
             piece = partial.cut(done, done + writer.room)
-            beside = self._left_row_columns(query, piece, marks)
-            writer.add(project(query, piece, writer.schema, beside))
+            writer.add(self._projected(query, piece, writer.schema, marks))
             done += piece.length
         self.memory.glance()
         return partial.length
 
-    def _left_row_columns(
-        self, query: QuerySpec, found: Partial, marks: Mapping[str, int]
-    ) -> list[pa.Array]:
-        """What is written beside the projection of one of an outer join's two joins."""
-        if not query.has_outer_join:
-            return []
-        outer = query.outer
-        if query.left_of is not None:
-            outer = self.layout.queries[query.left_of].outer
-        assert outer is not None
-        return left_row_columns(query, outer.partner, found, marks)
+    def _projected(
+        self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
+    ) -> pa.RecordBatch:
+        """The rows of complete results, with what ``schema`` has beside the projection: of outer
+        joins the columns of left rows, of sampled queries those of slots.
+        """
+        if query.has_outer_join:
+            outer = query.outer
+            if query.left_of is not None:
+                outer = self.layout.queries[query.left_of].outer
+            assert outer is not None
+            beside = left_row_columns(query, outer.partner, results, marks)
+            return project(query, results, schema, beside)
+        if query.id not in self.context.sampled:
+            return project(query, results, schema)
+        rows = project(query, results, output_schema(query))
+        count = (len(schema) - rows.num_columns) // 2
+        kept = kept_by(results, query, self.layout, self.rationing, self.ranks, count)
+        return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> NDArray[np.bool_] | None:
         """Which results have visible members only (``semantics.md``, promise 4)."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import StreamName
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
@@ -25,19 +26,10 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     """
     if query.outer is not None:
         return marks.get(query.outer.partner)
-    window = None if query.view is None else query.view.window
-    if window is None:
+    timed = timed_by(query, ruleset)
+    if timed is None:
         return None
-    expr = next(o.expr for o in query.projection if o.name == window.column)
-    stream_of = {r.id: r.stream for r in ruleset.relations}
-    times = {s.name: s.event_time for s in ruleset.streams}
-    streams = [stream_of[relation] for _, _, relation in query.members]
-    labels = [label for _, label, _ in query.members]
-    if not isinstance(expr, Column):
-        return None
-    i = labels.index(expr.alias)  # type: ignore[arg-type]
-    if times[streams[i]] != expr.name:
-        return None
+    i, streams = timed[0], _streams(query, ruleset)
     found = []
     for j, stream in enumerate(streams):
         bound = 0 if i == j else query.retention[i][j]
@@ -46,3 +38,26 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
             return None
         found.append(mark - bound)
     return min(found)
+
+
+def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
+    """The member, and its stream, whose event times are those of the view's windows; None: there
+    are no windows, or they are over something else.
+    """
+    window = None if query.view is None else query.view.window
+    if window is None:
+        return None
+    expr = next(o.expr for o in query.projection if o.name == window.column)
+    if not isinstance(expr, Column):
+        return None
+    times = {s.name: s.event_time for s in ruleset.streams}
+    labels = [label for _, label, _ in query.members]
+    i = labels.index(expr.alias)  # type: ignore[arg-type]
+    stream = _streams(query, ruleset)[i]
+    return (i, stream) if times[stream] == expr.name else None
+
+
+def _streams(query: QuerySpec, ruleset: Ruleset) -> list[StreamName]:
+    """The stream of each member."""
+    stream_of = {r.id: r.stream for r in ruleset.relations}
+    return [stream_of[relation] for _, _, relation in query.members]

@@ -5,11 +5,15 @@ Evaluated on columns by the same kernels as filters and projections of joins.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from anabranch_contract.queries.scaling import scalable
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.views import Aggregate, Function
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 #: The columns that rows are ranked by, and whether HAVING holds.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
+#: How many values an average is of: the column, and the aggregate where the statement has none.
+COUNT, COUNTING = "anabranch_count_{}", "anabranch_counting_{}"
 
 
 def shown_schema(view: View) -> pa.Schema:
@@ -33,9 +39,48 @@ def sort_fields(view: View) -> list[pa.Field]:
     return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 
+def with_counts(view: View) -> View:
+    """``view`` with a count for each average that is shown: without, averages of all joined rows
+    could not be estimated from those of a part (``scaled``).
+    """
+    averaged = {a.column for a in scalable(view).values() if a.function is Function.AVG}
+    missing = sorted(str(column) for column in averaged.difference(_counts(view)))
+    kind = DataType(TypeKind.BIGINT)
+    added = (
+        Aggregate(COUNTING.format(n), Function.COUNT, column, distinct=False, type=kind)
+        for n, column in enumerate(missing)
+    )
+    return replace(view, aggregates=(*view.aggregates, *added))
+
+
+def counts_beside(view: View) -> dict[str | None, str]:
+    """Averaged column -> the column of :func:`finished` that counts its values, if one does."""
+    return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
+
+
+def _beside(view: View) -> list[tuple[str | None, str]]:
+    """Averaged columns, and the aggregates that count their values."""
+    averaged = {a.column for a in scalable(view).values() if a.function is Function.AVG}
+    return [(column, name) for column, name in _counts(view).items() if column in averaged]
+
+
+def _counts(view: View) -> dict[str | None, str]:
+    return {
+        a.column: a.name
+        for a in reversed(view.aggregates)
+        if a.function is Function.COUNT and not a.distinct
+    }
+
+
+def count_fields(view: View) -> list[pa.Field]:
+    """The columns of :func:`counts_beside`."""
+    return [pa.field(name, pa.int64()) for name in counts_beside(view).values()]
+
+
 def finished_schema(view: View) -> pa.Schema:
     """The columns of :func:`finished`."""
-    return pa.schema([*shown_schema(view), *sort_fields(view), (KEPT, pa.bool_())])
+    others = (*sort_fields(view), *count_fields(view), pa.field(KEPT, pa.bool_()))
+    return pa.schema([*shown_schema(view), *others])
 
 
 def finished(
@@ -73,6 +118,7 @@ def finished(
 
     arrays = [column(o.name, o.expr) for o in (*view.projection, *view.hidden)]
     arrays += [column("", s.expr) for s in view.order]
+    arrays += [rows.column(name) for _, name in _beside(view)]
     arrays.append(pa.array(kept))
     return pa.RecordBatch.from_arrays(
         [a.cast(f.type) if a.type != f.type else a for a, f in zip(arrays, schema, strict=True)],

@@ -18,7 +18,13 @@ import pyarrow.parquet as pq
 from anabranch_contract.queries.views import CHANGE, RANK, VERSION, Change
 from anabranch_runtime.sinks.parquet import change_schema
 from anabranch_runtime.sinks.rows import json_rows
-from anabranch_runtime.views.finishing import KEPT, SORT, shown_schema, sort_fields
+from anabranch_runtime.views.finishing import (
+    KEPT,
+    SORT,
+    count_fields,
+    shown_schema,
+    sort_fields,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +73,8 @@ class Tables:
             path.unlink()
 
     def _schema(self) -> pa.Schema:
-        return pa.schema([*row_schema(self.view), *sort_fields(self.view)])
+        others = (*sort_fields(self.view), *count_fields(self.view))
+        return pa.schema([*row_schema(self.view), *others])
 
     def _files(self) -> list[tuple[int, Path]]:
         if not self.folder.exists():
@@ -86,11 +93,11 @@ def updated(
     kept = groups[KEPT].combine_chunks()
     upserts, gone = groups.filter(kept), groups.filter(pc.invert(kept))
     if before is not None:
-        gone = gone.filter(pc.is_in(_identities(view, gone), _identities(view, before)))
+        gone = gone.filter(pc.is_in(identities(view, gone), identities(view, before)))
     changes = _changes(view, upserts, gone, version)
     if before is None:
         return changes, None
-    touched = pc.is_in(_identities(view, before), _identities(view, groups))
+    touched = pc.is_in(identities(view, before), identities(view, groups))
     table = pa.concat_tables(
         [before.filter(pc.invert(touched)), upserts.select(before.column_names)]
     )
@@ -101,7 +108,7 @@ def replaced(view: View, before: pa.Table, after: pa.Table, version: int) -> pa.
     """The changes that make ``after`` of ``before``."""
     names = row_schema(view).names
     same = pc.is_in(texts(after.select(names)), texts(before.select(names)))
-    gone = pc.invert(pc.is_in(_identities(view, before), _identities(view, after)))
+    gone = pc.invert(pc.is_in(identities(view, before), identities(view, after)))
     return _changes(view, after.filter(pc.invert(same)), before.filter(gone), version)
 
 
@@ -123,7 +130,8 @@ def _changes(view: View, upserts: pa.Table, gone: pa.Table, version: int) -> pa.
     return pa.concat_tables(parts)
 
 
-def _identities(view: View, rows: pa.Table) -> pa.Array:
+def identities(view: View, rows: pa.Table) -> pa.Array:
+    """Each row's identity as a JSON object."""
     if not view.identity:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
     return texts(rows.select(list(view.identity)))

@@ -192,7 +192,7 @@ def count_left_out(home: Path, version: int, rows: int) -> int:
     return total
 
 
-def left_out(home: Path) -> int:
+def undecided_so_far(home: Path) -> int:
     """How many have been so far."""
     path = home / _COUNT
     return int(json.loads(path.read_text())["total"]) if path.exists() else 0

@@ -16,7 +16,8 @@ import json
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -30,7 +31,8 @@ from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.storage.documents import write_durably
 from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.undecided import left_out
+from anabranch_runtime.views.finishing import with_counts
+from anabranch_runtime.views.undecided import undecided_so_far
 from anabranch_runtime.views.versions import Maker, Place, place_of
 
 if TYPE_CHECKING:
@@ -42,12 +44,14 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.sinks import SinkKind
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.protocol.activations import ViewRows
+    from anabranch_contract.protocol.activations import Activation, ViewRows
     from anabranch_runtime.sinks.delivery import Write
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
 _SPEC = "query.json"
+#: Of no query anything is known.
+NO_QUERIES: Mapping[str, Activation] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class _Kept:
     Attributes:
         parts: what runs for it: itself, or an outer join and the view over it.
         clock: as of the last batch that has committed; ``reached``: that it has been brought up to.
+        missing: the query's activation as of that batch; None: nothing of it was ever withheld.
         ending: no ruleset has it any more, it ends with what has been found for it.
         unsure: what is released to it may not have been read by Spark.
     """
@@ -78,6 +83,7 @@ class _Kept:
     place: Place
     parts: tuple[_Running, ...]
     clock: int | None = None
+    missing: Activation | None = None
     reached: int | None = None
     ending: bool = False
     unsure: bool = True
@@ -127,8 +133,12 @@ class Views:
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
     _thread: threading.Thread | None = field(init=False, default=None)
 
-    def begin(self, next_batch: int) -> None:
-        """Take up what an earlier run has left; before the first batch."""
+    def begin(self, next_batch: int, queries: Mapping[str, Activation] = NO_QUERIES) -> None:
+        """Take up what an earlier run has left; before the first batch.
+
+        Args:
+            queries: their activations, as of the batch before ``next_batch``.
+        """
         session = groups.view_session(self.session)
         self._maker = Maker(
             session, self.results, self.writers, self.publish, self._undecided.__setitem__
@@ -137,13 +147,20 @@ class Views:
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
             inputs.forget_from(spec.parent, next_batch)
-            self._kept[str(query.id)] = self._taken_up(query, spec.parent)
+            kept = self._kept[str(query.id)] = self._taken_up(query, spec.parent)
+            kept.missing = _missing(queries.get(str(query.id)))
         self._thread = threading.Thread(target=self._keep_up, name="views", daemon=True)
         self._thread.start()
 
-    def committed(self, next_batch: int, marks: Mapping[str, int], ruleset: Ruleset) -> None:
+    def committed(
+        self,
+        next_batch: int,
+        marks: Mapping[str, int],
+        ruleset: Ruleset,
+        queries: Mapping[str, Activation] = NO_QUERIES,
+    ) -> None:
         """The batches before ``next_batch`` have committed, streams' watermarks are ``marks``, and
-        ``ruleset`` says which views there are.
+        ``ruleset`` says which views there are; ``queries``: as of :meth:`begin`.
         """
         wanted = {str(q.id): q for q in ruleset.queries if q.has_post_join and q.left_of is None}
         with self._changed:
@@ -155,6 +172,8 @@ class Views:
                 kept.ending, kept.clock = False, clock_of(query, ruleset, marks)
             for name in self._kept.keys() - wanted.keys():
                 self._kept[name].ending = True
+            for name, kept in self._kept.items():
+                kept.missing = _missing(queries.get(name))
             self._next_batch = next_batch
             self._changed.notify()
 
@@ -246,11 +265,12 @@ class Views:
                 # To the end of the queue.
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
+                missing = kept.missing
             try:
                 first, *upper = kept.parts
-                self._advance(first, next_batch, clock, always=kept.needs_clock)
+                self._advance(first, next_batch, clock, missing, always=kept.needs_clock)
                 for part in upper:
-                    self._advance(part, inputs.after_all(part.place.home), None)
+                    self._advance(part, inputs.after_all(part.place.home), None, missing)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
                 kept.reached = clock
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits
@@ -263,16 +283,28 @@ class Views:
                         self._end(kept)
 
     def _advance(
-        self, part: _Running, next_batch: int, clock: int | None, *, always: bool = False
+        self,
+        part: _Running,
+        next_batch: int,
+        clock: int | None,
+        missing: Activation | None,
+        *,
+        always: bool = False,
     ) -> None:
         """Release what there is before ``next_batch``, and wait until it has been worked in."""
         home = part.place.home
-        some = inputs.release(home, next_batch, clock, always=always)
+        if inputs.unread(home):
+            # Of an attempt that has ended midway. A version is made of one release.
+            self._work_in(part)
+        some = inputs.release(home, next_batch, clock, always=always, missing=missing)
         if some or part.query is None:
-            if part.query is None:
-                part.query = self._start(part)
-            part.query.processAllAvailable()
-        inputs.read(home)
+            self._work_in(part)
+
+    def _work_in(self, part: _Running) -> None:
+        if part.query is None:
+            part.query = self._start(part)
+        part.query.processAllAvailable()
+        inputs.read(part.place.home)
 
     def _start(self, part: _Running) -> StreamingQuery:
         work = self._maker.work(part.place)
@@ -308,6 +340,8 @@ class Views:
     # --- beginning and end -------------------------------------------------------------------
 
     def _new(self, query: QuerySpec) -> _Kept:
+        if query.view is not None:
+            query = replace(query, view=with_counts(query.view))
         home = inputs.home_of(self.results, query.id)
         home.mkdir(parents=True, exist_ok=True)
         write_durably(home / _SPEC, json.dumps(query_to_json(query)))
@@ -316,7 +350,7 @@ class Views:
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
         place = place_of(query, home, self.checkpoints)
         if query.outer is not None:
-            self._undecided[query.id] = left_out(home)
+            self._undecided[query.id] = undecided_so_far(home)
         places = (place,) if place.upper is None else (place, place.upper)
         return _Kept(place, tuple(_Running(p) for p in places))
 
@@ -326,3 +360,10 @@ class Views:
         for part in kept.parts:
             shutil.rmtree(part.place.checkpoint, ignore_errors=True)
         self._undecided.pop(kept.place.query.id, None)
+
+
+def _missing(known: Activation | None) -> Activation | None:
+    """What a release has of an activation: nothing, where nothing of it was ever withheld."""
+    if known is None or not known.incomplete:
+        return None
+    return replace(known, earlier=())

@@ -22,7 +22,9 @@ from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.views import groups, outer_joins
+from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
+from anabranch_runtime.views.parts import Part, of_part, told
 from anabranch_runtime.views.ranking import top_groups, top_rows
 from anabranch_runtime.views.table import (
     Tables,
@@ -63,12 +65,14 @@ class Place:
         home: its folder (``inputs``).
         checkpoint: Spark's.
         upper: the view over the rows of an outer join, if there is one.
+        above: whether it is that view.
     """
 
     query: QuerySpec
     home: Path
     checkpoint: Path
     upper: Place | None = None
+    above: bool = False
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
@@ -78,7 +82,7 @@ def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
         return place
     over = replace(query, projection=query.outer.projection, outer=None)
     checkpoint = checkpoints / f"{query.id}{_OVER_OUTER}"
-    return replace(place, upper=Place(over, home / "above", checkpoint))
+    return replace(place, upper=Place(over, home / "above", checkpoint, above=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,7 @@ class Maker:
     ) -> None:
         """A version of a view: of groups that have changed, of all, or of new joined rows."""
         before = tables.before(version)
+        part = self._part(place, view, version, shown=before is not None)
         if view.grouped and not view.whole:
             found = _finished(view, frame.toArrow())
             changes, after = updated(view, before, found, version)
@@ -159,7 +164,18 @@ class Maker:
             assert before is not None
             after = top_groups(frame, view) if view.grouped else top_rows(frame, view, before)
             changes = replaced(view, visible(view, before), visible(view, after), version)
-        self._keep(place, view, tables, version, changes, after)
+        self._keep(place, view, tables, version, changes, after, part)
+
+    def _part(self, place: Place, view: View, version: int, *, shown: bool) -> Part:
+        """How much of the joined rows a version has, by what is released; estimates of the rest,
+        where they are ``shown`` to anybody.
+        """
+        found = Part(inputs.last_batch(place.home), inputs.missing(place.home))
+        batches = inputs.sampled(place.home)
+        if not shown or (found.missing is None and not batches):
+            return found
+        estimates = Estimates(place.home / "estimates", view)
+        return replace(found, corrections=estimates.after(version, place.query, batches))
 
     def _first(self, place: Place, view: View, tables: Tables) -> None:
         """Aggregates of no rows at all are a row, too."""
@@ -174,7 +190,7 @@ class Maker:
         )
         found = _finished(view, pa.Table.from_batches([nothing]))
         changes, after = updated(view, tables.before(0), found, 0)
-        self._keep(place, view, tables, 0, changes, after)
+        self._keep(place, view, tables, 0, changes, after, Part(-1))
 
     def _keep(
         self,
@@ -184,17 +200,19 @@ class Maker:
         version: int,
         changes: pa.Table,
         after: pa.Table | None,
+        part: Part,
     ) -> None:
-        self._write(place, version, changes)
+        self._write(place, version, told(changes, part))
         if after is None:
             return
         tables.keep(version, after)
         shown = visible(view, after)
         wanted = {o.name for o in view.projection}
         names = [n for n in row_schema(view).names if n in wanted]
-        rows = in_order(view, shown).select(names).slice(0, MOST_SHOWN)
-        shown_rows = ViewRows(version, shown.num_rows, tuple(names), tuple(texts(rows).to_pylist()))
-        self.publish(str(place.query.id), shown_rows)
+        first = in_order(view, shown).slice(0, MOST_SHOWN)
+        rows = tuple(texts(first.select(names)).to_pylist())
+        shown_rows = ViewRows(version, shown.num_rows, tuple(names), rows, part.batch)
+        self.publish(str(place.query.id), of_part(shown_rows, view, first, part, above=place.above))
 
     def _write(self, place: Place, version: int, changes: pa.Table) -> None:
         """Hand a version's changes to the sink; again, if the version is made again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
+from anabranch_service.presenters.view_rows import view_rows_out
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.streaming.tail import Position, Reader, Start
 
@@ -94,6 +94,9 @@ async def view_rows(
     name: str,
     ctx: Ctx,
     limit: Annotated[int, Query(ge=1, le=1000, description="Rows at most.")] = 100,
+    scaled: Annotated[
+        bool, Query(description="Also estimate counts, sums and averages of all joined rows.")
+    ] = False,
 ) -> ViewRowsOut:
     """The rows of a query's view as they are, in its order."""
     record = known(await ctx.store.query(name), "query", name)
@@ -105,10 +108,5 @@ async def view_rows(
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found, activation = await ctx.store.view_rows(name), await ctx.store.activation(name)
-    return ViewRowsOut(
-        version=None if found is None else found.version,
-        total=None if found is None else found.total,
-        columns=[c.name for c in record.normalised.output],
-        rows=[] if found is None else [json.loads(text) for text in found.rows[:limit]],
-        completeness=1.0 if activation is None else activation.completeness,
-    )
+    columns = [c.name for c in record.normalised.output]
+    return view_rows_out(columns, found, activation, limit, scaled=scaled)

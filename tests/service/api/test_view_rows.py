@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.queries.scaling import PartialMark
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
@@ -35,27 +37,86 @@ def test_a_view_says_what_it_is_made_of(shop: Service) -> None:
     ]
 
 
+#: What is said where nothing is missing, or nothing known.
+WHOLE: dict[str, Any] = {
+    "completeness": 1.0,
+    "batch": None,
+    "withheld": 0.0,
+    "owed": 0.0,
+    "blind": 0,
+    "partial": [],
+    "whole": [],
+    "scaled": None,
+    "unscaled": None,
+}
+ROWS = ('{"city":"Oslo","n":5}', '{"city":null,"n":4}')
+
+
 def test_the_rows_of_a_view(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "cities", "sql": GROUPS})
     path = "/v1/queries/cities/rows"
-    empty: dict[str, Any] = {"columns": ["city", "n"], "rows": [], "completeness": 1.0}
-    nothing = {"version": None, "total": None, **empty}
+    nothing = {"version": None, "total": None, "columns": ["city", "n"], "rows": [], **WHOLE}
     assert shop.get(path) == nothing
-    told = ViewRows(7, 3, ("city", "n"), ('{"city":"Oslo","n":5}', '{"city":null,"n":4}'))
+    told = ViewRows(7, 3, ("city", "n"), ROWS)
     shop.redis.hset(shop.keys.views, "cities", told.dumps())
     activation = Activation(0, {}, results=30, withheld=6.0, owed=4.0)
     shop.redis.hset(shop.keys.activations, "cities", activation.dumps())
     answer = shop.get(f"{path}?limit=1")
+    # A runtime of an earlier release does not say how complete its version is.
     assert answer == {
         "version": 7,
         "total": 3,
         "columns": ["city", "n"],
         "rows": [{"city": "Oslo", "n": 5}],
+        **WHOLE,
         "completeness": 0.75,
     }
+    assert shop.get(f"{path}?scaled=true")["unscaled"]["code"] == "not-reported"
+    shop.redis.hset(shop.keys.views, "cities", replace(told, batch=9).dumps())
+    answer = shop.get(f"{path}?scaled=true")
+    assert (answer["completeness"], answer["batch"], answer["scaled"]) == (1.0, 9, None)
+    assert answer["unscaled"]["code"] == "complete"
     shop.redis.delete(shop.keys.activations)
     shop.redis.hset(shop.keys.views, "cities", "{")
     assert shop.get(path) == nothing
+
+
+def test_a_version_says_what_is_missing_of_it(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "cities", "sql": GROUPS})
+    scaled = ('{"n":{"error":1.5,"value":8.25}}', '{"n":{"error":null,"value":6.0}}')
+    mark = PartialMark("", "having", "HAVING is decided by the joined rows that were kept")
+    told = ViewRows(
+        7,
+        2,
+        ("city", "n"),
+        ROWS,
+        batch=40,
+        withheld=6.5,
+        blind=1,
+        completeness=0.6,
+        partial=(mark,),
+        whole=(False, True),
+        scaled=scaled,
+    )
+    shop.redis.hset(shop.keys.views, "cities", told.dumps())
+    # What has been withheld since is not of this version.
+    activation = Activation(0, {}, results=30, withheld=70.0)
+    shop.redis.hset(shop.keys.activations, "cities", activation.dumps())
+    path = "/v1/queries/cities/rows"
+    answer = shop.get(path)
+    assert (answer["completeness"], answer["batch"]) == (0.6, 40)
+    assert (answer["withheld"], answer["owed"], answer["blind"]) == (6.5, 0.0, 1)
+    assert answer["partial"] == [{"column": None, "code": mark.code, "reason": mark.reason}]
+    assert answer["whole"] == [False, True]
+    assert (answer["scaled"], answer["unscaled"]) == (None, None)
+    answer = shop.get(f"{path}?scaled=true&limit=1")
+    assert answer["whole"] == [False]
+    assert answer["scaled"] == [{"n": {"value": 8.25, "error": 1.5}}]
+    owed = replace(told, scaled=(), unscaled=PartialMark("", "owed", "it will come"))
+    shop.redis.hset(shop.keys.views, "cities", owed.dumps())
+    answer = shop.get(f"{path}?scaled=true")
+    assert answer["scaled"] is None
+    assert answer["unscaled"] == {"column": None, "code": "owed", "reason": "it will come"}
 
 
 def test_what_can_not_be_asked_says_what_can(shop: Service) -> None:

@@ -25,14 +25,16 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.parquet import output_schema
+from anabranch_runtime.sinks.sampling import with_slots
 from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from anabranch_contract.protocol.activations import ViewRows
+    from anabranch_contract.protocol.activations import Activation, ViewRows
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.views import View
 
@@ -198,6 +200,9 @@ class ViewRun:
     rows: list[pa.RecordBatch] = field(init=False, default_factory=list)
     next_batch: int = field(init=False, default=0)
     mark: int | None = field(init=False, default=None)
+    #: What is missing of the joined rows, as of the last batch.
+    missing: Activation | None = field(init=False, default=None)
+    refuses: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         found = parse_sql("v", self.drawn.spark, {"t": STREAM})
@@ -225,11 +230,16 @@ class ViewRun:
         results = self.folder / "results"
         results.mkdir(parents=True, exist_ok=True)
         self.views = Views(self.session, results, self.folder / "views", {}, self.tell)
-        self.views.begin(self.next_batch)
-        self.views.committed(self.next_batch, self._marks(), self.ruleset())
+        self.views.begin(self.next_batch, self._activations())
+        self.commit()
+
+    def _activations(self) -> dict[str, Activation]:
+        return {} if self.missing is None else {"v": self.missing}
 
     def tell(self, query: str, rows: ViewRows) -> None:
-        """Take note of a view's rows."""
+        """Take note of a view's rows, unless the run ``refuses``."""
+        if self.refuses:
+            raise ValueError("not now")
         self.told[query] = rows
 
     def _marks(self) -> dict[str, int]:
@@ -240,18 +250,24 @@ class ViewRun:
         queries = (self.query,) if with_view else ()
         return Ruleset(0, (STREAM,), self.relations, queries, (), (), (), ())
 
-    def stage(self, rows: pa.RecordBatch) -> None:
-        """The joined rows of the next batch, as its tasks would write them."""
+    def stage(self, rows: pa.RecordBatch, slots: Sequence[tuple[pa.Array, pa.Array]] = ()) -> None:
+        """The joined rows of the next batch, as its tasks would write them.
+
+        Args:
+            slots: of a rationed batch, ranks and shares of the rows (``sinks.sampling``).
+        """
         relation = self.relations[0]
         kept = rows
         for condition in relation.filter:
             kept = kept.filter(_evaluated(condition, kept))
         schema = output_schema(self.query)
         arrays = [_evaluated(o.expr, kept) for o in self.query.projection]
+        schema = with_slots(schema, len(slots))
+        arrays += [array for slot in slots for array in slot]
         home = inputs.home_of(self.folder / "results", "v")
         staged = self.folder / "staged.parquet"
         pq.write_table(pa.Table.from_arrays(arrays, schema=schema), staged)
-        inputs.stage(home, self.next_batch, [staged])
+        inputs.stage(home, self.next_batch, [staged], sampled=bool(slots))
 
     def feed(self, rows: pa.RecordBatch, mark: int | None = None) -> None:
         """One committed batch; ``mark`` is the stream's watermark after it."""
@@ -263,7 +279,8 @@ class ViewRun:
 
     def commit(self) -> None:
         """Say that what has been staged is committed."""
-        self.views.committed(self.next_batch, self._marks(), self.ruleset())
+        activations = self._activations()
+        self.views.committed(self.next_batch, self._marks(), self.ruleset(), activations)
 
     def restart(self) -> None:
         """Close, and begin anew from what is on the disk."""

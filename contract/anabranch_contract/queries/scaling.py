@@ -1,0 +1,98 @@
+"""What of a view can be scaled where joined rows are missing, and what holds for a part only.
+
+Rations withhold joined rows (``semantics.md``, "Views over a part"). Counts, sums and averages of
+all rows can be estimated from those that were kept; what else a view shows is that of a part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.codec import Row
+from anabranch_contract.queries.expressions import Call, Column, columns
+from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.views import Aggregate, Function, View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.expressions import Expr
+
+#: The aggregates of which there are estimates.
+SCALABLE = frozenset({Function.COUNT, Function.SUM, Function.AVG})
+
+_REASONS = {
+    Function.MIN: "the least of the joined rows that were kept: that of all is no greater",
+    Function.MAX: "the greatest of the joined rows that were kept: that of all is no less",
+    Function.COUNT: "distinct values of the joined rows that were kept: all have no fewer",
+}
+_SPREAD = "the spread of the joined rows that were kept"
+
+
+class PartialMark(Row, frozen=True):
+    """Something that does not hold for all joined rows.
+
+    Attributes:
+        column: of the view; empty: which rows there are.
+        code: a word for programs. ``reason``: a sentence without its full stop.
+    """
+
+    column: str
+    code: str
+    reason: str
+
+
+def scalable(view: View) -> Mapping[str, Aggregate]:
+    """Column -> its aggregate, where that is a count, a sum or an average (or one as a double)."""
+    if not view.grouped:
+        return {}
+    known = {a.name: a for a in view.aggregates}
+    found = {}
+    for output in view.projection:
+        expr = output.expr
+        if isinstance(expr, Call) and expr.op == "cast" and expr.type.kind is TypeKind.DOUBLE:
+            expr = expr.args[0]
+        one = known.get(expr.name) if isinstance(expr, Column) else None
+        if one is not None and one.function in SCALABLE and not one.distinct:
+            found[output.name] = one
+    return found
+
+
+def partial_marks(view: View) -> tuple[PartialMark, ...]:
+    """What holds for a part only, where joined rows are missing: first rows, then columns."""
+    found = []
+    if not view.grouped:
+        found.append(PartialMark("", "limit", "the first of the joined rows that were kept"))
+        return tuple(found)
+    if view.group_keys:
+        code = "groups" if view.aggregates else "distinct"
+        reason = "groups of which every joined row was withheld are missing"
+        found.append(PartialMark("", code, reason))
+    if view.having is not None:
+        reason = "HAVING is decided by the joined rows that were kept"
+        found.append(PartialMark("", "having", reason))
+    if view.limit is not None:
+        reason = "ORDER BY and LIMIT go by the joined rows that were kept"
+        found.append(PartialMark("", "limit", reason))
+    known, known_totals = {a.name: a for a in view.aggregates}, {t.name for t in view.totals}
+    scaled = scalable(view)
+    for output in view.projection:
+        read = [c.name for c in columns(output.expr)]
+        used = [known[name] for name in read if name in known]
+        if output.name in scaled or not (used or known_totals.intersection(read)):
+            continue
+        found.append(_mark(output.name, output.expr, used))
+    return tuple(found)
+
+
+def _mark(name: str, expr: Expr, used: list[Aggregate]) -> PartialMark:
+    if isinstance(expr, Column) and len(used) == 1:
+        one = used[0]
+        if one.distinct:
+            return PartialMark(name, "distinct", _REASONS[Function.COUNT])
+        if one.function in (Function.MIN, Function.MAX):
+            return PartialMark(name, str(one.function), _REASONS[one.function])
+        if one.function not in SCALABLE:
+            return PartialMark(name, str(one.function), _SPREAD)
+    reason = "worked out from aggregates of the joined rows that were kept"
+    return PartialMark(name, "expression", reason)

@@ -1,0 +1,267 @@
+"""Estimates of counts and sums over all joined rows, from those that rations have kept.
+
+A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
+the estimate of a sum is the sum itself and, for each row of a rationed batch, ``1/p - 1`` times its
+value. Only this *correction* is kept here: groups without rows of rationed batches have none, and
+Spark's aggregates stay as they are.
+
+**Variance.** What is drawn is ranks, not rows. Let ``R`` be uniform on [0, 1): the rows with that
+rank in a batch are kept if ``R < p``, each by the ``p`` of its goal, and ranks are independent.
+With ``W(x)`` the sum of ``value / p`` over the rank's kept rows with ``p <= x``, the integral of
+``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the variance of the rank's part: two
+rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with probability
+``p``, and the integral weighs their product by ``1 - q``. With one ``p`` it is ``(1 - p)/p^2``
+times the square of the rank's total. A row that needs several ranks counts for each of them, with
+all of its weight: by the inequality of Efron and Stein the sum is then no less, in expectation,
+than the variance. For averages the residuals are summed, hence the sums of products.
+
+A table per version is kept as a file, as that of the view (``table``): a version that is made again
+goes on from the one before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from anabranch_contract.queries.scaling import scalable
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.sinks.parquet import output_schema
+from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
+from anabranch_runtime.views.table import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import QuerySpec
+    from anabranch_contract.queries.views import TimeWindow, View
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+#: Groups with corrections that are kept for one view.
+MOST_GROUPS = 100_000
+_GIVEN_UP = "too-large"
+#: A group as a JSON object, and the ranks of which rows of it were kept in rationed batches.
+GROUP, KEPT_RANKS = "group", "ranks"
+#: Of each measured column: what is to be added to the number of its values and to their sum, and
+#: the sums of products of these two.
+PARTS = ("count", "sum", "count_count", "count_sum", "sum_sum")
+
+
+def measured(view: View) -> tuple[str | None, ...]:
+    """The columns of joined rows that estimates are about; None: the rows themselves."""
+    return tuple(dict.fromkeys(a.column for a in scalable(view).values()))
+
+
+def part(number: int, name: str) -> str:
+    """The column of a table that has a part of the ``number``-th measured column."""
+    return f"{number}.{name}"
+
+
+def schema_of_estimates(view: View) -> pa.Schema:
+    """The columns of a table of corrections."""
+    parts = [part(n, name) for n in range(len(measured(view))) for name in PARTS]
+    fields: list[Any] = [(GROUP, pa.large_string()), (KEPT_RANKS, pa.int64())]
+    return pa.schema([*fields, *((name, pa.float64()) for name in parts)])
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The tables of corrections of one view, a file each, in ``folder``."""
+
+    folder: Path
+    view: View
+
+    def before(self, version: int) -> pa.Table | None:
+        """The table as of the last version before ``version``; None: it has grown too large."""
+        if (self.folder / _GIVEN_UP).exists():
+            return None
+        older = [path for v, path in self._files() if v < version]
+        schema = schema_of_estimates(self.view)
+        return pq.read_table(older[-1], schema=schema) if older else schema.empty_table()
+
+    def keep(self, version: int, table: pa.Table) -> pa.Table | None:
+        """Write ``version``'s table; None: it is too large."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if table.num_rows > MOST_GROUPS:
+            (self.folder / _GIVEN_UP).touch()
+            for _, path in self._files():
+                path.unlink()
+            return None
+        fresh = self.folder / f"{version:010d}.new"
+        pq.write_table(table, fresh)
+        fresh.rename(self.folder / f"{version:010d}.parquet")
+        for _, path in [f for f in self._files() if f[0] <= version][:-2]:
+            path.unlink()
+        return table
+
+    def after(self, version: int, query: QuerySpec, batches: Iterable[Sequence[Path]]) -> Any:
+        """The table as of ``version``, into which the rows of sampled ``batches`` come, files each;
+        None: it is too large.
+        """
+        table = self.before(version)
+        found = [corrections(query, self.view, files) for files in batches]
+        if table is None or not found:
+            return table
+        return self.keep(version, added_up([table, *found]))
+
+    def _files(self) -> list[tuple[int, Path]]:
+        return sorted((int(p.stem), p) for p in self.folder.glob("*.parquet"))
+
+
+def added_up(tables: Sequence[pa.Table]) -> pa.Table:
+    """The corrections of several tables, a row for each group."""
+    together, schema = pa.concat_tables(tables), tables[0].schema
+    names = [name for name in schema.names if name != GROUP]
+    sums = together.group_by(GROUP, use_threads=False).aggregate([(n, "sum") for n in names])
+    return pa.table([sums[GROUP], *(sums[f"{n}_sum"] for n in names)], schema=schema)
+
+
+def corrections(query: QuerySpec, view: View, files: Sequence[Path]) -> pa.Table:
+    """The corrections by one batch's joined rows."""
+    slots = _slots(files)
+    schema = with_slots(output_schema(query), slots)
+    rows = pa.concat_tables([pq.read_table(f, schema=schema, use_threads=False) for f in files])
+    rows = rows.combine_chunks()
+    at, identities = _groups(view, rows)
+    coded = identities.dictionary_encode()
+    groups, codes = len(coded.dictionary), coded.indices.to_numpy().astype(np.int64)
+    drawn = [(_numbers(rows[RANK.format(s)]), _floats(rows[SHARE.format(s)])) for s in range(slots)]
+    weight = np.ones(rows.num_rows)
+    for _, share in drawn:
+        weight /= share
+    drawn = [(rank[at], share[at]) for rank, share in drawn]
+    units, entries = _units(codes, drawn)
+    columns: list[Any] = [coded.dictionary, np.bincount(units, minlength=groups)]
+    for name in measured(view):
+        counted, summed = _values(rows, name)
+        count, total = (weight * counted)[at], (weight * summed)[at]
+        more = [_by(codes, count - counted[at], groups), _by(codes, total - summed[at], groups)]
+        columns += [*more, *_products(units, entries, count, total, groups)]
+    return pa.table(columns, schema=schema_of_estimates(view))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Rows with one share, by their places among all groups' rows, and the unit of each."""
+
+    share: float
+    row: Ints
+    unit: Ints
+
+
+def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, list[_Entry]]:
+    """The units, which are pairs of group and rank: the group of each, and which rows belong to
+    each, by ascending share.
+    """
+    row = np.concatenate([np.flatnonzero(share < 1) for _, share in drawn])
+    rank = np.concatenate([rank[share < 1] for rank, share in drawn])
+    shares = np.concatenate([share[share < 1] for _, share in drawn])
+    order = np.lexsort((rank, codes[row]))
+    row, rank, shares = row[order], rank[order], shares[order]
+    group = codes[row]
+    first = np.ones(len(row), np.bool_)
+    first[1:] = (group[1:] != group[:-1]) | (rank[1:] != rank[:-1])
+    unit = np.cumsum(first) - 1
+    # As many shares as goals, so few.
+    entries = [_Entry(float(s), row[shares == s], unit[shares == s]) for s in np.unique(shares)]
+    return group[first], entries
+
+
+def _products(
+    units: Ints, entries: Sequence[_Entry], count: Floats, total: Floats, groups: int
+) -> list[Floats]:
+    """The integrals of products over each group's units."""
+    found = [np.zeros(groups) for _ in range(3)]
+    counts, totals = np.zeros(len(units)), np.zeros(len(units))
+    limits = [*(e.share for e in entries[1:]), 1.0]
+    for entry, following in zip(entries, limits, strict=True):
+        counts += _by(entry.unit, count[entry.row], len(counts))
+        totals += _by(entry.unit, total[entry.row], len(totals))
+        width = following - entry.share
+        for n, product in enumerate((counts * counts, counts * totals, totals * totals)):
+            found[n] += width * _by(units, product, groups)
+    return found
+
+
+def _by(codes: Ints, values: Floats, count: int) -> Floats:
+    return np.bincount(codes, weights=values, minlength=count).astype(np.float64, copy=False)
+
+
+def _values(rows: pa.Table, name: str | None) -> tuple[Floats, Floats]:
+    """Of each row 1 where the column has a value, and the value or 0."""
+    if name is None:
+        return np.ones(rows.num_rows), np.zeros(rows.num_rows)
+    column = rows[name]
+    counted = pc.is_valid(column).to_numpy().astype(np.float64)
+    kind = column.type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    # Counted only: there is no sum of texts or times.
+    return counted, _floats(column) if number else np.zeros(rows.num_rows)
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    found: Floats = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy()
+    return found
+
+
+def _numbers(column: pa.ChunkedArray) -> Ints:
+    found: Ints = column.to_numpy()
+    return found
+
+
+def _slots(files: Sequence[Path]) -> int:
+    names = pq.read_schema(files[0]).names
+    return sum(SHARE.format(n) in names for n in range(len(names)))
+
+
+def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
+    """The groups that rows are in: for each (row, group) the row's number and the group's identity.
+
+    A row whose windows' time is NULL is in no group.
+    """
+    at = np.arange(rows.num_rows)
+    starts = at
+    if view.window is not None:
+        at, starts = _windows(view.window, rows[view.window.column])
+    arrays, names = list[pa.Array](), list[str]()
+    for (name, kind), shown in zip(view.group_keys, view.identity, strict=True):
+        if view.window is not None and name == WINDOW_START:
+            column = pa.array(starts).cast(arrow_type(kind))
+        elif view.window is not None and name == WINDOW_END:
+            column = pa.array(starts + view.window.length).cast(arrow_type(kind))
+        else:
+            column = rows[name].combine_chunks().take(pa.array(at))
+        if pa.types.is_floating(column.type):
+            # As Spark groups: there is one zero.
+            column = pc.add(column, pa.scalar(0.0, column.type))
+        arrays.append(column)
+        names.append(shown)
+    if not names:
+        return at, pa.array(["{}"] * len(at), pa.large_string())
+    return at, texts(pa.table(arrays, names=names))
+
+
+def _windows(window: TimeWindow, times: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """The windows that rows fall into: the row's number and the window's start."""
+    valid = np.flatnonzero(pc.is_valid(times).to_numpy())
+    moments = _numbers(pc.fill_null(times.cast(pa.int64()), 0))[valid]
+    newest = moments - (moments - window.start) % window.slide
+    many = -(-window.length // window.slide)
+    rows, starts = [], []
+    for n in range(many):
+        start = newest - n * window.slide
+        inside = start + window.length > moments
+        rows.append(valid[inside])
+        starts.append(start[inside])
+    return np.concatenate(rows), np.concatenate(starts)

@@ -1,0 +1,191 @@
+"""Of which groups of a view joined rows may be missing: spans of event time, and keys.
+
+A batch with rations withholds joined rows for good, unless they are owed. The column that a view's
+windows are over has values in them from the view's clock before the batch to the greatest event
+time that had arrived: windows outside are whole. Where a key class ranks, and the view groups by
+it, so are groups whose keys have ranks below the rations. Of all other groups rows may be missing.
+
+What is noted here is in the manifest (``Activation.left_out``), so a repeated batch notes the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.protocol.activations import LeftOut
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.scaling import scalable
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START
+from anabranch_runtime.epochs.retention import clocks
+from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.views.clock import clock_of, timed_by
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.rations import Ration
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.joins import QueryId
+    from anabranch_contract.queries.views import View
+    from anabranch_runtime.state.manifest import State
+
+#: Spans of one view; beyond them the two oldest become one.
+MOST = 32
+
+
+class Standing(IntEnum):
+    """What can be said of a group, from all to nothing."""
+
+    WHOLE = 0
+    #: Estimates with errors.
+    BOUNDED = 1
+    #: Estimates without.
+    UNBOUNDED = 2
+    UNKNOWN = 3
+
+
+def sampled(
+    ruleset: Ruleset, rations: Iterable[Ration], owing: Collection[QueryId]
+) -> frozenset[str]:
+    """The queries whose results have to say with which probability a batch has kept them.
+
+    Args:
+        owing: queries whose withheld results will be made good.
+    """
+    rationed = {r.query for r in rations if r.share < 1}.difference(owing)
+    return frozenset(
+        str(q.id)
+        for q in ruleset.queries
+        if q.id in rationed and q.view is not None and not q.has_outer_join and scalable(q.view)
+    )
+
+
+def note_left_out(
+    before: State,
+    after: State,
+    ruleset: Ruleset,
+    rations: Sequence[Ration],
+    owing: Collection[QueryId],
+) -> dict[str, Activation]:
+    """The queries of ``after`` with what a batch has withheld for good, which began in ``before``.
+
+    Args:
+        owing: as of :func:`sampled`.
+    """
+    queries = after.queries
+    if not rations:
+        return queries
+    for query in ruleset.queries:
+        own = [r for r in rations if r.query == query.id and r.share < 1]
+        known = queries.get(str(query.id))
+        if not own or known is None or query.view is None or query.id in owing:
+            continue
+        span = _span(query, query.view, own, before, after, ruleset)
+        # By now ``known`` counts what this batch has withheld.
+        gaps = before.queries[str(query.id)].gaps
+        queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
+    return queries
+
+
+def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.int8]:
+    """The :class:`Standing` of each of the view's ``rows``."""
+    found = np.full(rows.num_rows, Standing.WHOLE, np.int8)
+    names = dict(zip((name for name, _ in view.group_keys), view.identity, strict=False))
+    for gap in gaps:
+        met = _meets(view, gap, rows, names)
+        worst = Standing.BOUNDED
+        if gap.universe:
+            worst = Standing.UNBOUNDED
+            if gap.key is not None and gap.key[0] in names:
+                met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
+                # What is kept of other keys says nothing about these.
+                worst = Standing.UNKNOWN
+        if gap.share == 0:
+            worst = Standing.UNKNOWN
+        found[met] = np.maximum(found[met], worst)
+    return found
+
+
+def _span(
+    query: QuerySpec, view: View, own: Sequence[Ration], before: State, after: State, rules: Ruleset
+) -> LeftOut:
+    low = high = None
+    timed = None if query.has_outer_join else timed_by(query, rules)
+    if timed is not None:
+        low = clock_of(query, rules, clocks(before))
+        stream = after.streams.get(timed[1])
+        reach = () if stream is None else (stream.max_tau, stream.floor)
+        high = max((t for t in reach if t is not None), default=None)
+    ranked = {r.start: r.ranking.columns[0] for r in own if not r.ranking.by_batch}
+    exprs = {o.name: o.expr for o in query.projection}
+    key = next(
+        (
+            (name, ranked[expr.alias][1])  # type: ignore[index]
+            for name, _ in view.keys
+            if isinstance(expr := exprs[name], Column)
+            and ranked.get(expr.alias, ("", ""))[0] == expr.name  # type: ignore[call-overload]
+        ),
+        None,
+    )
+    return LeftOut(low, high, min(r.share for r in own), bool(ranked), key)
+
+
+def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:
+    """``known`` and ``new``, as few as say the same."""
+    for n, old in enumerate(known):
+        if (old.universe, old.key) != (new.universe, new.key):
+            continue
+        one_time = (old.low, old.high) == (new.low, new.high)
+        if one_time or (old.share == new.share and _overlap(old, new)):
+            return (*known[:n], _fused(old, new), *known[n + 1 :])
+    found = (*known, new)
+    return found if len(found) <= MOST else (_fused(found[0], found[1]), *found[2:])
+
+
+def _fused(one: LeftOut, other: LeftOut) -> LeftOut:
+    """A span that says no more of any group than ``one`` and ``other``."""
+    low = None if one.low is None or other.low is None else min(one.low, other.low)
+    high = None if one.high is None or other.high is None else max(one.high, other.high)
+    alike = (one.universe, one.key) == (other.universe, other.key)
+    share = min(one.share, other.share) if alike else 0.0
+    return LeftOut(low, high, share, one.universe and alike, one.key if alike else None)
+
+
+def _overlap(one: LeftOut, other: LeftOut) -> bool:
+    def before(first: LeftOut, second: LeftOut) -> bool:
+        return first.high is not None and second.low is not None and first.high < second.low
+
+    return not before(one, other) and not before(other, one)
+
+
+def _meets(view: View, gap: LeftOut, rows: pa.Table, names: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Which rows' windows have times in ``gap``."""
+    met = np.ones(rows.num_rows, np.bool_)
+    if view.window is None or not rows.num_rows:
+        return met
+    if gap.high is not None:
+        met &= _micros(rows[names[WINDOW_START]]) <= gap.high
+    if gap.low is not None:
+        met &= _micros(rows[names[WINDOW_END]]) > gap.low
+    return met
+
+
+def _micros(times: pa.ChunkedArray) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = times.cast(pa.int64()).to_numpy()
+    return found
+
+
+def _kept(key: tuple[str, str], share: float, values: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Which of the key's values were kept with the ration ``share``."""
+    ranking = Ranking((key,), by_batch=False)
+    plain = values.combine_chunks()
+    return ranks(ranking, lambda _: plain, len(plain), 0) < limit(share)

@@ -1,0 +1,83 @@
+"""How a version of a view says that joined rows are missing (``semantics.md``).
+
+Where none ever was, it says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.scaling import PartialMark, partial_marks, scalable
+from anabranch_runtime.views.left_out import Standing, standing
+from anabranch_runtime.views.scaled import scaled_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch_contract.protocol.activations import Activation, ViewRows
+    from anabranch_contract.queries.views import View
+
+#: Metadata of a version's file of changes.
+BATCH, COMPLETENESS = "anabranch_batch", "anabranch_completeness"
+_NOTHING = PartialMark("", "nothing-to-scale", "the view shows no count, sum or average by itself")
+_ABOVE = PartialMark("", "outer-join", "rows of an outer join are not scaled")
+_OWED = PartialMark("", "owed", "what is missing is still to be made good")
+_TOO_LARGE = PartialMark("", "too-large", "the view has too many groups")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The joined rows that a version has.
+
+    Attributes:
+        batch: the last one whose rows are in it; -1: none.
+        missing: the query's activation as of that batch; None: nothing was ever withheld.
+        corrections: what estimates are made of; None: they were given up.
+    """
+
+    batch: int
+    missing: Activation | None = None
+    corrections: pa.Table | None = None
+
+
+def told(changes: pa.Table, part: Part) -> pa.Table:
+    """``changes`` with metadata that say how complete the version is."""
+    if part.missing is None:
+        return changes
+    found = {BATCH: str(part.batch), COMPLETENESS: str(part.missing.completeness)}
+    return changes.replace_schema_metadata(found)
+
+
+def of_part(shown: ViewRows, view: View, rows: pa.Table, part: Part, *, above: bool) -> ViewRows:
+    """``shown`` with what is missing of it.
+
+    Args:
+        rows: of the view's table, those that are shown.
+        above: whether it is a view over the rows of an outer join.
+    """
+    missing = part.missing
+    if missing is None:
+        return shown
+    shown = replace(
+        shown,
+        withheld=missing.withheld,
+        owed=missing.owed,
+        blind=missing.blind,
+        completeness=missing.completeness,
+    )
+    gaps = missing.gaps
+    if not gaps and not missing.owed:
+        return shown
+    unknown: tuple[bool | None, ...] = (None,) * rows.num_rows
+    shown = replace(shown, partial=partial_marks(view), whole=unknown)
+    if missing.owed or above or not view.grouped:
+        return replace(shown, unscaled=_OWED if missing.owed else _ABOVE if above else _NOTHING)
+    found = standing(view, gaps, rows)
+    whole = tuple((found == Standing.WHOLE).tolist())
+    if not scalable(view):
+        return replace(shown, whole=whole, unscaled=_NOTHING)
+    if part.corrections is None:
+        return replace(shown, whole=whole, unscaled=_TOO_LARGE)
+    scaled = scaled_rows(view, rows, found, part.corrections)
+    return replace(shown, whole=whole, scaled=scaled)

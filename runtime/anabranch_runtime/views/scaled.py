@@ -1,0 +1,108 @@
+"""A view's rows with counts, sums and averages scaled to all joined rows, and how far they may err.
+
+The error is half of an interval around the value that has the true one in it 95 times out of 100,
+as long as a normal distribution describes the estimate: with fewer than :data:`FEWEST` ranks that
+were kept of a group no error is given.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.scaling import scalable
+from anabranch_contract.queries.views import Aggregate, Function
+from anabranch_runtime.views.estimates import GROUP, KEPT_RANKS, measured, part
+from anabranch_runtime.views.finishing import counts_beside
+from anabranch_runtime.views.left_out import Standing
+from anabranch_runtime.views.table import identities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.views import View
+
+    Floats = NDArray[np.float64]
+    #: A part of the corrections of each row.
+    Correction = Callable[[str], Floats]
+
+#: Ranks of a group that errors take.
+FEWEST = 10
+#: Standard deviations on either side of 95 % of a normal distribution.
+DEVIATIONS = 1.96
+
+
+def scaled_rows(
+    view: View, rows: pa.Table, found: NDArray[np.int8], table: pa.Table
+) -> tuple[str, ...]:
+    """Of each of ``rows`` a JSON object: column -> ``value`` and ``error``, null: not known.
+
+    Args:
+        found: the :class:`~anabranch_runtime.views.left_out.Standing` of each row.
+        table: the corrections (``estimates``).
+    """
+    count = rows.num_rows
+    keys = identities(view, rows).cast(pa.large_string())
+    place = pc.fill_null(pc.index_in(keys, table[GROUP].combine_chunks()), -1).to_numpy()
+
+    def correction(name: str) -> Floats:
+        if not table.num_rows:
+            return np.zeros(count)
+        values = table[name].to_numpy().astype(np.float64)
+        return np.where(place >= 0, values[place], 0.0)
+
+    few = correction(KEPT_RANKS) < FEWEST
+    documents: list[dict[str, dict[str, float | None]]] = [{} for _ in range(count)]
+    for column, aggregate in scalable(view).items():
+        values, variance = _estimated(view, rows, column, aggregate, correction)
+        plain = _numbers(rows[column])
+        values = np.where(found == Standing.WHOLE, plain, values)
+        values[found == Standing.UNKNOWN] = math.nan
+        errors = DEVIATIONS * np.sqrt(np.maximum(variance, 0.0))
+        errors[few | (found >= Standing.UNBOUNDED)] = math.nan
+        errors[found == Standing.WHOLE] = 0.0
+        errors[np.isnan(values)] = math.nan
+        for document, value, error in zip(documents, values, errors, strict=True):
+            document[column] = {"value": _or_none(value), "error": _or_none(error)}
+    return tuple(json.dumps(d, ensure_ascii=False) for d in documents)
+
+
+def _estimated(
+    view: View, rows: pa.Table, column: str, aggregate: Aggregate, correction: Correction
+) -> tuple[Floats, Floats]:
+    """The values of a column for all joined rows, and their variances."""
+    plain, n = _numbers(rows[column]), measured(view).index(aggregate.column)
+
+    def of(name: str) -> Floats:
+        return correction(part(n, name))
+
+    if aggregate.function is Function.COUNT:
+        return plain + of("count"), of("count_count")
+    if aggregate.function is Function.SUM:
+        return plain + of("sum"), of("sum_sum")
+    beside = counts_beside(view).get(aggregate.column)
+    if beside is None:
+        # A view of an earlier release does not count what it averages.
+        return np.full(len(plain), math.nan), np.zeros(len(plain))
+    counted = _numbers(rows[beside])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        everything = counted + of("count")
+        mean = (np.where(counted > 0, plain, 0.0) * counted + of("sum")) / everything
+        spread = of("sum_sum") - 2 * mean * of("count_sum") + mean * mean * of("count_count")
+        return mean, spread / (everything * everything)
+
+
+def _numbers(column: pa.ChunkedArray) -> Floats:
+    found: Floats = pc.fill_null(column.cast(pa.float64()), math.nan).to_numpy().copy()
+    return found
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

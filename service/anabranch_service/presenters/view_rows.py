@@ -1,0 +1,66 @@
+"""The rows of a view as they are shown, with what is missing of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from anabranch_contract.rest.queries import PartialOut, ScaledOut, ViewRowsOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.protocol.activations import Activation, ViewRows
+    from anabranch_contract.queries.scaling import PartialMark
+
+_COMPLETE = PartialOut(column=None, code="complete", reason="no joined row is missing")
+_UNKNOWN = PartialOut(column=None, code="not-reported", reason="the runtime has not said it yet")
+
+
+def view_rows_out(
+    columns: list[str],
+    found: ViewRows | None,
+    activation: Activation | None,
+    limit: int,
+    *,
+    scaled: bool,
+) -> ViewRowsOut:
+    """The first ``limit`` rows.
+
+    Args:
+        found: what the runtime has reported; None: nothing yet.
+        activation: says how complete a view is whose rows were reported by an earlier release.
+        scaled: whether to show estimates.
+    """
+    now = 1.0 if activation is None else activation.completeness
+    if found is None:
+        answer = ViewRowsOut(version=None, total=None, columns=columns, rows=[], completeness=now)
+    else:
+        answer = ViewRowsOut(
+            version=found.version,
+            total=found.total,
+            columns=columns,
+            rows=[json.loads(text) for text in found.rows[:limit]],
+            completeness=now if found.batch is None else found.completeness,
+            batch=found.batch,
+            withheld=found.withheld,
+            owed=found.owed,
+            blind=found.blind,
+            partial=[_partial(mark) for mark in found.partial],
+            whole=list(found.whole[:limit]),
+        )
+    return answer.model_copy(update=_estimates(found, limit)) if scaled else answer
+
+
+def _estimates(found: ViewRows | None, limit: int) -> dict[str, object]:
+    """The fields of an answer that has estimates, or says why it has none."""
+    if found is None or found.batch is None:
+        return {"unscaled": _UNKNOWN}
+    if found.unscaled is not None:
+        return {"unscaled": _partial(found.unscaled)}
+    if not found.whole and not found.partial:
+        return {"unscaled": _COMPLETE}
+    rows = [json.loads(text) for text in found.scaled[:limit]]
+    return {"scaled": [{c: ScaledOut(**value) for c, value in row.items()} for row in rows]}
+
+
+def _partial(mark: PartialMark) -> PartialOut:
+    return PartialOut(column=mark.column or None, code=mark.code, reason=mark.reason)

@@ -1,0 +1,59 @@
+"""What of a view is scaled, and what is marked as partial, function by function."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.scaling import partial_marks, scalable
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.passes import parse_sql
+
+_COLUMNS = {"k": "int", "g": "string", "d": "decimal(8,2)", "n": "bigint", "ts": "timestamp"}
+STREAM = Stream(
+    StreamName("t"), tuple((c, parse_type(t)) for c, t in _COLUMNS.items()), "ts", lateness=0
+)
+
+
+def said(sql: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The scaled columns, and the marks."""
+    view = parse_sql("v", sql, {"t": STREAM}).view
+    assert view is not None
+    return list(scalable(view)), [(m.column, m.code) for m in partial_marks(view)]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "code"),
+    [
+        ("count(*)", None),
+        ("count(n)", None),
+        ("count(*) FILTER (WHERE n > 1)", None),
+        ("count_if(n > 1)", None),
+        ("sum(d)", None),
+        ("avg(d)", None),
+        ("CAST(avg(d) AS DOUBLE)", None),
+        ("min(g)", "min"),
+        ("max(n)", "max"),
+        ("bool_or(n > 1)", "max"),
+        ("count(DISTINCT g)", "distinct"),
+        ("stddev(n)", "stddev_samp"),
+        ("var_pop(n)", "var_pop"),
+        ("sum(n) / count(n)", "expression"),
+        ("CAST(sum(n) AS STRING)", "expression"),
+    ],
+)
+def test_each_function(aggregate: str, code: str | None) -> None:
+    scaled, marks = said(f"SELECT k, {aggregate} AS o FROM t GROUP BY k")
+    assert scaled == ([] if code else ["o"])
+    assert marks == [("", "groups"), *([("o", code)] if code else [])]
+
+
+def test_which_rows_there_are() -> None:
+    having = "SELECT k, count(*) AS c FROM t GROUP BY k HAVING count(*) > 2 ORDER BY c LIMIT 3"
+    assert said(having) == (["c"], [("", "groups"), ("", "having"), ("", "limit")])
+    assert said("SELECT DISTINCT k FROM t") == ([], [("", "distinct")])
+    assert said("SELECT k FROM t ORDER BY n LIMIT 3") == ([], [("", "limit")])
+    # There is always one row of all.
+    assert said("SELECT count(*) AS c FROM t") == (["c"], [])
+    share = "SELECT k, sum(n) / (SELECT sum(n) FROM t) AS p FROM t GROUP BY k"
+    assert said(share) == ([], [("", "groups"), ("p", "expression")])
