@@ -306,7 +306,7 @@ def revisions_table(found: RevisionList) -> RenderableType:
         table.add_row(
             f"{r.epoch}.{r.revision}",
             number(r.next_batch),
-            escape(" after ".join([r.reason, *r.drifted[:1]])),
+            escape(" after ".join([r.reason, *r.drifted[:1]]) + " under rations" * r.rationed),
             *numbers(r.cost, r.running_cost),
             percent(r.predicted),
             percent(None if r.measured is None else r.measured.gain),

@@ -45,6 +45,7 @@ class RevisionRecord(Closed):
         drifted: what had changed at once, for which reason the measurements that it answers came
             early, at most ten of it; empty: they came at a period's end.
         measured: once two periods have gone by it; None before.
+        rationed: whether both costs are those under the rations that were in force.
     """
 
     epoch: int
@@ -63,6 +64,7 @@ class RevisionRecord(Closed):
     digest: str = ""
     drifted: tuple[str, ...] = ()
     measured: GainRecord | None = None
+    rationed: bool = False
 
 
 class RevisionList(Document):

@@ -14,7 +14,7 @@ from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
 
@@ -97,6 +97,24 @@ class SubJoins:
             )
             self._witnesses[key] = next(found, None)
         return self._witnesses[key]
+
+
+def loads(
+    plan: Plan, found: Trails, rations: Mapping[tuple[str, Label], float]
+) -> dict[Prefix, float]:
+    """The share of its tuples that each step of ``plan`` takes: the largest ration of the goals
+    behind it; all where an intermediate result is kept (``docs/semantics.md``, "Rations").
+
+    Args:
+        found: the trails of ``plan``.
+        rations: (query, label that arrives last) -> its ration; 1 for those that are not named.
+    """
+    taken = dict.fromkeys(found.steps, 0.0)
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
+        share = 1.0 if order.maintains else rations.get((order.goal, order.start), 1.0)
+        for prefix in prefixes:
+            taken[prefix] = max(taken[prefix], share)
+    return taken
 
 
 def trails(plan: Plan, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> Trails:

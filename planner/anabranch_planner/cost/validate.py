@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.steps import PlanError, Trails, trails
+from anabranch_planner.cost.steps import PlanError, Trails, loads, trails
 from anabranch_planner.cost.timing import LoosestBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, Step
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
@@ -48,12 +48,23 @@ def cost_of(
     return priced(plan, trails(plan, queries), model)
 
 
-def priced(plan: Plan, found: Trails, model: CostModel) -> float:
-    """The cost of ``plan``, whose trails are ``found``, under ``model``."""
+def priced(
+    plan: Plan,
+    found: Trails,
+    model: CostModel,
+    rations: Mapping[tuple[str, Label], float] | None = None,
+) -> float:
+    """The cost of ``plan``, whose trails are ``found``, under ``model``.
+
+    Args:
+        rations: see :func:`~.steps.loads`; None: every step takes all of its tuples.
+    """
     mirs = {m.id: m for m in plan.mirs}
+    taken = loads(plan, found, rations) if rations else None
     total = 0.0
-    for trail in found.steps.values():
-        total += step_price(trail, mirs, model)
+    for prefix, trail in found.steps.items():
+        price = step_price(trail, mirs, model)
+        total += price if taken is None else taken[prefix] * price
     copies = {(c.owner, c.mir, c.partition): model.insert(mirs[c.mir]) for c in plan.copies}
     return total + sum(copies.values())
 

@@ -5,6 +5,9 @@ program as an epoch's plan, but over the stores of the running ruleset only: no 
 copies of stores are as they are. An intermediate result that no order needs any more is closed.
 What arrives goes on being kept as before, so its insertion is the same for all of these plans.
 
+Under rations the steps of queries cost what the tuples take that are probed with; keeping what is
+kept costs what it did. So an intermediate result that pays for all tuples may be closed then.
+
 An order that probes a store by a key that it has no index for makes every worker index what is
 stored, once. That is charged like inserting the stored rows once more (:attr:`Revised.indexing`).
 """
@@ -25,13 +28,15 @@ from anabranch_planner.search.assemble import assemble, gap
 from anabranch_planner.search.copies import attribute_rank
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.problem import Builder, Problem
+from anabranch_planner.search.rations import under_rations
 from anabranch_planner.search.warm_start import complete, running_routes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, StoreCopy
     from anabranch_contract.plans.ruleset import IndexSpec, Ruleset, StoreId
+    from anabranch_contract.queries.joins import Label
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.plans.running import OwnersPart, RunningPlan
     from anabranch_planner.search.outcome import Outcome
@@ -47,6 +52,8 @@ class RevisionRequest:
         options: by which its plan was made; limits of memory and copies can only be kept better by
             fewer stores, so they are not read.
         switching: how many times its cost a step is charged that does not run.
+        rations: (query, label that arrives last) -> the share of its tuples that is probed with at
+            present; 1 for those that are not named. Costs are those under rations then.
     """
 
     statistics: Statistics
@@ -54,6 +61,7 @@ class RevisionRequest:
     number: int
     options: Options = field(default_factory=Options)
     switching: float = 0.1
+    rations: Mapping[tuple[str, Label], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +112,8 @@ def revise(request: RevisionRequest) -> Revised | None:
     marks = footprint_of(after, walked)
     if marks == running.footprint:
         return None
-    cost = priced(after, walked, model)
-    running_cost = priced(before, running.trails, model)
+    cost = priced(after, walked, model, request.rations)
+    running_cost = priced(before, running.trails, model, request.rations)
     if cost >= running_cost:
         return None
     total = [
@@ -138,7 +146,10 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
         with deadline.phase("build"):
             # At least a little, or nothing is known to run.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
-            problem = demand(_problem(part, model), Limits(), switching)
+            problem = _problem(part, model)
+            if request.rations:
+                problem = under_rations(problem, request.rations)
+            problem = demand(problem, Limits(), switching)
         warm = complete(problem, running_routes(problem)) if problem.extra_steps else None
         share = deadline.share(1 / (len(parts) - number))
         found.append((owner, solve_problem(problem, request.options.settings, share, warm)))

@@ -130,6 +130,7 @@ class Reviser:
         if memory is None:
             return None
         texts = await store.interim_texts(self._settings.series_periods)
+        progress = await store.progress() if rationed else None
         return Question(
             periods=await asyncio.to_thread(memory.periods.read, texts),
             length=self._settings.series_periods,
@@ -143,6 +144,7 @@ class Reviser:
             newest=max(newest, interim.revision, *(r.revision for r in records)),
             now=self._clock(),
             mode=self._settings.mode,
+            rations=() if progress is None else progress.rationing.rations,
         )
 
     async def _ration(self, asked: Question) -> None:

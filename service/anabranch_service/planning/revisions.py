@@ -2,7 +2,8 @@
 
 A revision is published where it saves a stated share of what the running plan costs, under the
 statistics of now, beyond what earlier predictions were off by; and where that is more than indexing
-what its probes need. Its effect is measured from the periods before it and those that go by it.
+what its probes need. While probes are rationed both cost what the tuples take that are probed with.
+Its effect is measured from the periods before it and those that go by it.
 One that costs more than what it replaced is taken back, and the epoch's rules stay then.
 """
 
@@ -15,10 +16,12 @@ from datetime import datetime
 from itertools import pairwise
 
 from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import Label
 from anabranch_contract.rest.revisions import GainRecord, RevisionReason
 from anabranch_planner.cost.footprint import to_json
 from anabranch_planner.cost.statistics import Statistics
@@ -60,6 +63,7 @@ class Question:
             revises.
         records: the revisions of its epoch, oldest first.
         newest: the number of the newest revision that was published, taken or not.
+        rations: those of the newest batch, of goals that do not get everything.
         now: when a revision that follows is published.
         mode: of the service; in step mode nothing depends on measured times.
     """
@@ -74,6 +78,17 @@ class Question:
     newest: int
     now: datetime
     mode: Mode
+    rations: tuple[Ration, ...] = ()
+
+    @property
+    def rationed(self) -> dict[tuple[str, Label], float]:
+        """The rations that a revision is priced under: none unless probes have been rationed for
+        some periods, so that no short peak closes an intermediate result.
+        """
+        newest = self.periods[-ENOUGH:]
+        if len(newest) < ENOUGH or not all(period.interim.rationed for period in newest):
+            return {}
+        return {(r.query, r.start): r.share for r in self.rations}
 
     @property
     def timed(self) -> bool:
@@ -200,7 +215,7 @@ def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
 
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     started = time.perf_counter()
-    options = asked.options
+    options, rations = asked.options, asked.rationed
     if options.revision_gain is None or asked.snapshot is None:
         return Decision()
     found = revise(
@@ -218,6 +233,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
                 ),
             ),
             switching=options.switching,
+            rations=rations,
         )
     )
     if found is None or found.gain < options.revision_gain + _error(records):
@@ -242,6 +258,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
         ),
         plan_ms=(time.perf_counter() - started) * 1000,
         method=found.plan.method,
+        rationed=bool(rations),
         footprint=to_json(found.footprint),
     )
     return Decision(None, found.ruleset, record)

@@ -10,6 +10,7 @@ import pytest
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.rations import Overload, Ranking, Ration
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.interims import (
@@ -20,7 +21,7 @@ from anabranch_contract.protocol.interims import (
     StepMeasures,
 )
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
-from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_service.planning import reviser
@@ -338,3 +339,43 @@ def test_a_period_that_ended_early_is_answered_by_what_came_with_the_drift(shop:
     assert item["drifted"] == list(drift.shown())
     assert item["drifted"][0] == "items: 0.1 times the arrivals"
     assert item["drifted"][1].endswith("matches per probe from 100 to 0.01")
+
+
+def test_under_rations_plans_are_priced_for_what_is_probed_with(settings: Settings) -> None:
+    """An intermediate result that pays for all tuples does not pay for a few of them."""
+    arrivals = {"orders": 300, "items": 300, "customers": 3000}
+    distincts = {name: dict.fromkeys(keys, 10.0) for name, keys in SNAPSHOT.distincts.items()}
+    ten = replace(SNAPSHOT, arrivals=arrivals, distincts=distincts)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        given = {"objective": "default", "overload": "ration"}
+        service.call("PUT", "/v1/settings", 200, given)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(-1)
+        service.plan(0, next_batch=4, snapshot=ten)
+        rules = ruleset(service, RulesetId(2))
+        kept = [s.id for s in rules.stores if len(s.members) > 1]
+        assert len(kept) == 1
+
+        def period(batch: int, *, rationed: bool) -> Interim:
+            found = interim(rules, batch, customers=10, items=100, asks=False)
+            return replace(found, arrivals=arrivals, rationed=rationed)
+
+        query = rules.queries[0]
+        ranking = Ranking((("customer_id", "bigint"),), by_batch=True)
+        rations = tuple(Ration(query.id, label, 0.01, ranking) for _, label, _ in query.members)
+        shown = Rationing(Overload.RATION, 0.01, overloaded=True, rations=rations)
+        progress = Progress("running", committed=4, epoch=2, ruleset_epoch=2, rationing=shown)
+        service.redis.set(service.keys.runtime, progress.dumps())
+        for batch in (5, 6):
+            ask(service, period(batch, rationed=False))
+        # One period may have been a peak.
+        ask(service, period(7, rationed=True))
+        assert service.get("/v1/epochs/2/revisions")["items"] == []
+        ask(service, period(8, rationed=True))
+        (item,) = service.get("/v1/epochs/2/revisions")["items"]
+        assert item["rationed"]
+        assert item["closed"] == kept
+        assert item["predicted"] > 0.3
+        check_revision(rules, ruleset(service, RulesetId(2, 1)))

@@ -1,0 +1,52 @@
+"""Prices under rations: a step costs what the tuples take that are probed with.
+
+A step of queries takes the largest ration of the goals behind it, a step that keeps an intermediate
+result takes every tuple, and a step that does both takes every tuple (``docs/semantics.md``,
+"Rations"). So a step's price depends on who goes over it, which the program's edges do not have:
+each is paid once, whoever does. Here an edge costs what the largest ration of the queries that
+may go over it takes. What upkeep takes beyond that is part of the price of keeping the
+intermediate result, as if it were kept by its cheapest orders.
+
+That is exact where upkeep goes by these orders, no two intermediate results share steps of them,
+and all queries that may share a step have one ration. Elsewhere it errs, so plans are compared by
+their exact prices (``cost.validate.priced``), which go by the orders that they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_planner.search.routes import shortest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.joins import Label
+    from anabranch_planner.search.problem import EdgeId, Problem
+
+
+def under_rations(problem: Problem, rations: Mapping[tuple[str, Label], float]) -> Problem:
+    """``problem`` with the prices of now.
+
+    Args:
+        rations: (query, label that arrives last) -> the share of its tuples that is probed with;
+            1 for those that are not named.
+    """
+    graph = problem.graph
+    taken: dict[EdgeId, float] = {}
+    for goal in problem.goals:
+        if not goal.maintains:
+            share = rations.get((goal.name, goal.start), 1.0)
+            for e in goal.edges:
+                taken[e] = max(taken.get(e, 0.0), share)
+    inserts = dict(problem.inserts)
+    for store, goals in problem.mirs.items():
+        for index in goals:
+            path = shortest(problem, problem.goals[index], graph.cost, ()) or ()
+            inserts[store] += sum((1 - taken.get(e, 1.0)) * graph.cost[e] for e in path)
+    cost, spread = (
+        [taken.get(e, 1.0) * price for e, price in enumerate(prices)]
+        for prices in (graph.cost, graph.spread)
+    )
+    return replace(problem, graph=replace(graph, cost=cost, spread=spread), inserts=inserts)
