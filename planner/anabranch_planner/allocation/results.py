@@ -6,9 +6,9 @@ falling results per second, and of the last one that a budget reaches the afford
 (Lagrange; within an increment all rations are equal, so its steps carry just that share).
 
 The sequence is found from the leaves of the trees to their roots: a step takes in the increments
-after it as long as they bring more per second than it does itself. This is Horn's schedule of jobs
-that follow each other in a forest (SIAM J. Appl. Math. 23(2), 1972). With n steps and goals it
-takes O(n log² n).
+after it as long as they bring at least as much per second as it does itself. This is Horn's
+schedule of jobs that follow each other in a forest (SIAM J. Appl. Math. 23(2), 1972). With n steps
+and goals it takes O(n log² n).
 
 **For one query whose paths share no step this is GrePP** (JAQPOT, section 4.1.2). Let a path have
 the steps 1 .. n with costs ``c_j``, its results the cost ``c_0``, and let its goal bring ``r``
@@ -91,7 +91,8 @@ def increments(
         if not heap:
             continue
         own = _Block(0.0 if loads[at] else step.cost, 0.0)
-        while heap and (not own.goals or -heap[0][0] > own.ratio):
+        # One that brings as much is taken in as well: it must not come before the step.
+        while heap and (not own.goals or -heap[0][0] >= own.ratio):
             _, _, block = heappop(heap)
             own.cost += block.cost
             own.output += block.output

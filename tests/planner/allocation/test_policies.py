@@ -9,7 +9,7 @@ import pytest
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.policies import Policy, allocate
-from tests.planner.allocation.random_forests import random_forest
+from benchmarks.jaqpot.rations.random_forests import random_forest
 
 
 def test_no_policy_beats_exact_or_fair_at_its_own_aim() -> None:
@@ -53,3 +53,13 @@ def test_a_capacity_is_a_share(capacity: float) -> None:
     with pytest.raises(PlannerError) as caught:
         allocate(random_forest(Random(1)), capacity, Policy.EXACT)
     assert caught.value.field == "--capacity"
+
+
+def test_goals_that_bring_nothing_take_no_more_than_there_is() -> None:
+    # Both bring nothing, so they are alike; the step that they share has to be paid first.
+    steps = (Step(None, 1.0), Step(0, 1.0))
+    goals = (Goal("q", "r", 1, 1.0, 0.0), Goal("q", "s", 0, 0.0, 0.0))
+    forest = Forest(steps, goals)
+    for capacity in (0.1, 0.4, 0.9):
+        shares = allocate(forest, capacity, Policy.EXACT)
+        assert forest.used(shares) <= capacity * forest.full + 1e-9

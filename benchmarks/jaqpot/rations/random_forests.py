@@ -1,4 +1,4 @@
-"""Random probe forests."""
+"""Random probe forests, for benchmarks and tests."""
 
 from __future__ import annotations
 
