@@ -212,8 +212,11 @@ class _Task:
                 self._catch_up(context.catch_up)
         with self._phase("write"):
             reach(Point.STAGING)
+            started = time.process_time()
             for writer in self.writers.values():
                 writer.close()
+            # Rows of the last row group are encoded here: results of small batches all are.
+            self.report.emitted += Writes(seconds=time.process_time() - started)
             self._write_late(arrivals)
         if context.backfill is not None:
             with self._phase("backfill"):
