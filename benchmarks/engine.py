@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from anabranch_client.replay.tpch import DemoQuery
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import Stream
+    from anabranch_contract.queries.joins import JoinQuery, Stream
+    from anabranch_planner.cost.statistics import Statistics
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.task.context import BatchContext
 
@@ -55,6 +56,8 @@ class Engine:
     Attributes:
         every: batches per epoch; each begins with a plan by the statistics of the last.
         around: called around a task's work, given that work (a profiler's place).
+        rules: of the only epoch, epoch 0; None: each epoch is planned.
+        mode: live, batches may be rationed by measured time; then there is one epoch.
         reports: what the tasks of the last batch said.
     """
 
@@ -67,6 +70,8 @@ class Engine:
     every: int = 1_000_000
     optimizer: Optimizer = Optimizer.CLASH
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
+    rules: Ruleset | None = None
+    mode: Mode = Mode.STEP
     reports: list[TaskReport] = field(init=False, default_factory=list)
     driver: Driver = field(init=False)
     _control: Control = field(init=False)
@@ -79,7 +84,7 @@ class Engine:
         self._control = Control(self.redis_url, _NAMESPACE)
         state = self.home / "state"
         state.mkdir(parents=True)
-        settings = Settings(state, self.home / "results", self.every, mode=Mode.STEP, patience=5)
+        settings = Settings(state, self.home / "results", self.every, mode=self.mode, patience=5)
         self.driver = Driver(settings, self._control)
         self.driver.announce()
 
@@ -102,21 +107,17 @@ class Engine:
         structlog.reset_defaults()
 
     def _publish(self, epoch: int) -> None:
-        last = self._control.last_boundary()
-        known = None if last is None or last.snapshot is None else last.snapshot
-        by_name: dict[str, Stream] = {s.name: s for s in self.streams}
-        queries = [parse_sql(q.name, q.sql, by_name) for q in self.queries]
-        plan = optimise(
-            queries,
-            NoStatistics() if known is None else codec.from_json(known, Snapshot),
-            Options(optimizer=self.optimizer, parallelism=self.parallelism),
-        )
-        rules = compile_ruleset(
-            plan, queries, self.streams, epoch=epoch, parallelism=self.parallelism, sinks={}
-        )
+        rules = self._planned(epoch) if self.rules is None else self.rules
         keys, server = Keys(_NAMESPACE), redis.Redis.from_url(self.redis_url)
         server.set(keys.ruleset(epoch), rulesets.dumps(rules))
         server.zadd(keys.published, {str(epoch): epoch})
+
+    def _planned(self, epoch: int) -> Ruleset:
+        last = self._control.last_boundary()
+        known = None if last is None or last.snapshot is None else last.snapshot
+        statistics = NoStatistics() if known is None else codec.from_json(known, Snapshot)
+        options = Options(optimizer=self.optimizer, parallelism=self.parallelism)
+        return planned(self.streams, self.queries, statistics, options, epoch)[0]
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
         rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
@@ -158,3 +159,20 @@ class Engine:
             raise errors[0]
         self.reports = [r for r in found if isinstance(r, TaskReport)]
         return self.reports
+
+
+def planned(
+    streams: Sequence[Stream],
+    queries: Sequence[DemoQuery],
+    statistics: Statistics,
+    options: Options,
+    epoch: int = 0,
+) -> tuple[Ruleset, tuple[JoinQuery, ...]]:
+    """The rules of an epoch, and the joins that they are of."""
+    by_name: dict[str, Stream] = {s.name: s for s in streams}
+    joins = tuple(parse_sql(q.name, q.sql, by_name) for q in queries)
+    plan = optimise(joins, statistics, options)
+    rules = compile_ruleset(
+        plan, joins, streams, epoch=epoch, parallelism=options.parallelism, sinks={}
+    )
+    return rules, joins

@@ -26,13 +26,13 @@ from anabranch_planner.sql.durations import parse_duration
 from anabranch_service.planning.what_if import cost_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.plans.rations import RationedGoal
     from anabranch_contract.plans.ruleset import Edge, Ruleset
     from anabranch_contract.protocol.interims import Interim
     from anabranch_contract.protocol.measurements import Writes
-    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.queries.joins import JoinQuery, Label
     from anabranch_planner.allocation.forest import Forest
     from anabranch_service.planning.request import PlanningAnswer
     from anabranch_service.registry.records import PlanningRecord
@@ -72,16 +72,7 @@ def ration_schedule(
         return None
     streams = {stream.name: stream for stream in ruleset.streams}
     rankings = {(goal.query, goal.start): goal for goal in rationed_goals(queries, streams)}
-    found, result = flows(ruleset, periods), _per_row([p.results for p in periods])
-    forest = forest_of(
-        ruleset,
-        rankings,
-        price=lambda rule: found[rule.out].seconds,
-        results=lambda _, edge: found[edge].tuples,
-        own=lambda _, edge: found[edge].tuples * result,
-    )
-    everything = sum(flow.seconds for flow in found.values())
-    everything += result * sum(found[output.edge].tuples for output in ruleset.output_rules)
+    forest, everything = measured_forest(ruleset, rankings, periods)
     return _schedule(
         forest, everything, ruleset, list(rankings.values()), priorities, options, slos or {}
     )
@@ -148,6 +139,25 @@ def _schedule(
             sorted(Floor(QueryId(q), floors[q], needs) for q, needs in best.needs.items())
         ),
     )
+
+
+def measured_forest(
+    ruleset: Ruleset, rationed: Collection[tuple[QueryId, Label]], periods: Sequence[Interim]
+) -> tuple[Forest, float]:
+    """The forest of the goals ``rationed``, and the CPU seconds per second that all probes and
+    results take with all rations 1, those of other goals included.
+    """
+    found, result = flows(ruleset, periods), _per_row([p.results for p in periods])
+    forest = forest_of(
+        ruleset,
+        rationed,
+        price=lambda rule: found[rule.out].seconds,
+        results=lambda _, edge: found[edge].tuples,
+        own=lambda _, edge: found[edge].tuples * result,
+    )
+    everything = sum(flow.seconds for flow in found.values())
+    everything += result * sum(found[output.edge].tuples for output in ruleset.output_rules)
+    return forest, everything
 
 
 def may_ration(options: PlanningRecord, mode: Mode) -> bool:
