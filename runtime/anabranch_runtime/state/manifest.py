@@ -414,7 +414,12 @@ def _decode(doc: dict[str, Any]) -> State:
     }
     edges = {edge: _named(counts, EdgeStatistics) for edge, counts in doc["edges"].items()}
     streams = {name: {**s, "spec": s["spec"] or None} for name, s in doc["streams"].items()}
-    changed = {"sketches": sketches, "edges": edges, "streams": streams}
+    changed: dict[str, Any] = {"sketches": sketches, "edges": edges, "streams": streams}
+    if doc.get("debt", {}).get("starts"):
+        # The first manifests with debts had what was left of the oldest beside them.
+        first, *others = doc["debt"]["batches"]
+        begun = {**first, "starts": doc["debt"]["starts"]}
+        changed["debt"] = {**doc["debt"], "batches": [begun, *others]}
     for which in ("reads", "reads_before"):
         changed[which] = {
             store: {index: _named(counts, Reads) for index, counts in by_index.items()}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
     from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import QueryId
     from anabranch_contract.queries.views import View
     from anabranch_runtime.state.manifest import State
@@ -126,17 +127,32 @@ def _span(
         reach = () if stream is None else (stream.max_tau, stream.floor)
         high = max((t for t in reach if t is not None), default=None)
     ranked = {r.start: r.ranking.columns[0] for r in own if not r.ranking.by_batch}
-    exprs = {o.name: o.expr for o in query.projection}
+    exprs = _read_by(query)
     key = next(
         (
             (name, ranked[expr.alias][1])  # type: ignore[index]
             for name, _ in view.keys
-            if isinstance(expr := exprs[name], Column)
+            if isinstance(expr := exprs.get(name), Column)
             and ranked.get(expr.alias, ("", ""))[0] == expr.name  # type: ignore[call-overload]
         ),
         None,
     )
     return LeftOut(low, high, min(r.share for r in own), bool(ranked), key)
+
+
+def _read_by(query: QuerySpec) -> dict[str, Expr]:
+    """What the view's input columns are, in terms of members. Over an outer join those of left rows
+    only: where there is no partner its columns are NULL, whatever its key would have been.
+    """
+    exprs = {o.name: o.expr for o in query.projection}
+    if query.outer is None:
+        return exprs
+    left = {name for name, _ in query.outer.left}
+    return {
+        o.name: exprs[o.expr.name]
+        for o in query.outer.projection
+        if isinstance(o.expr, Column) and o.expr.name in left
+    }
 
 
 def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:

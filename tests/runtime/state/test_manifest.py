@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
-from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.debt import Debt, OwedBatches, Starts
 from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
 from anabranch_runtime.state.measures import StreamMeter, pack
+from anabranch_runtime.state.slices import Source
 from tests.support.cases.states import RS, base_store, mir_store, rules, segment
 
 if TYPE_CHECKING:
@@ -146,3 +149,18 @@ def test_a_manifest_of_before_pairs_were_counted_is_read(tmp_path: Path) -> None
     found = read_manifest(path)
     assert found.edges == {"R>S": EdgeStatistics(1, 2, 0.5)}
     assert found.steps == ()
+
+
+def test_what_was_left_of_a_debt_that_was_half_paid_is_read(tmp_path: Path) -> None:
+    rows = Source("R/1", segment("R/1", (0, 0)), (0, 2), 0, 1)
+    left = (Starts(((QueryId("q"), "R"),), (rows,)),)
+    owed = (OwedBatches(0, 1, (), {"R": 5}), OwedBatches(2, 2, (), {}))
+    entered = enter_epoch(State(), rules(0, {"q": RS}), 0)
+    Manifests(tmp_path).commit(replace(entered, debt=Debt(owed, 9)))
+    path = next((tmp_path / "manifest").glob("*.json"))
+    state = json.loads(path.read_text())["state"]
+    state["debt"]["starts"] = codec.to_json(left)
+    for one in state["debt"]["batches"]:
+        del one["starts"], one["reached"]
+    path.write_text(KIND.spelled(9, state))
+    assert read_manifest(path).debt == Debt((replace(owed[0], starts=left), owed[1]), 9)
