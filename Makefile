@@ -100,9 +100,16 @@ bench-dppick: setup ## measure probe orders chosen at run time, write docs/bench
 	@$(BIN)/python -m benchmarks.dppick --json $(ARGS) >> docs/benchmarks/dppick.jsonl
 	@$(BIN)/python -m benchmarks.dppick --report
 
-bench-jaqpot: setup ## simulate limited CPU divided among probes, write docs/benchmarks-jaqpot.md
+# Half an hour on a small machine, most of it for live runs; each part can be run by itself.
+bench-jaqpot: setup ## measure and simulate limited CPU, write docs/benchmarks-jaqpot.md (ARGS: overload's)
 	@mkdir -p docs/benchmarks
-	@$(BIN)/python -m benchmarks.jaqpot.simulation --json $(ARGS) >> docs/benchmarks/jaqpot.jsonl
+	@for part in simulation rations.forests rations.budgets rations.cost; do \
+		$(BIN)/python -m benchmarks.jaqpot.$$part --json >> docs/benchmarks/jaqpot.jsonl || exit 1; \
+	done
+	@for workload in selective results tpch; do \
+		$(BIN)/python -m benchmarks.jaqpot.overload --json --workload $$workload $(ARGS) \
+			>> docs/benchmarks/jaqpot.jsonl || exit 1; \
+	done
 	@$(BIN)/python -m benchmarks.jaqpot.report
 
 clean: ## remove everything that make created

@@ -1,34 +1,54 @@
-"""A pipeline whose input outruns the machine: latency and results by policy.
+"""A pipeline whose input outruns the machine for as long as it arrives: latency and results.
 
-``python -m benchmarks.jaqpot.overload [--json] [--times 1.5 2 4]``
+``python -m benchmarks.jaqpot.overload [--json] [--workload selective] [--times 1.5 2 4]``
 
-A chain of four streams with windows of some seconds: tuples of R find many partners in S and those
-many in T, and nearly nothing in U. Small files arrive by the clock, open loop: whatever the system
-does not keep up with waits, and its waiting is measured. First the policy is to wait and far too
-much arrives, which gives the rows per second that the machine manages in the end. Then some
-multiples of that arrive for a while under each policy, in turns. A row's latency is the time from
-when its file has got its name to the commit of its batch. Afterwards the input ends, what waits is
-worked off, and the results are compared with DuckDB's: of all rows, without rations.
+Live, with Spark and the service. Small files arrive by the clock, open loop: whatever the system
+does not keep up with waits, and its waiting is measured. Input that its probe orders can be revised
+for is no lasting overload. So input begins calmly, at half of the capacity, while orders are chosen
+by measurements; then they are fixed (no revisions, and a charge for every step that the running
+plan does not have), and after as long again the overload begins. Each run says how many orders it
+has had during the measured time, and a digest of the last.
+
+The capacity is the rows per second that the policy to wait manages of far too many, with orders
+that were settled and fixed likewise. What reading and storing alone manage is measured in the same
+way, with rations of next to nothing; it is no more than what arrives. Then some multiples of the
+capacity arrive under each policy, in turns. Figures are those of the second half of the overload: before, it has to be noticed. A
+row's latency is the time from when its file has got its name to the commit of its batch. Afterwards
+what waits is worked off for a while (``--drain``); of rows that still wait then, their time so far
+counts, so those latencies are too low (≥).
+
+The budget is the mean of what was left to probes, as a share of what they would take, and goals are
+blind in batches in which their ration was 0: estimates of what is missing do not know of these.
+Results kept are shares of DuckDB's, of those that are not complete when the overload begins, over
+all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a completeness of
+``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
+apart: results with a member older than that when their batch was planned are counted (``stale``),
+and how often the floor was broken.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
-import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import redis
 
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import PipelineSpec, running
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.state.checkpoint import planned_at
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
+from benchmarks.jaqpot.overload_feed import Feeder, files_of, latencies, prepare
+from benchmarks.jaqpot.overload_workloads import TICK, WORKLOADS, live_workload
+from benchmarks.jaqpot.sums import mean
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.runtime.command import master
@@ -36,49 +56,48 @@ from benchmarks.session import PATIENCE, WrongResultError, read_log
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from anabranch_client.processes.pipeline import Pipeline
+    from anabranch_client.rest.api import Client
+    from benchmarks.jaqpot.overload_workloads import LiveWorkload, Load
     from benchmarks.session import BatchLog
 
-#: Rows of a run whose latencies stand for all.
-SAMPLED = 50_000
-#: Seconds between two files of a stream.
-TICK = 0.25
-#: Keys of each stream, and how many partners a tuple finds in each window: R in S, S in T, T in U.
-KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
-PARTNERS = {"a": 20.0, "b": 40.0, "c": 0.001}
-#: Settings by the names of policies.
+#: Settings by the names of policies. ``storing`` is no policy: hardly anything is probed with.
 POLICIES: dict[str, dict[str, Any]] = {
     "wait": {"overload": "wait"},
     "fair": {"overload": "ration", "allocation": "fair"},
     "results": {"overload": "ration", "allocation": "results"},
     "catch-up": {"overload": "ration-with-catch-up", "allocation": "fair"},
+    "slo": {"overload": "ration", "allocation": "fair"},
+    "storing": {"overload": "ration", "allocation": "fair", "capacity": 1e-6},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """Files that wait for their time: per tick one of each stream.
-
-    Attributes:
-        rows: of a tick, all streams.
-    """
-
-    ticks: tuple[tuple[Path, ...], ...]
-    rows: int
+#: What keeps the running plan: no revisions, and any other step costs a thousand times its cost.
+FIXED: dict[str, Any] = {"revision_gain": "none", "switching": 1000.0}
+#: What part of a flood arrives while orders settle.
+CALM = 8
+#: Seconds between looks at a running pipeline.
+_LOOKING = 0.25
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workload", choices=WORKLOADS, default="selective")
     parser.add_argument("--times", type=float, nargs="+", default=[1.5, 2.0, 4.0])
-    parser.add_argument("--policies", nargs="+", default=["wait", "fair", "results", "catch-up"])
-    parser.add_argument("--optimizer", default="clash", help="shared: no intermediate results")
-    parser.add_argument("--seconds", type=float, default=40.0, help="of overload")
-    parser.add_argument("--calm", type=float, default=10.0, help="seconds at half of capacity")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        choices=[name for name in POLICIES if name != "storing"],
+        default=["wait", "fair", "results", "slo"],
+    )
+    parser.add_argument("--optimizer", default="clash")
+    parser.add_argument("--seconds", type=float, default=16.0, help="of overload")
+    parser.add_argument("--calm", type=float, default=10.0, help="seconds before")
+    parser.add_argument("--drain", type=float, default=10.0, help="seconds afterwards, at most")
     parser.add_argument("--window", type=float, default=4.0, help="seconds")
     parser.add_argument("--latency", type=float, default=2.0, help="seconds that are promised")
-    parser.add_argument("--flood", type=float, default=400_000.0, help="rows/s, for the capacity")
+    parser.add_argument("--floor", type=float, default=0.05, help="completeness, of 'slo'")
+    parser.add_argument("--flood", type=float, help="rows/s, for capacities; by workload")
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -87,37 +106,44 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """The capacity, and then all policies at all multiples of it."""
-    flood = _run(options, home, "wait", [(options.flood, options.seconds)])
-    capacity = flood["rows_per_s"]
-    tell(f"capacity {capacity:,.0f} rows/s")
-    found = []
+    """The capacities, and then all policies at all multiples of the first."""
+    most = options.flood or WORKLOADS[options.workload]
+    flood = [(most / CALM, options.calm), (most, options.seconds)]
+    capacities = {}
+    for policy in ("wait", "storing"):
+        one = _run(options, home, policy, flood, drain=0.0)
+        capacities[policy] = one["rows_per_s"]
+        tell(f"{options.workload}, {policy}: {one['rows_per_s']:,.0f} rows/s, {one['orders']}")
+    capacity, found = capacities["wait"], []
     for times in options.times:
         for policy in options.policies:
             load = [(capacity / 2, options.calm), (capacity * times, options.seconds)]
-            one = _run(options, home, policy, load)
-            found.append({"times": times, "policy": policy, **one})
+            one = _run(options, home, policy, load, drain=options.drain)
+            fits = capacity * times <= capacities["storing"]
+            found.append({"times": times, "policy": policy, "storing_fits": fits, **one})
             tell(
-                f"{times} x {policy}: p50 {one['p50']:.2f} s, p99 {one['p99']:.2f} s, "
-                f"{one['kept']:.2f} of the results"
+                f"{options.workload}, {times} x {policy}: p50 {one['p50']:.2f} s, "
+                f"p99 {one['p99']:.2f} s, {one['kept']:.3f} of the results, {one['orders']}"
             )
-    return {"capacity": capacity, "runs": found}
+    return {"capacity": capacity, "storing": capacities["storing"], "runs": found}
 
 
 def _run(
-    options: argparse.Namespace, home: Path, policy: str, load: Sequence[tuple[float, float]]
+    options: argparse.Namespace, home: Path, policy: str, load: Load, *, drain: float
 ) -> dict[str, Any]:
     folder = made(home / "run")
     try:
-        return _measured(options, folder, policy, load)
+        return _measured(options, folder, policy, load, drain)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measured(
-    options: argparse.Namespace, folder: Path, policy: str, load: Sequence[tuple[float, float]]
+    options: argparse.Namespace, folder: Path, policy: str, load: Load, drain: float
 ) -> dict[str, Any]:
-    phases = [_generate(folder / f"waiting{n}", options, *one) for n, one in enumerate(load)]
+    workload = live_workload(options.workload, options.window, folder / "made")
+    ticks = prepare(workload, load, folder / "waiting")
+    calm = round(load[0][1] / TICK)
     spec = PipelineSpec(
         home=folder / "pipeline",
         results=folder / "pipeline" / "results",
@@ -130,129 +156,162 @@ def _measured(
         access=Access((folder.resolve(),)),
     )
     made(spec.results)
+    limits = _freshness(options, workload) if policy == "slo" else {}
     with running(spec) as pipeline, pipeline.start_service() as client:
-        client.update_settings(
-            **POLICIES[policy],
-            latency_goal=options.latency,
-        )
-        for name, keys in KEYS.items():
-            source = {"format": "files", "path": str(made(folder / name))}
-            columns = [("ts", "timestamp"), *((key, "bigint") for key in keys), ("n", "bigint")]
-            client.create_stream(
-                name, columns, source={**source, "options": {"type": "parquet"}},
-                event_time="ts", lateness="60 seconds",
-            )  # fmt: skip
-        client.create_query(_sql(options.window), name="chain", sink="count")
+        client.update_settings(**POLICIES[policy], latency_goal=options.latency)
+        _register(client, workload, folder, options, limits, slo=policy == "slo")
         pipeline.start_runtime()
-        _wait(pipeline, 0)
-        feeder = _Feeder(folder, phases)
+        _wait(pipeline, 0, PATIENCE)
+        watch = _Watch(pipeline, client, [query.name for query in workload.queries])
+        feeder = Feeder(folder, ticks, timed=workload.timed)
         feeder.start()
+        watch.until(time.time() + load[0][1] / 2)
+        client.update_settings(**FIXED)
+        begin = time.time() + load[0][1] / 2 + load[-1][1] / 2
+        watch.until(begin)
+        watch.measured = True
+        watch.while_(feeder.is_alive)
+        watch.measured = False
         feeder.join()
-        ended, budget = time.time(), _rationing(pipeline).budget
-        sent = sum(len(p.ticks) * p.rows for p in phases)
-        _wait(pipeline, sent)
+        ended, sent = time.time(), sum(tick.rows for tick in ticks)
+        drained = _wait(pipeline, sent, drain, look=watch.look)
         worked = time.time()
-        if policy == "catch-up":
-            _wait(pipeline, sent, owed=False)
+        if policy == "catch-up" and drained:
+            drained = _wait(pipeline, sent, drain, owed=False)
         paid = time.time()
         progress = pipeline.channel.progress()
-        activation = pipeline.channel.activations()["chain"]
+        activations = pipeline.channel.activations()
         pipeline.finish_runtime()
         log = [b for b in read_log(spec.logs / "runtime.log") if b.tuples]
-    kept, full = (progress.results.get("chain", 0) if progress else 0), _oracle(folder, options)
-    if policy in ("wait", "catch-up") and kept != full:
-        raise WrongResultError(f"{kept} results, {full} expected")
-    if kept > full:
-        raise WrongResultError(f"{kept} results, but only {full} without rations")
-    # The last half of the overload: before, it has to be noticed, and orders are revised.
-    begin = feeder.arrivals[-1][0] - load[-1][1] / 2
-    waited = latencies(log, feeder.arrivals, begin)
+        orders = _orders(pipeline, spec.namespace, log, begin, ended)
+    kept = sum(progress.results.values()) if progress else 0
+    full, before = (_oracle(folder, workload, n) for n in (None, calm))
+    if kept > full or (policy in ("wait", "catch-up") and drained and kept != full):
+        raise WrongResultError(f"{kept} results with {policy}, {full} without rations")
+    waited = latencies(log, feeder.arrivals, begin, None if drained else paid)
     within = [b for b in log if begin <= b.committed_at <= ended]
     seconds = within[-1].committed_at - begin if within else 1.0
-    late = activation.caught_up
-    # What is made good is not estimated any more.
-    estimate = kept + activation.withheld
+    late = sum(activation.caught_up for activation in activations.values())
+    estimate = kept + sum(activation.withheld for activation in activations.values())
     return {
         "p50": round(quantile(waited, 0.5), 3),
         "p99": round(quantile(waited, 0.99), 3),
         "rows_per_s": round(sum(b.tuples for b in within) / seconds, 1),
-        "kept": round((kept - late) / full, 4) if full else 1.0,
+        "drained": drained,
+        "kept": round(max(kept - late - before, 0) / (full - before), 4) if full > before else 1.0,
         "estimated": round(kept / estimate, 4) if estimate else 1.0,
-        "made_good": round(late / full, 4) if full else 0.0,
+        "made_good": round(late / (full - before), 4) if full > before else 0.0,
         "paid_after": round(paid - worked, 1),
         "results": kept,
         "full": full,
-        "last_budget": budget,
+        "budget": watch.budget,
+        "blind": sum(activation.blind for activation in activations.values()),
+        "orders": orders,
+        "stale": _stale(spec.results, limits, watch.planned) if limits else None,
+        "floor_broken": watch.broken if policy == "slo" else None,
     }
 
 
-def _sql(window: float) -> str:
-    reach = f"INTERVAL '{round(window * 1e6)}' MICROSECOND"
-
-    def near(one: str, other: str) -> str:
-        return f"{one}.ts BETWEEN {other}.ts - {reach} AND {other}.ts + {reach}"
-
-    return (
-        "SELECT r.n AS rn, s.n AS sn, t.n AS tn, u.n AS un "
-        f"FROM r JOIN s ON r.a = s.a AND {near('r', 's')} "
-        f"JOIN t ON s.b = t.b AND {near('s', 't')} JOIN u ON t.c = u.c AND {near('t', 'u')}"
-    )
-
-
-def _generate(folder: Path, options: argparse.Namespace, rate: float, seconds: float) -> _Input:
-    """Files of a load of ``rate`` rows/s, all streams, that lasts so long."""
-    made(folder)
-    rows, count = max(round(rate / len(KEYS) * TICK), 1), round(seconds / TICK)
-    # A tuple meets what has arrived up to a window before it, and later what comes after it.
-    reach = rows / TICK * options.window
-    draw, found = np.random.default_rng(round(rate)), []
-    for tick in range(count):
-        files = []
-        for name, keys in KEYS.items():
-            columns = {
-                key: draw.integers(0, max(int(reach / PARTNERS[key]), 1), rows) for key in keys
-            }
-            path = folder / f"{tick:06d}-{name}.parquet"
-            table = pa.table({**columns, "n": np.arange(rows, dtype=np.int64)})
-            pq.write_table(table, path)
-            files.append(path)
-        found.append(tuple(files))
-    return _Input(tuple(found), rows * len(KEYS))
+def _register(
+    client: Client,
+    workload: LiveWorkload,
+    folder: Path,
+    options: argparse.Namespace,
+    limits: dict[str, dict[str, float]],
+    *,
+    slo: bool,
+) -> None:
+    for name, columns in workload.columns.items():
+        source = {"format": "files", "path": str(made(folder / name))}
+        timed: dict[str, Any] = (
+            {"event_time": "ts", "lateness": "60 seconds"} if workload.timed else {}
+        )
+        first = [("ts", "timestamp")] if workload.timed else []
+        client.create_stream(
+            name, [*first, *columns], source={**source, "options": {"type": "parquet"}}, **timed
+        )
+    for query in workload.queries:
+        fresh = {
+            a: f"{round(s * 1000)} milliseconds" for a, s in limits.get(query.name, {}).items()
+        }
+        needs: dict[str, Any] = {"completeness": options.floor, "freshness": fresh}
+        client.create_query(query.sql, name=query.name, slo=needs if slo else None)
 
 
-class _Feeder(threading.Thread):
-    """Names files when their time has come.
+def _freshness(options: argparse.Namespace, workload: LiveWorkload) -> dict[str, dict[str, float]]:
+    """Query -> alias -> how old its members may be, in seconds; nothing without event times."""
+    if not workload.timed:
+        return {}
+    return {
+        # As far apart as the members of a chain may be, which must not be left out.
+        q.name: dict.fromkeys(q.tables, (len(q.tables) - 1) * options.window + options.latency)
+        for q in workload.queries
+    }
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Looks at a running pipeline now and then.
 
     Attributes:
-        arrivals: (seconds since 1970, rows that have arrived since the beginning).
+        measured: whether the measured time is now.
+        planned: batch -> microseconds since 1970 at which it was planned.
     """
 
-    def __init__(self, folder: Path, phases: Sequence[_Input]) -> None:
-        super().__init__(name="feeder", daemon=True)
-        self._folder, self._phases = folder, phases
-        self.arrivals: list[tuple[float, int]] = []
+    pipeline: Pipeline
+    client: Client
+    queries: list[str]
+    measured: bool = False
+    planned: dict[int, int] = field(default_factory=dict)
+    _broken: list[bool] = field(default_factory=list)
+    _budgets: list[float] = field(default_factory=list)
 
-    def run(self) -> None:
-        """Feed all phases."""
-        ticks = [(files, phase.rows) for phase in self._phases for files in phase.ticks]
-        began, total = time.time(), 0
-        for number, (files, rows) in enumerate(ticks):
-            due = began + (number + 1) * TICK
-            time.sleep(max(due - time.time(), 0.0))
-            for file in files:
-                name = file.stem.rpartition("-")[2]
-                self._stamp(file, due, rows // len(files))
-                file.rename(self._folder / name / f"{number:06d}.parquet")
-            total += rows
-            self.arrivals.append((time.time(), total))
+    @property
+    def broken(self) -> float:
+        """The share of looks during the measured time at which a floor was broken."""
+        return round(mean(self._broken), 3) if self._broken else 0.0
 
-    def _stamp(self, file: Path, due: float, rows: int) -> None:
-        """Give a file's rows the event times of its tick."""
-        table = pq.read_table(file)
-        first = int((due - TICK) * 1e6)
-        times = first + np.arange(rows) * int(TICK * 1e6) // max(rows, 1)
-        column = pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-        pq.write_table(table.add_column(0, "ts", column), file)
+    @property
+    def budget(self) -> float:
+        """The mean budget at these looks."""
+        return round(mean(self._budgets), 3) if self._budgets else 1.0
+
+    def until(self, moment: float) -> None:
+        """Look until then (seconds since 1970)."""
+        self.while_(lambda: time.time() < moment)
+
+    def while_(self, lasts: Callable[[], bool]) -> None:
+        """Look as long as that is true."""
+        while lasts():
+            self.pipeline.check()
+            self.look()
+            time.sleep(_LOOKING)
+
+    def look(self) -> None:
+        """Note what can be seen; Spark forgets when batches were planned."""
+        for file in (self.pipeline.spec.state / "checkpoint" / "offsets").glob("[0-9]*"):
+            if file.name.isdigit() and int(file.name) not in self.planned:
+                at = planned_at(file.read_text(encoding="utf-8"))
+                self.planned |= {} if at is None else {int(file.name): at}
+        if self.measured:
+            rationed = [self.client.query(name).rationed for name in self.queries]
+            self._budgets.append(_rationing(self.pipeline).budget)
+            self._broken.append(any(one is not None and one.floor_broken for one in rationed))
+
+
+def _orders(
+    pipeline: Pipeline, namespace: str, log: list[BatchLog], begin: float, ended: float
+) -> str:
+    """How many probe orders batches have gone by in the measured time, and a digest of the last."""
+    server, keys = redis.Redis.from_url(pipeline.redis_url), Keys(namespace)
+    digests: dict[str, str] = {}
+    for name in dict.fromkeys(b.ruleset for b in log if begin <= b.committed_at <= ended):
+        text = server.get(keys.ruleset(RulesetId.parse(name)))
+        assert isinstance(text, bytes), f"ruleset {name} was published"
+        paths = sorted(f"{p.edge} {','.join(p.members)}" for p in rulesets.loads(text).paths)
+        digests[name] = hashlib.sha256("\n".join(paths).encode()).hexdigest()[:8]
+    last = next(reversed(digests.values()), "none")
+    return f"{len(set(digests.values()))} ({last})"
 
 
 def _rationing(pipeline: Pipeline) -> Any:
@@ -261,50 +320,69 @@ def _rationing(pipeline: Pipeline) -> Any:
     return progress.rationing
 
 
-def _wait(pipeline: Pipeline, rows: int, *, owed: bool = True) -> None:
+def _wait(
+    pipeline: Pipeline,
+    rows: int,
+    most: float,
+    *,
+    owed: bool = True,
+    look: Callable[[], None] = lambda: None,
+) -> bool:
     """Wait until so many rows have been committed, and the runtime runs; without ``owed`` also
-    until nothing is.
+    until nothing is. Whether that came within ``most`` seconds.
     """
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    deadline = time.monotonic() + most
+    while True:
         pipeline.check()
         progress = pipeline.channel.progress()
         runs = progress is not None and progress.state in ("running", "idle")
         read = runs and progress is not None and progress.input_tuples >= rows
         if read and progress is not None and (owed or not progress.rationing.owed):
-            return
+            return True
+        if time.monotonic() > deadline:
+            return False
+        look()
         time.sleep(0.05)
-    raise TimeoutError(f"{rows} rows have not been read after {PATIENCE:.0f} s")
 
 
-def latencies(
-    log: Sequence[BatchLog], arrivals: Sequence[tuple[float, int]], begin: float
-) -> list[float]:
-    """Seconds from arrival to commit of rows that arrived from ``begin`` on: of every row, or of
-    evenly spread ones.
-
-    Args:
-        arrivals: (seconds since 1970, rows that have arrived so far), ascending.
-    """
-    times, counts = (np.array(column) for column in zip(*arrivals, strict=True))
-    commits = np.array([batch.committed_at for batch in log])
-    read = np.cumsum([batch.tuples for batch in log])
-    rows = np.arange(0, read[-1], max(int(read[-1]) // SAMPLED, 1))
-    arrived = times[np.searchsorted(counts, rows, side="right")]
-    committed = commits[np.searchsorted(read, rows, side="right")]
-    found: list[float] = (committed - arrived)[arrived >= begin].tolist()
-    return found
-
-
-def _oracle(folder: Path, options: argparse.Namespace) -> int:
-    """How many results there are without rations."""
+def _oracle(folder: Path, workload: LiveWorkload, ticks: int | None) -> int:
+    """How many results there are without rations, of the rows of the first ``ticks`` ticks."""
     with duckdb.connect() as connection:
-        for name in KEYS:
-            files = f"{folder / name}/*.parquet"
-            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}')")
-        found = connection.execute(f"SELECT count(*) FROM ({_sql(options.window)})").fetchone()
-        assert found is not None
-        return int(found[0])
+        for name in workload.columns:
+            files = [str(file) for file in files_of(folder / name, ticks)]
+            if not files:
+                return 0
+            connection.read_parquet(files).create_view(name)
+        counts = [
+            connection.execute(f"SELECT count(*) FROM {query.source}").fetchone()
+            for query in workload.queries
+        ]
+        return sum(int(row[0]) for row in counts if row is not None)
+
+
+def _stale(
+    results: Path, limits: dict[str, dict[str, float]], planned: dict[int, int]
+) -> dict[str, int]:
+    """Results with a member that was too old when their batch was planned, and how many results
+    have been looked at: those of batches of which that time is known.
+    """
+    stale = looked = 0
+    with duckdb.connect() as connection:
+        for query, most in limits.items():
+            for file in (results / query).glob("*.parquet"):
+                now = planned.get(int(file.name.partition("-")[0]))
+                if now is None:
+                    continue
+                old = " OR ".join(
+                    f"epoch_us({alias}_ts) < {now - round(seconds * 1e6)}"
+                    for alias, seconds in most.items()
+                )
+                row = connection.execute(
+                    f"SELECT count(*), count(*) FILTER ({old}) FROM read_parquet('{file}')"
+                ).fetchone()
+                assert row is not None
+                looked, stale = looked + row[0], stale + row[1]
+    return {"stale": stale, "looked": looked}
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
@@ -312,19 +390,28 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     rows = [
         (
             f"{one['times']:g} × {one['policy']}",
-            f"{one['p50']:.2f}",
-            f"{one['p99']:.2f}",
-            f"{100 * one['kept']:.1f} %",
-            f"{100 * one['estimated']:.1f} %",
-            f"{100 * one['made_good']:.1f} %",
+            "yes" if one["storing_fits"] else "no",
+            *(f"{'' if one['drained'] else '≥ '}{one[p]:.2f}" for p in ("p50", "p99")),
+            *(f"{100 * one[what]:.1f} %" for what in ("kept", "estimated", "made_good")),
             f"{one['paid_after']:.1f}",
-            f"{one['rows_per_s']:,.0f}",
+            f"{one['budget']:.2f}",
+            str(one["blind"]),
+            "-"
+            if one["stale"] is None
+            else f"{one['stale']['stale']} of {one['stale']['looked']:,}",
+            "-" if one["floor_broken"] is None else f"{100 * one['floor_broken']:.0f} %",
+            one["orders"],
         )
         for one in entry["runs"]
     ]
     kept = ("results kept", "as estimated", "made good", "paid after s")
-    head = ("load and policy", "p50 s", "p99 s", *kept, "rows/s")
-    return [Grid("overload", head, tuple(rows))]
+    head = ("load and policy", "storing fits", "p50 s", "p99 s", *kept, "budget", "blind")
+    last = ("stale results", "floor broken", "orders")
+    title = (
+        f"overload, {entry['settings']['workload']}: capacity {entry['capacity']:,.0f} rows/s, "
+        f"of reading and storing alone {entry['storing']:,.0f} or more"
+    )
+    return [Grid(title, (*head, *last), tuple(rows), texts=2)]
 
 
 BENCHMARK = Benchmark(

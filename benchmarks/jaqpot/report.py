@@ -1,7 +1,7 @@
 """``docs/benchmarks-jaqpot.md`` from saved figures: ``python -m benchmarks.jaqpot.report``.
 
-Reads ``docs/benchmarks/jaqpot.jsonl``, one line per run of the simulation, and shows the newest.
-Equal lines give equal bytes.
+Reads ``docs/benchmarks/jaqpot.jsonl``, one line per run of a benchmark, and shows the newest of
+each (of ``overload``, of each workload). Equal lines give equal bytes.
 """
 
 from __future__ import annotations
@@ -13,36 +13,54 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.jaqpot import overload
 from benchmarks.jaqpot.freshness import RESOURCES
 from benchmarks.jaqpot.policies import POLICIES
+from benchmarks.jaqpot.rations import budgets, cost, forests
 from benchmarks.jaqpot.simulation import PARTS
-from benchmarks.jaqpot.targets import targets
+from benchmarks.jaqpot.targets import all_targets
 from benchmarks.jaqpot.throughput import SHARES
 from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.provenance import provenance
+from benchmarks.report.sections import section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from benchmarks.command import Benchmark
+
+#: Parts of the measurements and their headings; the first that are found are shown first.
+MEASURED: dict[str, tuple[str, Benchmark]] = {
+    "budgets": ("Measured: stated budgets in the runtime", budgets.BENCHMARK),
+    "overload": ("Measured: lasting overload, live", overload.BENCHMARK),
+    "cost": ("Measured: the cost of the policy", cost.BENCHMARK),
+    "forests": ("Simulated: random shared forests", forests.BENCHMARK),
+}
 HEADINGS = {
-    "throughput": "Throughput by resources",
-    "changes": "Changing selectivities, and five streams",
-    "freshness": "Freshness",
+    "throughput": "Simulated: throughput by resources",
+    "changes": "Simulated: changing selectivities, and five streams",
+    "freshness": "Simulated: freshness",
     "decisions": "Covers and decisions",
 }
 _INTRODUCTION = """\
 # Benchmarks of limited CPU
 
-Made by `make bench-jaqpot` (`python -m benchmarks.jaqpot.report`) from the newest line in
-[`benchmarks/jaqpot.jsonl`](benchmarks/jaqpot.jsonl). Change the simulation, not this file.
+Made by `make bench-jaqpot` (`python -m benchmarks.jaqpot.report`) from the newest lines in
+[`benchmarks/jaqpot.jsonl`](benchmarks/jaqpot.jsonl). Change the benchmarks, not this file.
 
-Binary plans whose probes are rationed, by JAQPOT and by its rivals, as the paper prints them
-(`anabranch_planner.allocation.printed`). Nothing is executed: results are those of the paper's
-model, in which a probe costs one, and what is stored costs nothing. Plans are drawn from the
-ranges of the paper's Table 3, uniformly: 300 to 1200 arrivals per second, 200 to 5000 tuples in
-each state, selectivities of 0.01 to 0.1. The limits below are what the paper reports of its own
-runs.
+Two kinds of figures. *Measured* ones are of the runtime: its workers, stores and result files, in
+one process without Spark where budgets are stated, and live, with Spark and the service, where
+input outruns the machine. *Simulated* ones are of models: of the runtime's probe forests, and of
+the paper's binary plans, whose probes are rationed by JAQPOT and by its rivals as the paper prints
+them (`anabranch_planner.allocation.printed`). In the paper's model a probe costs one, and what is
+stored costs nothing. Plans are drawn from the ranges of the paper's Table 3, uniformly: 300 to 1200
+arrivals per second, 200 to 5000 tuples in each state, selectivities of 0.01 to 0.1. The limits of
+simulated figures are what the paper reports of its own runs.
+"""
+_SIMULATED = """\
+Where one of the simulation is missed, and what else is to be known of it:
+
 """
 _EXPLAINED = """\
 - *80 % of the results at 60 % of the resources* are out of reach over linear plans of Table 3.
@@ -78,19 +96,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not found:
         tell(f"{docs / 'benchmarks'} has no figures: run make bench-jaqpot")
         return 1
-    entry = json.loads(found[-1])
-    parts = [_INTRODUCTION, provenance(entry), "## Targets\n", targets(entry).markdown()]
-    parts.append(_EXPLAINED)
+    newest: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in found:
+        one = json.loads(line)
+        newest[one["part"], one["settings"].get("workload", "")] = one
+    simulated = newest.get(("simulation", ""))
+    measured = [newest[key] for part in MEASURED for key in sorted(newest) if key[0] == part]
+    parts = [_INTRODUCTION, "## Targets\n", all_targets(simulated, measured).markdown()]
+    parts += [_SIMULATED + _EXPLAINED] if simulated else []
+    for entry in measured:
+        heading, benchmark = MEASURED[entry["part"]]
+        workload = entry["settings"].get("workload")
+        heading += f", {workload}" if workload else ""
+        parts += section(docs, heading, benchmark, entry, _measured_charts(entry))
+    if simulated:
+        parts += _simulated(docs, simulated)
+    (docs / "benchmarks-jaqpot.md").write_text("\n".join(parts), encoding="utf-8")
+    return 0
+
+
+def _simulated(docs: Path, entry: dict[str, Any]) -> list[str]:
+    parts = []
     for name, part in PARTS.items():
         about = (inspect.getdoc(part) or "").replace("``", "`")
-        parts += [f"## {HEADINGS[name]}\n", about + "\n"]
+        parts += [f"## {HEADINGS[name]}\n", about + "\n", provenance(entry)]
         for chart, svg in _charts(name, entry[name]).items():
             (docs / "benchmarks" / f"{chart}.svg").write_text(svg, encoding="utf-8")
             parts.append(f"![{chart}](benchmarks/{chart}.svg)\n")
         for grid in part.tables(entry[name]):
             parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
-    (docs / "benchmarks-jaqpot.md").write_text("\n".join(parts), encoding="utf-8")
-    return 0
+    return parts
+
+
+def _measured_charts(entry: dict[str, Any]) -> Mapping[str, str]:
+    drawn: dict[str, Callable[[dict[str, Any]], Mapping[str, str]]] = {"budgets": budgets.charts}
+    return drawn[entry["part"]](entry) if entry["part"] in drawn else {}
 
 
 def _charts(part: str, found: Any) -> dict[str, str]:

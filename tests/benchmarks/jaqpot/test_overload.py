@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.jaqpot.overload import BENCHMARK, latencies
+from benchmarks.jaqpot.overload import BENCHMARK
+from benchmarks.jaqpot.overload_feed import latencies
 from benchmarks.session import BatchLog
 
 if TYPE_CHECKING:
