@@ -12,10 +12,10 @@ has had during the measured time, and a digest of the last.
 The capacity is the rows per second that the policy to wait manages of far too many, with orders
 that were settled and fixed likewise. What reading and storing alone manage is measured in the same
 way, with rations of next to nothing; it is no more than what arrives. Then some multiples of the
-capacity arrive under each policy, in turns. Figures are those of the second half of the overload: before, it has to be noticed. A
-row's latency is the time from when its file has got its name to the commit of its batch. Afterwards
-what waits is worked off for a while (``--drain``); of rows that still wait then, their time so far
-counts, so those latencies are too low (≥).
+capacity arrive under each policy, in turns. Figures are those of the second half of the overload:
+before, it has to be noticed. A row's latency is the time from when its file has got its name to the
+commit of its batch. Afterwards what waits is worked off for a while (``--drain``); of rows that
+still wait then, their time so far counts, so those latencies are too low (≥).
 
 The budget is the mean of what was left to probes, as a share of what they would take, and goals are
 blind in batches in which their ration was 0: estimates of what is missing do not know of these.
