@@ -108,9 +108,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """The capacities, and then all policies at all multiples of the first."""
     most = options.flood or WORKLOADS[options.workload]
-    flood = [(most / CALM, options.calm), (most, options.seconds)]
     capacities = {}
-    for policy in ("wait", "storing"):
+    for policy, rate in (("wait", most), ("storing", 2 * most)):
+        flood = [(rate / CALM, options.calm), (rate, options.seconds)]
         one = _run(options, home, policy, flood, drain=0.0)
         capacities[policy] = one["rows_per_s"]
         tell(f"{options.workload}, {policy}: {one['rows_per_s']:,.0f} rows/s, {one['orders']}")
