@@ -135,7 +135,7 @@ def interval(figures: list[float]) -> tuple[float, float]:
     ``n/2 ± 0.98 √n``.
 
     >>> interval([float(n) for n in range(101)])
-    (40.0, 60.0)
+    (41.0, 59.0)
     """
     found, reach = sorted(figures), 0.98 * math.sqrt(len(figures))
     middle = (len(found) - 1) / 2

@@ -58,8 +58,9 @@ RATIONED_MANY = tuple(range(8000, 8300))
 OWED_FEW = (3, 81, 144, 164, 219)
 OWED_MANY = tuple(range(8500, 8800))
 
-#: In this process with results that may not be too old.
-FRESH_FEW = (4, 7, 9)
+#: In this process with results that may not be too old. Seed 3: some that are owed are still fresh
+#: when they are made good; of most seeds none are, and what is owed is forgiven.
+FRESH_FEW = (4, 7, 9, 3)
 FRESH_MANY = tuple(range(9000, 9150))
 
 
