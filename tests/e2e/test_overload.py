@@ -149,7 +149,19 @@ def test_no_anti_join_lies_under_rations_through_a_crash(tmp_path: Path) -> None
         feeder = _Feeder(live, tmp_path)
         live.client.create_query(LONELY, name="lonely")
         live.wait("activity", lambda: live.client.query("lonely").status == "active")
-        live.client.update_settings(overload="ration", capacity=0.3)
+        live.client.update_settings(overload="ration", capacity=0.9)
+
+        def rationed() -> bool:
+            feeder.drop()
+            time.sleep(0.3)
+            return bool(live.progress().rationing.rations)
+
+        live.wait("rations", rationed)
+        for _ in range(4):
+            feeder.drop()
+            time.sleep(0.3)
+        # Pairs of rows that were kept so far are withheld from now on.
+        live.client.update_settings(overload="ration", capacity=0.2)
 
         def undecided() -> int:
             feeder.drop()
