@@ -29,6 +29,8 @@ from benchmarks.jaqpot.plans import (
     selectivities,
 )
 from benchmarks.jaqpot.policies import POLICIES, allowances
+from benchmarks.jaqpot.rations import budgets, forests
+from benchmarks.jaqpot.rations.command import run_part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,6 +166,21 @@ def test_the_page_has_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert (tmp_path / "benchmarks" / f"{chart}.svg").is_file()
     assert report.main(["--docs", str(tmp_path)]) == 0
     assert (tmp_path / "benchmarks-jaqpot.md").read_text() == text
+
+
+def test_the_page_has_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    few = ["--json", "--workloads", "results", "--size", "0.02", "--batches", "3", "--full", "1"]
+    assert run_part(budgets.BENCHMARK, [*few, "--shares", "50"]) == 0
+    assert run_part(forests.BENCHMARK, ["--json", "--forests", "20"]) == 0
+    saved = tmp_path / "benchmarks" / "jaqpot.jsonl"
+    saved.write_text(capsys.readouterr().out)
+    assert report.main(["--docs", str(tmp_path)]) == 0
+    text = (tmp_path / "benchmarks-jaqpot.md").read_text()
+    for part in ("budgets", "forests"):
+        assert f"## {report.MEASURED[part][0]}" in text
+    assert "| measured, results: results, times the optimum's, least | ≥ 0.95 |" in text
+    assert (tmp_path / "benchmarks" / "jaqpot-measured-results.svg").is_file()
 
 
 def test_tables_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

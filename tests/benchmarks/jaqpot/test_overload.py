@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.jaqpot.overload import BENCHMARK
 from benchmarks.jaqpot.overload_feed import latencies
+from benchmarks.jaqpot.overload_workloads import WORKLOADS, live_workload
+from benchmarks.jaqpot.targets import all_targets
 from benchmarks.session import BatchLog
 
 if TYPE_CHECKING:
@@ -31,16 +33,44 @@ def test_a_rows_latency_ends_with_the_commit_of_its_batch() -> None:
     assert set(latencies(log, arrivals, begin=10.5)) == {1.0, 4.0}
 
 
+def test_rows_that_nobody_has_read_have_waited_until_then() -> None:
+    arrivals = [(10.0, 100), (11.0, 200)]
+    found = latencies([_batch(0, 100, 12.0)], arrivals, begin=0.0, until=20.0)
+    assert set(found) == {2.0, 9.0}
+    assert found.count(9.0) == 100
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_loads_rows_follow_its_rates(name: str, tmp_path: Path) -> None:
+    workload = live_workload(name, 2.0, tmp_path)
+    load = [(2000.0, 1.0), (4000.0, 0.5)]
+    ticks = list(workload.ticks(load))
+    assert len(ticks) == 6
+    sums = [sum(table.num_rows for table in tick.values()) for tick in ticks]
+    if name != "tpch":  # its tables end when the load does, however many rows they have
+        assert sums == pytest.approx([500] * 4 + [1000] * 2, abs=3)
+    assert sums[-1] == pytest.approx(2 * sums[0], rel=0.05)
+    names = {stream: {column for column, _ in some} for stream, some in workload.columns.items()}
+    for tick in ticks:
+        assert {stream: set(table.column_names) for stream, table in tick.items()} == names
+
+
 @pytest.mark.slow
 def test_a_small_run(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     BENCHMARK.options(parser)
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--parallelism", type=int, default=1)
-    small = ["--times", "1.5", "--policies", "wait", "fair", "--seconds", "6", "--calm", "2"]
-    found = BENCHMARK.measure(parser.parse_args([*small, "--flood", "40000"]), tmp_path)
-    assert [one["policy"] for one in found["runs"]] == ["wait", "fair"]
-    waiting, fair = found["runs"]
-    assert waiting["results"] == waiting["full"] > 0
+    small = ["--times", "1.5", "--policies", "wait", "fair", "slo", "--seconds", "6", "--calm", "4"]
+    options = parser.parse_args([*small, "--flood", "30000", "--drain", "60"])
+    found = BENCHMARK.measure(options, tmp_path)
+    assert [one["policy"] for one in found["runs"]] == ["storing", "wait", "fair", "slo"]
+    storing, waiting, fair, slo = found["runs"]
+    assert waiting["results"] <= waiting["full"]
+    assert waiting["results"] == waiting["full"] or not waiting["drained"]
+    assert storing["results"] <= storing["full"]
     assert 0 < fair["results"] <= fair["full"]
-    assert BENCHMARK.tables(found)
+    assert slo["stale"]["stale"] == 0
+    entry = {"part": "overload", "settings": vars(options), **found}
+    assert all(len(row) == len(grid.head) for grid in BENCHMARK.tables(entry) for row in grid.rows)
+    assert all_targets(None, [entry]).rows
