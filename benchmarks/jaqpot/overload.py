@@ -4,22 +4,23 @@
 
 Live, with Spark and the service. Small files arrive by the clock, open loop: whatever the system
 does not keep up with waits, and its waiting is measured. Input that its probe orders can be revised
-for is no lasting overload. So input begins calmly, at half of the capacity, while orders are chosen
-by measurements; then they are fixed (no revisions, and a charge for every step that the running
-plan does not have), and after as long again the overload begins. Each run says how many orders it
-has had during the measured time, and a digest of the last.
+for is no lasting overload, and orders that differ say nothing about policies. So the first plan,
+which is made without any measurements, is kept in all runs: there are no revisions, and steps that
+the running plan does not have are charged beyond what they could save. Each run says how many
+orders it has had during the measured time, and a digest of the last. Input begins calmly, at half
+of the capacity, so that windows fill and rations are planned; then the overload begins.
 
-The capacity is the rows per second that the policy to wait manages of far too many, with orders
-that were settled and fixed likewise. Then some multiples of the capacity arrive under each policy,
-in turns, and first with rations of next to nothing (``storing``): whether reading and storing alone
-fit into the latency goal. Figures are those of the second half of the overload: before, it has to
-be noticed. A row's latency is the time from when its file has got its name to the commit of its
-batch. Afterwards what waits is worked off for a while (``--drain``); of rows that still wait then,
-their time so far counts, so those latencies are too low (≥).
+The capacity is the rows per second that the policy to wait manages of far too many. Then some
+multiples of the capacity arrive under each policy, in turns, and first with rations of next to
+nothing (``storing``): whether reading and storing alone fit into the latency goal. Figures are
+those of the second half of the overload: before, it has to be noticed. A row's latency is the time
+from when its file has got its name to the commit of its batch. Afterwards what waits is worked off
+for a while (``--drain``); of rows that still wait then, their time so far counts, so those
+latencies are too low (≥).
 
 The budget is the mean of what was left to probes, as a share of what they would take, and goals are
 blind in batches in which their ration was 0: estimates of what is missing do not know of these.
-Results kept are shares of DuckDB's, of those that are not complete when the overload begins, over
+Results kept are those of batches of the overload, as shares of DuckDB's that are due in it, over
 all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a completeness of
 ``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
 apart: results with a member older than that when their batch was planned are counted (``stale``),
@@ -75,8 +76,8 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 #: What keeps the running plan: no revisions, and any other step costs a thousand times its cost.
 FIXED: dict[str, Any] = {"revision_gain": "none", "switching": 1000.0}
-#: What part of a flood arrives while orders settle.
-CALM = 8
+#: What part of a flood arrives before it, and from which part on that is read it is no flood.
+CALM, ENOUGH = 8, 0.7
 #: Seconds between looks at a running pipeline.
 _LOOKING = 0.25
 
@@ -107,11 +108,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """The capacity, and then all policies at all multiples of it."""
-    most = options.flood or WORKLOADS[options.workload]
-    flood = [(most / CALM, options.calm), (most, options.seconds)]
-    one = _run(options, home, "wait", flood, drain=0.0)
-    capacity, found = one["rows_per_s"], []
-    tell(f"{options.workload}: capacity {capacity:,.0f} rows/s, orders {one['orders']}")
+    capacity, found = _capacity(options, home), []
     for times in options.times:
         load = [(capacity / 2, options.calm), (capacity * times, options.seconds)]
         for policy in ("storing", *options.policies):
@@ -122,6 +119,19 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
                 f"p99 {one['p99']:.2f} s, {one['kept']:.3f} of the results, {one['orders']}"
             )
     return {"capacity": capacity, "runs": found}
+
+
+def _capacity(options: argparse.Namespace, home: Path) -> float:
+    """Rows per second, of a flood that is far more."""
+    most = options.flood or WORKLOADS[options.workload]
+    while True:
+        flood = [(most / CALM, options.calm), (most, options.seconds)]
+        one = _run(options, home, "wait", flood, drain=0.0)
+        found: float = one["rows_per_s"]
+        tell(f"{options.workload}: {found:,.0f} of {most:,.0f} rows/s, orders {one['orders']}")
+        if found < ENOUGH * most:
+            return found
+        most *= 2
 
 
 def _run(
@@ -154,16 +164,14 @@ def _measured(
     made(spec.results)
     limits = _freshness(options, workload) if policy == "slo" else {}
     with running(spec) as pipeline, pipeline.start_service() as client:
-        client.update_settings(**POLICIES[policy], latency_goal=options.latency)
+        client.update_settings(**POLICIES[policy], **FIXED, latency_goal=options.latency)
         _register(client, workload, folder, options, limits, slo=policy == "slo")
         pipeline.start_runtime()
         _wait(pipeline, 0, PATIENCE)
         watch = _Watch(pipeline, client, [query.name for query in workload.queries])
         feeder = Feeder(folder, ticks, timed=workload.timed)
         feeder.start()
-        watch.until(time.time() + load[0][1] / 2)
-        client.update_settings(**FIXED)
-        begin = time.time() + load[0][1] / 2 + load[-1][1] / 2
+        begin = time.time() + load[0][1] + load[-1][1] / 2
         watch.until(begin)
         watch.measured = True
         watch.while_(feeder.is_alive)
@@ -178,7 +186,8 @@ def _measured(
         progress = pipeline.channel.progress()
         activations = pipeline.channel.activations()
         pipeline.finish_runtime()
-        log = [b for b in read_log(spec.logs / "runtime.log") if b.tuples]
+        batches = read_log(spec.logs / "runtime.log")
+        log = [b for b in batches if b.tuples]
         orders = _orders(pipeline, spec.namespace, log, begin, ended)
     kept = sum(progress.results.values()) if progress else 0
     full, before = (_oracle(folder, workload, n) for n in (None, calm))
@@ -188,15 +197,17 @@ def _measured(
     within = [b for b in log if begin <= b.committed_at <= ended]
     seconds = within[-1].committed_at - begin if within else 1.0
     late = sum(activation.caught_up for activation in activations.values())
+    due = full - before
+    found = results_after(batches, sum(tick.rows for tick in ticks[:calm])) - late
     estimate = kept + sum(activation.withheld for activation in activations.values())
     return {
         "p50": round(quantile(waited, 0.5), 3),
         "p99": round(quantile(waited, 0.99), 3),
         "rows_per_s": round(sum(b.tuples for b in within) / seconds, 1),
         "drained": drained,
-        "kept": round(max(kept - late - before, 0) / (full - before), 4) if full > before else 1.0,
+        "kept": round(found / due, 4) if due else 1.0,
         "estimated": round(kept / estimate, 4) if estimate else 1.0,
-        "made_good": round(late / (full - before), 4) if full > before else 0.0,
+        "made_good": round(late / due, 4) if due else 0.0,
         "paid_after": round(paid - worked, 1),
         "results": kept,
         "full": full,
@@ -293,6 +304,15 @@ class _Watch:
             rationed = [self.client.query(name).rationed for name in self.queries]
             self._budgets.append(_rationing(self.pipeline).budget)
             self._broken.append(any(one is not None and one.floor_broken for one in rationed))
+
+
+def results_after(batches: list[BatchLog], rows: int) -> int:
+    """The results of the batches that have read what came after the first ``rows`` rows."""
+    read = found = 0
+    for batch in batches:
+        read += batch.tuples
+        found += batch.results if read > rows else 0
+    return found
 
 
 def _orders(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Load = Sequence[tuple[float, float]]
 
 #: With the rows per second of a flood, which are more than a small machine manages.
-WORKLOADS = {"selective": 60_000.0, "tpch": 300_000.0, "results": 150_000.0}
+WORKLOADS = {"selective": 100_000.0, "tpch": 500_000.0, "results": 400_000.0}
 #: Seconds between two files of a stream.
 TICK = 0.25
 #: Key -> a stream, and how many of its tuples within a window a partner finds.

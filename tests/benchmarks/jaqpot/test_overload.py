@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.jaqpot.overload import BENCHMARK
+from benchmarks.jaqpot.overload import BENCHMARK, results_after
 from benchmarks.jaqpot.overload_feed import latencies
 from benchmarks.jaqpot.overload_workloads import WORKLOADS, live_workload
 from benchmarks.jaqpot.targets import all_targets
@@ -31,6 +32,14 @@ def test_a_rows_latency_ends_with_the_commit_of_its_batch() -> None:
     assert abs(first.count(2.0) / len(first) - 100 / 150) < 0.05
     # Only what arrives from then on counts.
     assert set(latencies(log, arrivals, begin=10.5)) == {1.0, 4.0}
+
+
+def test_results_of_an_overload_are_those_of_batches_that_read_its_rows() -> None:
+    log = [replace(_batch(n, 100, 1.0), results=10**n) for n in range(4)]
+    # A batch with rows of both counts; so do those after it, whatever they bring.
+    assert results_after(log, 150) == 10 + 100 + 1000
+    assert results_after([*log, replace(_batch(4, 0, 1.0), results=7)], 350) == 1007
+    assert results_after(log, 400) == 0
 
 
 def test_rows_that_nobody_has_read_have_waited_until_then() -> None:
