@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,17 @@ def run_benchmark(
 def spread(figures: Iterable[float], digits: int = 0) -> dict[str, float]:
     """Median and range, as JSON."""
     return Spread.of(figures).rounded(digits)
+
+
+def cpu_milliseconds(work: Callable[[], object], rounds: int) -> dict[str, float]:
+    """CPU milliseconds of ``work``: median and range over so many runs after a first one."""
+    work()
+    found = []
+    for _ in range(rounds):
+        began = time.process_time()
+        work()
+        found.append(1000 * (time.process_time() - began))
+    return spread(found, 3)
 
 
 def quantile(figures: Iterable[float], share: float) -> float:

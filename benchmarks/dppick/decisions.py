@@ -6,7 +6,7 @@ it refuses a clique of ten streams; the exact search finds orders of the same co
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,12 @@ from anabranch_planner.forecast.series import Series
 from anabranch_planner.order.figures import EdgeFigures, Match
 from anabranch_planner.order.problem import Operator, edges_near
 from anabranch_planner.order.search import Algorithm, search_orders
-from benchmarks.command import Benchmark, spread
+from benchmarks.command import Benchmark, cpu_milliseconds
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
     from pathlib import Path
 
 ALGORITHMS = (Algorithm.EXACT, Algorithm.DPPICK)
@@ -61,13 +60,13 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             for kind in kinds
         ]
         one: dict[str, Any] = {"streams": streams, "series": len(asked)}
-        one["forecasts"] = _timed(lambda asked=asked: forecasts(asked, 1.0), options.rounds)  # type: ignore[misc]
+        one["forecasts"] = cpu_milliseconds(partial(forecasts, asked, 1.0), options.rounds)
         for graph in ("chain", "clique"):
             for algorithm in ALGORITHMS:
                 operator = operator_of(graph, streams, streams)
                 name = f"{graph}, {algorithm}"
                 try:
-                    one[name] = _timed(
+                    one[name] = cpu_milliseconds(
                         lambda o=operator, a=algorithm: search_orders(o, a),  # type: ignore[misc]
                         options.rounds,
                     )
@@ -75,17 +74,6 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
                     one[name] = {"refused": error.code}
         found.append(one)
     return {"decisions": found}
-
-
-def _timed(work: Callable[[], object], rounds: int) -> dict[str, float]:
-    """CPU milliseconds; the first run is not counted."""
-    work()
-    found = []
-    for _ in range(rounds):
-        began = time.process_time()
-        work()
-        found.append(1000 * (time.process_time() - began))
-    return spread(found, 3)
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:

@@ -7,7 +7,6 @@ above what saturation takes; what that costs more than the cheapest division is 
 from __future__ import annotations
 
 import math
-import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,13 @@ from anabranch_planner.allocation.printed.freshness import refresh_rates
 from anabranch_planner.allocation.printed.jaqpot import jaqpot
 from anabranch_planner.allocation.printed.knapsack import exact_multiples
 from anabranch_planner.allocation.printed.paths import Row, input_paths, saturation, throughput
-from benchmarks.command import spread
+from benchmarks.command import cpu_milliseconds
 from benchmarks.jaqpot.plans import FACTORS, Shape, draw, predicates, random_tree, selectivities
 from benchmarks.jaqpot.sums import total
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from anabranch_planner.allocation.printed.plan import Plan
 
 #: Inputs of random trees.
@@ -96,9 +93,11 @@ def _time(inputs: int) -> dict[str, Any]:
     return {
         "inputs": inputs,
         "states": len(plan.susceptible),
-        "paths": _timed(lambda: input_paths(plan)),
-        "greedy": _timed(lambda: jaqpot(paths, mu, freshness)),
-        "linear program": _timed(lambda: jaqpot(paths, mu, freshness, exact_cover)),
+        "paths": cpu_milliseconds(lambda: input_paths(plan), ROUNDS),
+        "greedy": cpu_milliseconds(lambda: jaqpot(paths, mu, freshness), ROUNDS),
+        "linear program": cpu_milliseconds(
+            lambda: jaqpot(paths, mu, freshness, exact_cover), ROUNDS
+        ),
     }
 
 
@@ -109,18 +108,7 @@ def _knapsack(mu: int) -> dict[str, Any]:
         Row(name, random.randint(5, 500), random.randint(5, 500), random.randint(5, 500))
         for name in "abcd"
     ]
-    return {"mu": mu, "exact": _timed(lambda: exact_multiples(rows, mu))}
-
-
-def _timed(work: Callable[[], object]) -> dict[str, float]:
-    """CPU milliseconds; the first run is not counted."""
-    work()
-    found = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        work()
-        found.append(1000 * (time.process_time() - began))
-    return spread(found, 3)
+    return {"mu": mu, "exact": cpu_milliseconds(lambda: exact_multiples(rows, mu), ROUNDS)}
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:

@@ -83,6 +83,16 @@ class _Feeder:
             path.with_suffix(".part").rename(path)
         self.files, self.rows = self.files + 1, self.rows + rows
 
+    def drop_slowly(self) -> None:
+        """Files, and time for a batch of them."""
+        self.drop()
+        time.sleep(0.3)
+
+    def drop_until_rationed(self) -> bool:
+        """Files; whether a batch has withheld something by now."""
+        self.drop_slowly()
+        return bool(self._live.progress().rationing.rations)
+
     def has_read(self) -> bool:
         """Whether all of it was read."""
         streams = self._live.progress().streams
@@ -100,16 +110,10 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         live.wait("activity", lambda: live.client.query("lonely").status == "active")
         live.client.update_settings(overload="ration-with-catch-up", capacity=0.2)
 
-        def rationed() -> bool:
-            feeder.drop()
-            time.sleep(0.3)
-            return bool(live.progress().rationing.rations)
-
-        live.wait("rations", rationed)
+        live.wait("rations", feeder.drop_until_rationed)
         assert live.progress().rationing.policy is Overload.CATCH_UP
         for _ in range(4):
-            feeder.drop()
-            time.sleep(0.3)
+            feeder.drop_slowly()
         live.wait("a debt", lambda: live.progress().rationing.owed > 0)
         kill(live.pipeline, "runtime")
         feeder.drop()
@@ -151,21 +155,14 @@ def test_no_anti_join_lies_under_rations_through_a_crash(tmp_path: Path) -> None
         live.wait("activity", lambda: live.client.query("lonely").status == "active")
         live.client.update_settings(overload="ration", capacity=0.9)
 
-        def rationed() -> bool:
-            feeder.drop()
-            time.sleep(0.3)
-            return bool(live.progress().rationing.rations)
-
-        live.wait("rations", rationed)
+        live.wait("rations", feeder.drop_until_rationed)
         for _ in range(4):
-            feeder.drop()
-            time.sleep(0.3)
+            feeder.drop_slowly()
         # Pairs of rows that were kept so far are withheld from now on.
         live.client.update_settings(overload="ration", capacity=0.2)
 
         def undecided() -> int:
-            feeder.drop()
-            time.sleep(0.3)
+            feeder.drop_slowly()
             kept = live.client.query("lonely").rationed
             return 0 if kept is None else kept.undecided
 

@@ -30,7 +30,7 @@ from anabranch_contract.plans.rations import Allocation
 from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
-from benchmarks.command import Benchmark, spread
+from benchmarks.command import Benchmark, cpu_milliseconds
 from benchmarks.engine import Engine
 from benchmarks.jaqpot.rations.command import redis_url, run_part
 from benchmarks.jaqpot.rations.policies import Calibrated
@@ -44,7 +44,6 @@ from benchmarks.session import WrongResultError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
     from pathlib import Path
 
     from anabranch_contract.plans.rations import RationSchedule
@@ -71,7 +70,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         known = Calibrated(plan, run(plan, home / "full", url, Division()).interim)
         found = _batches(options, plan, known.planned(Allocation.FAIR), home / "pairs", url)
     planning = [_random(edges) for edges in EDGES]
-    measured = {a.value: _timed(partial(known.planned, a)) for a in Allocation}
+    measured = {a.value: cpu_milliseconds(partial(known.planned, a), ROUNDS) for a in Allocation}
     return {"batches": found, "planning": planning, "service": measured}
 
 
@@ -154,25 +153,14 @@ def _random(edges: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "edges": len(forest.steps),
         "goals": len(forest.goals),
-        "allocation": _timed(lambda: most_results(forest, 0.5 * forest.full)),
+        "allocation": cpu_milliseconds(lambda: most_results(forest, 0.5 * forest.full), ROUNDS),
         **{
-            allocation.value: _timed(partial(schedule, forest, allocation, {}))
+            allocation.value: cpu_milliseconds(partial(schedule, forest, allocation, {}), ROUNDS)
             for allocation in Allocation
         },
     }
     tell(f"{edges} edges: one allocation {found['allocation']['median']} ms")
     return found
-
-
-def _timed(work: Callable[[], object]) -> dict[str, float]:
-    """CPU milliseconds; the first run is not counted."""
-    work()
-    found = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        work()
-        found.append(1000 * (time.process_time() - began))
-    return spread(found, 3)
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:

@@ -112,9 +112,10 @@ class ParquetSink:
         self._stale: dict[int, list[Path]] = {}
         for file in results.glob("*/*.parquet"):
             batch = batch_of(file)
+            if batch is None or batch < next_batch:
+                continue
             # Earlier releases named versions of views like batches.
-            view = view_inputs.home_of(results, file.parent.name).exists()
-            if batch is not None and batch >= next_batch and not view:
+            if not view_inputs.home_of(results, file.parent.name).exists():
                 self._stale.setdefault(batch, []).append(file)
 
     def publish(

@@ -13,6 +13,7 @@ changes it. So a version that is made again leaves out the same rows.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,8 +76,9 @@ class Undecided:
     query: QuerySpec
     results: Path
     _entries: NewEntries = field(init=False)
-    #: By batch, ascending.
+    #: By batch.
     _withheld: dict[int, _Withheld] = field(init=False, default_factory=dict)
+    _by_key: dict[_Key | None, tuple[Ints, Ints, Ints]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._entries = NewEntries(self.results)
@@ -93,8 +95,7 @@ class Undecided:
         """
         self._read()
         found = np.zeros(rows, np.bool_)
-        for key in {one.key for one in self._withheld.values()}:
-            batches, marks, limits = self._columns(key)
+        for key, (batches, marks, limits) in self._by_key.items():
             low = np.searchsorted(batches, came)
             high = np.searchsorted(marks, deadlines, side="right")
             least = least_between(limits, low, high)
@@ -105,27 +106,28 @@ class Undecided:
                 found |= ranks(ranking, column, rows, 0) >= least
         return found
 
-    def _columns(self, key: _Key | None) -> tuple[Ints, Ints, Ints]:
-        """Batches with something withheld by ``key``: numbers, marks, limits; ascending."""
-        some = [
-            (batch, one.mark, min(one.limits.values()))
-            for batch, one in self._withheld.items()
-            if one.key == key and one.limits
-        ]
-        found = np.array(some, np.int64).reshape(-1, 3)
-        return found[:, 0], found[:, 1], found[:, 2]
-
     def _read(self) -> None:
         """Take in what the ledger has got since the last time."""
-        for entry in self._entries.rationed():
-            for batch, one in self._of(entry):
-                self._withheld[batch] = one
-        self._withheld = dict(sorted(self._withheld.items()))
-        for paid in self._entries.paid():
+        rationed, made_good = self._entries.rationed(), self._entries.paid()
+        if not (rationed or made_good):
+            return
+        for entry in rationed:
+            self._withheld.update(self._of(entry))
+        for paid in made_good:
             for batch in range(paid.first, paid.last + 1):
                 for query, alias in paid.goals:
                     if query == self.query.id and batch in self._withheld:
                         self._withheld[batch].limits.pop(alias, None)
+        self._by_key = self._columns()
+
+    def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
+        """Batches with something withheld by each key: numbers, marks, limits; ascending."""
+        some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
+        for batch, one in sorted(self._withheld.items()):
+            if one.limits:
+                some[one.key].append((batch, one.mark, min(one.limits.values())))
+        tables = ((key, np.array(rows, np.int64)) for key, rows in some.items())
+        return {key: (table[:, 0], table[:, 1], table[:, 2]) for key, table in tables}
 
     def _of(self, entry: RationedBatches) -> Iterator[tuple[int, _Withheld]]:
         outer, aliases = self.query.outer, {label: a for a, label, _ in self.query.members}

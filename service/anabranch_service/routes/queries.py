@@ -264,7 +264,9 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
 
 
 async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
-    names = (record.id, record.id + LEFT_SUFFIX)[: 1 if record.normalised.outer is None else 2]
+    names = [record.id]
+    if record.normalised.outer is not None:
+        names.append(record.id + LEFT_SUFFIX)
     known = {name: await ctx.store.activation(name) for name in names}
     activations = {name: found for name, found in known.items() if found is not None}
     progress, sources = await ctx.store.progress(), await ctx.store.sources()

@@ -75,18 +75,29 @@ def test_what_is_withheld_is_made_good_by_the_next_batch(url: str, tmp_path: Pat
     assert one.state.debt.batches == ()
 
 
+def _run_slowly(
+    url: str, tmp_path: Path, batch: int, batches: dict[int, tuple[Ration, ...]]
+) -> Driver:
+    """A batch by a driver of its own that looks at one owed row; every other is killed first."""
+
+    def begun() -> Driver:
+        slow = Throttle(first=1, least=1, most=1)
+        return _rationed(driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow), batches)
+
+    if batch % 2:
+        with pytest.raises(Killed):
+            begun().run(batch, die())
+    one = begun()
+    one.run(batch, job(batch))
+    return one
+
+
 def test_a_debt_is_paid_in_parts_and_survives_restarts(url: str, tmp_path: Path) -> None:
     publish(url, 0)
-    slow = Throttle(first=1, least=1, most=1)
     batches = {1: NOTHING, 2: NOTHING}
     found = []
     for batch in range(8):
-        one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
-        if batch % 2:
-            with pytest.raises(Killed):
-                _rationed(one, batches).run(batch, die())
-            one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
-        _rationed(one, batches).run(batch, job(batch))
+        one = _run_slowly(url, tmp_path, batch, batches)
         found.append(one.state.queries["q"].caught_up)
 
     # Four rows are owed, two of R and two of S: a batch looks at one of them. With S the stream
@@ -229,17 +240,11 @@ def _nothing(*queries: str) -> tuple[Ration, ...]:
 
 def test_what_goes_stale_first_is_paid_first(url: str, tmp_path: Path) -> None:
     _publish(url, {"any": 0, "late": 200, "soon": 100})
-    slow = Throttle(first=1, least=1, most=1)
     everybody = _nothing("any", "late", "soon")
     batches = {1: everybody, 5: everybody}
     found = []
     for batch in range(11):
-        one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
-        if batch % 2:
-            with pytest.raises(Killed):
-                _rationed(one, batches).run(batch, die())
-            one = driver(url, tmp_path, Mode.LIVE, every=99, throttle=slow)
-        _rationed(one, batches).run(batch, job(batch))
+        one = _run_slowly(url, tmp_path, batch, batches)
         found.append(tuple(one.state.queries[q].caught_up for q in ("soon", "late", "any")))
         if batch == 6:
             # The payment to `any` of batch 1 has begun, and waits.
