@@ -18,8 +18,7 @@ from when its file has got its name to the commit of its batch. Afterwards what 
 for a while (``--drain``); of rows that still wait then, their time so far counts, so those
 latencies are too low (≥).
 
-The budget is the mean of what was left to probes, as a share of what they would take, and goals are
-blind in batches in which their ration was 0: estimates of what is missing do not know of these.
+The budget is the mean of what was left to probes, as a share of what they would take.
 Results kept are those of batches of the overload, as shares of DuckDB's that are due in it, over
 all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a completeness of
 ``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
@@ -199,20 +198,19 @@ def _measured(
     late = sum(activation.caught_up for activation in activations.values())
     due = full - before
     found = results_after(batches, sum(tick.rows for tick in ticks[:calm])) - late
-    estimate = kept + sum(activation.withheld for activation in activations.values())
+    estimate = found + sum(a.withheld + a.owed for a in activations.values())
     return {
         "p50": round(quantile(waited, 0.5), 3),
         "p99": round(quantile(waited, 0.99), 3),
         "rows_per_s": round(sum(b.tuples for b in within) / seconds, 1),
         "drained": drained,
         "kept": round(found / due, 4) if due else 1.0,
-        "estimated": round(kept / estimate, 4) if estimate else 1.0,
+        "estimated": round(found / estimate, 4) if estimate else 1.0,
         "made_good": round(late / due, 4) if due else 0.0,
         "paid_after": round(paid - worked, 1),
         "results": kept,
         "full": full,
         "budget": watch.budget,
-        "blind": sum(activation.blind for activation in activations.values()),
         "orders": orders,
         "stale": _stale(spec.results, limits, watch.planned) if limits else None,
         "floor_broken": watch.broken if policy == "slo" else None,
@@ -410,7 +408,6 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             *(f"{100 * one[what]:.1f} %" for what in ("kept", "estimated", "made_good")),
             f"{one['paid_after']:.1f}",
             f"{one['budget']:.2f}",
-            str(one["blind"]),
             "-"
             if one["stale"] is None
             else f"{one['stale']['stale']} of {one['stale']['looked']:,}",
@@ -420,7 +417,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         for one in entry["runs"]
     ]
     kept = ("results kept", "as estimated", "made good", "paid after s")
-    head = ("load and policy", "p50 s", "p99 s", *kept, "budget", "blind")
+    head = ("load and policy", "p50 s", "p99 s", *kept, "budget")
     last = ("stale results", "floor broken", "orders")
     name = entry["settings"]["workload"]
     title = f"overload, {name}: capacity {entry['capacity']:,.0f} rows/s"

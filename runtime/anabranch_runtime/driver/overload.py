@@ -16,16 +16,19 @@ Source: JAQPOT, section 4.4 (monitor, analyse, actuate); the budget is its mu.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from anabranch_runtime.sources.back_pressure import fit
 
 #: Batches that are remembered, and the weight of each compared with the one after it.
 MEMORY, FADING = 12, 0.8
+#: The weight of each where what probes take is rising.
+RISING = 0.4
 #: Share of a batch's time that stays free: batches differ.
 HEADROOM = 0.1
 #: Batches over which a backlog is worked off.
-DRAIN = 6
+DRAIN = 4
 #: Budgets are multiples of this, so that rations stay as they are while little changes.
 GRAIN = 1 / 32
 #: How much the budget rises from one batch to the next, and the calm batches that end an overload.
@@ -122,11 +125,19 @@ def observe(load: Load, work: Work, latency: float) -> Load:
 
 
 def _savable(works: tuple[Work, ...], known: float) -> float:
-    """Seconds a row that rations can save, by the batches that have probed; else as ``known``."""
+    """Seconds a row that rations can save, by the batches that have probed; else as ``known``.
+
+    Probes get dearer for as long as windows fill, and a budget that follows too late lets input
+    wait. So the greater counts of what many batches say and what the newest say.
+    """
+    return max(_mean_savable(works, known, FADING), _mean_savable(works, known, RISING))
+
+
+def _mean_savable(works: tuple[Work, ...], known: float, fading: float) -> float:
     seconds = rows = 0.0
     for age, work in enumerate(reversed(works)):
         if work.budget >= GRAIN:
-            weight = FADING**age
+            weight = fading**age
             seconds += weight * work.rationed / work.budget
             rows += weight * work.rows
     return seconds / rows if rows else known
@@ -143,9 +154,25 @@ def _room(
     if not read or elapsed <= 0:
         return 1.0, 0.0
     fixed, per_row = fit(read)
-    arrived = max(sum(one.rows for one in works) + works[-1].waiting - before, 0) / elapsed
+    arrived = _arrived(works, before, length)
     backlog = max(works[-1].waiting - arrived * length, 0.0) / DRAIN
     due = arrived * length + backlog
     room = length * (1 - HEADROOM) - fixed - due * per_row
     everything = (fixed + arrived * length * (per_row + savable)) / length
     return (room / (due * savable) if due * savable > 0 else 1.0), everything
+
+
+def _arrived(works: tuple[Work, ...], before: int, length: float) -> float:
+    """Rows a second: the greater of what all batches say and what the last ``length`` seconds say.
+
+    Args:
+        before: rows that waited before the first.
+    """
+    found = rows = elapsed = 0.0
+    for at in range(len(works) - 1, -1, -1):
+        rows, elapsed = rows + works[at].rows, elapsed + works[at].elapsed
+        if elapsed >= length or not at:
+            waited = works[at - 1].waiting if at else before
+            found = max(found, (rows + works[-1].waiting - waited) / elapsed)
+            length = math.inf
+    return found

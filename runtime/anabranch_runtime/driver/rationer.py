@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.rations import Overload
+from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.progress import Mode, Rationing
 from anabranch_runtime.driver.overload import Load, Work, observe
 from anabranch_runtime.state.journal import KnownLoad
@@ -18,10 +18,14 @@ from anabranch_runtime.state.journal import KnownLoad
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from anabranch_contract.plans.rations import Ration, RationSchedule
+    from anabranch_contract.plans.rations import RationSchedule
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.intake import StreamIntake
     from anabranch_runtime.control import Control
+
+#: The least ration. A goal that is given nothing else gets a sample, so that what is withheld of it
+#: can be estimated, and its steps go on being measured.
+SAMPLE = 1 / 256
 
 
 class Rationer:
@@ -89,7 +93,11 @@ class Rationer:
             for _, label, _ in query.members
         }
         wanted = schedule.rations(self._budget(schedule))
-        self._rations = tuple(r for r in wanted if (r.query, r.start) in goals)
+        self._rations = tuple(
+            Ration(r.query, r.start, max(r.share, SAMPLE), r.ranking)
+            for r in wanted
+            if (r.query, r.start) in goals
+        )
         return self._rations
 
     def done(

@@ -154,3 +154,16 @@ def test_a_controller_that_starts_anew_does_not_take_a_backlog_for_arrivals() ->
             budgets.append(machine.load.budget)
         assert min(budgets) >= before.budget - 0.2
         assert machine.load.overloaded
+
+
+def test_a_sudden_load_whose_probes_get_dearer_is_met_before_input_waits() -> None:
+    machine = Machine(fixed=0.1, per_row=3e-6, probing=1e-5)
+    for _ in range(30):
+        machine.batch(15_000)
+    begun, machine.latencies = machine.clock, []
+    while machine.clock < begun + 20:
+        # Windows fill for ten seconds.
+        machine.probing = 1e-5 + 3e-5 * min((machine.clock - begun) / 10, 1.0)
+        machine.batch(60_000)
+    assert max(machine.latencies) <= 1.2 * machine.latency
+    assert machine.load.budget == pytest.approx(0.62 / 2.4, abs=1 / 16)

@@ -23,6 +23,7 @@ from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver import overload
+from anabranch_runtime.driver.rationer import SAMPLE
 from anabranch_runtime.epochs.rationing import KEPT, count_withheld
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.ledger import publish_rations, read_rations
@@ -40,7 +41,7 @@ POINTS = (
     SchedulePoint(0.5, (1.0, 0.0)),
     SchedulePoint(1.0, (1.0, 1.0)),
 )
-NOTHING_OF_S = (Ration(QueryId("q"), Label("S"), 0.0, RANKING),)
+NOTHING_OF_S = (Ration(QueryId("q"), Label("S"), SAMPLE, RANKING),)
 
 
 def offer(url: str, budget: float | None, *, latency: float = 2.0) -> None:
@@ -68,7 +69,7 @@ def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> Non
     # R's new tuple has met the S before; S's new tuple, which counts as the later, nothing.
     assert results(tmp_path) == [0, 0]
     assert one.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
-    assert one.state.queries["q"].blind == 1
+    assert one.state.queries["q"].blind == 0
     shown = progress(url).rationing
     assert (shown.policy, shown.budget, shown.overloaded) == (Overload.RATION, 0.5, True)
     assert shown.rations == NOTHING_OF_S
@@ -202,7 +203,7 @@ def test_live_the_load_decides(url: str, tmp_path: Path) -> None:
         one.rationer.done(1000, 9.0, 8.0, [late])
     one.run(1, job(1))
     assert one.state.rationed == (
-        RationedBatches(1, 1, tuple(Ration(QueryId("q"), g.start, 0.0, RANKING) for g in GOALS)),
+        RationedBatches(1, 1, tuple(Ration(QueryId("q"), g.start, SAMPLE, RANKING) for g in GOALS)),
     )
     assert results(tmp_path) == [0]
     shown = progress(url).rationing
