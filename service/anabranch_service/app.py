@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from anabranch_service.access import first_token
 from anabranch_service.access.audit import Audit
 from anabranch_service.access.gate import Gate
-from anabranch_service.access.guarded import SECURITY_SCHEMES
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
@@ -43,22 +43,16 @@ from anabranch_service.routes import (
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.tail import Tails
 from anabranch_service.transport import problems
+from anabranch_service.transport.document import RESPONSES, Documented
+from anabranch_service.transport.head import AnswerHead
 from anabranch_service.transport.hosts import CheckHost
 from anabranch_service.transport.limits import LimitRequests
 from anabranch_service.transport.observe import Observe
 
 #: Seconds that the epoch loop may take to finish its turn when the service stops.
 STOP_SECONDS = 5.0
-
-
-class Service(FastAPI):
-    """The application; its document names the security scheme that routes refer to."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
-        document = super().openapi()
-        document.setdefault("components", {})["securitySchemes"] = SECURITY_SCHEMES
-        return document
+#: Bytes from which on an answer is compressed where the client takes that.
+COMPRESSED = 1024
 
 
 def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
@@ -93,7 +87,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             work.close()
             await redis.aclose()
 
-    app = Service(
+    app = Documented(
         title="anabranch",
         version="1",
         summary="Continuous multi-way joins, planned together.",
@@ -104,7 +98,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         redoc_url=None,
         # A path is right or it is not: a redirect would be made of what the client sent as Host.
         redirect_slashes=False,
-        responses=problems.RESPONSES,
+        responses=RESPONSES,
     )
     app.state.context = Context(
         config,
@@ -128,7 +122,17 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
     # The last one added is the first that a request meets. Limits come before the check of hosts:
     # they take in what is left of a body that is refused, or its sender would lose the answer.
-    app.add_middleware(CheckHost, names=config.hostnames)
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED, compresslevel=5)
+    app.add_middleware(AnswerHead)
+    app.add_middleware(CheckHost, names=config.hostnames, origins=config.origins)
     app.add_middleware(LimitRequests, body_bytes=config.body_limit, seconds=config.request_seconds)
+    if config.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.origins,
+            allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match"],
+            expose_headers=["ETag", "Location", "Retry-After", "X-Request-ID"],
+        )
     app.add_middleware(Observe, metrics=metrics, audit=audit)
     return app

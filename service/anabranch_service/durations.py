@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.sql.durations import parse_duration
+from anabranch_contract.durations import parse_duration
 from anabranch_service.errors import InvalidInput
 
 #: A hundred thousand years: more than any datetime spans, far less than 64 bits hold.
@@ -19,7 +19,7 @@ def read_duration(text: str, field: str) -> int:
             cause.code,
             cause.message,
             field=field,
-            remedy=cause.remedy or "write <int> <unit>, such as 10 minutes, or ISO 8601",
+            remedy=cause.remedy or "write <number> <unit>, such as 10 minutes, or ISO 8601",
         ) from None
     if not 0 <= micros <= LONGEST:
         raise InvalidInput(

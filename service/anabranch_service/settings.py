@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -17,6 +18,8 @@ from anabranch_planner.forecast.rates import EVIDENCE, PERIODS
 from anabranch_service.errors import SettingsError
 
 ENV_PREFIX = "ANABRANCH_"
+
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-fA-F:]+\](:\d{1,5})?")
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
@@ -32,7 +35,7 @@ class Auth(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of the process, with the help of its option. Optimizer, objective,
-    parallelism and revision_gain hold until ``PUT /v1/settings`` changes them.
+    parallelism and revision_gain hold until ``PATCH /v1/settings`` changes them.
 
     Attributes:
         access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
@@ -64,6 +67,7 @@ class Settings:
         "anabranch-admin.token"
     )
     allow_hostname: Annotated[str, "further names to answer to, separated by commas; *: any"] = ""
+    allow_origin: Annotated[str, "origins whose pages may use it (CORS), separated by commas"] = ""
     tls_cert: Annotated[str, "certificate chain (PEM) to serve HTTPS with"] = ""
     tls_key: Annotated[str, "its private key (PEM)"] = ""
     body_limit: Annotated[int, "bytes that a request's body may have"] = 16 * 1024 * 1024
@@ -103,6 +107,12 @@ class Settings:
         )
         _require(bool(self.admin_token_file), "admin_token_file", "must not be empty")
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "goes with tls_cert")
+        for origin in self.origins:
+            _require(
+                _ORIGIN.fullmatch(origin) is not None,
+                "allow_origin",
+                f"has {origin!r}, which is no origin, such as https://console.example.org:8443",
+            )
         _require(self.body_limit >= 1024, "body_limit", "must be at least 1024")
         _require(self.connections >= 16, "connections", "must be at least 16")
 
@@ -118,6 +128,12 @@ class Settings:
         """The names that the service answers to, beside loopback's and the address of a socket."""
         given = (name.strip() for name in self.allow_hostname.split(","))
         return (self.host, *filter(None, given))
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins of other sites whose pages may use the service."""
+        given = (origin.strip().rstrip("/") for origin in self.allow_origin.split(","))
+        return tuple(filter(None, given))
 
     @staticmethod
     def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:

@@ -28,6 +28,8 @@ from pydantic import (
 
 from anabranch_client.errors import ScenarioError
 from anabranch_client.rest.types import spark_type
+from anabranch_contract.durations import parse_duration
+from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.streams import PROPERTIES, StreamOptions, StreamProperties
@@ -121,24 +123,19 @@ def load_scenario(path: Path) -> Scenario:
 
 # --- the file's format -------------------------------------------------------------------------
 
-_PLAIN_DURATION = re.compile(
-    r"\d+\s*(microsecond|millisecond|second|minute|hour|day|week)s?", re.IGNORECASE
-)
-_ISO_DURATION = re.compile(
-    r"P(?=[\dT])(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?", re.IGNORECASE
-)
 _STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _QUERY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 def _duration(text: object) -> str:
-    if not isinstance(text, str) or not (
-        _PLAIN_DURATION.fullmatch(text.strip()) or _ISO_DURATION.fullmatch(text.strip())
-    ):
-        raise ValueError(
-            f"{text!r} is no duration; write '<int> <unit>' (microseconds to weeks) "
-            "or ISO 8601 such as PT1H30M"
-        )
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is no duration; write '10 minutes' or ISO 8601 such as PT10M")
+    try:
+        micros = parse_duration(text)
+    except QueryError as cause:
+        raise ValueError(f"{cause.message}; {cause.remedy}") from None
+    if micros < 0:
+        raise ValueError(f"{text!r} is negative; give a duration of zero or more")
     return text.strip()
 
 

@@ -316,7 +316,7 @@ class Calls:
             capacity=capacity,
         )
         body = {name: None if value == "none" else value for name, value in given.items()}
-        return Call("PUT", "/v1/settings", SettingsOut.read, body)
+        return Call("PATCH", "/v1/settings", SettingsOut.read, body)
 
     @method
     def whoami(self) -> Call[WhoOut]:

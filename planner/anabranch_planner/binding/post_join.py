@@ -33,7 +33,7 @@ from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
 from anabranch_planner.binding.typecheck import boolean, coerce, typed
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
-from anabranch_planner.sql.durations import parse_duration
+from anabranch_contract.durations import parse_duration
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import at, unsupported

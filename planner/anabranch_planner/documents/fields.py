@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.sql.durations import parse_duration
+from anabranch_contract.durations import parse_duration
 from anabranch_planner.sql.scope import nearest
 
 if TYPE_CHECKING:
@@ -22,16 +22,6 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 QUERY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 #: More than any stream has, and few enough that the product over twenty relations is a number.
 MOST = 1e15
-_SHORT = re.compile(r"\s*(\d+)\s*(us|ms|s|m|h|d|w)\s*", re.IGNORECASE)
-_UNITS = {
-    "us": "microseconds", "ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours",
-    "d": "days", "w": "weeks",
-}  # fmt: skip
-_E = TypeVar("_E", bound=StrEnum)
-
-
-class ProblemError(PlannerError):
-    """A problem file that can't be used."""
 
 
 def refused(message: str, at: str, remedy: str) -> ProblemError:
@@ -156,16 +146,11 @@ def window(value: Any, at: str, *, per_alias: bool) -> int | dict[str, int] | No
 
 
 def duration(value: Any, at: str) -> int:
-    """Microseconds, not negative: ``10m`` beside what queries may have.
-
-    >>> duration("10m", "window") == duration("10 minutes", "window") == 600_000_000
-    True
-    """
+    """Microseconds, not negative."""
     if not isinstance(value, str):
         raise refused(f"{shown(value)} is no duration", at, "write '10m' or '10 minutes'")
-    short = _SHORT.fullmatch(value)
     with within(at):
-        micros = parse_duration(f"{short[1]} {_UNITS[short[2].lower()]}" if short else value)
+        micros = parse_duration(value)
     if micros < 0:
         raise refused("the duration is negative", at, "give a duration of zero or more")
     return micros

@@ -45,7 +45,7 @@ from anabranch_planner.normal.key_classes import (
     relabelled,
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
-from anabranch_planner.sql.durations import format_duration
+from anabranch_contract.durations import format_duration
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parsed_inside
 from anabranch_planner.sql.unresolved import at, located, unsupported

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.routing import APIRoute
 
 from anabranch_contract.rest.access import Role
 from anabranch_service.access.gate import Gate
 from anabranch_service.access.roles import ADMITTED, Need, need_of
+from anabranch_service.errors import InvalidInput
 from anabranch_service.refusals import BodyRefused, Refusal
 
 #: The name of the scheme in the OpenAPI document.
@@ -73,14 +75,29 @@ class GuardedRoute(APIRoute):
         """Return the handler of a request: first the gate, then the endpoint."""
         handle = super().get_route_handler()
         need = self.need
+        known = {p.alias for p in get_flat_dependant(self.dependant).query_params}
 
         async def guarded(request: Request) -> Response:
             gate: Gate = request.app.state.context.gate
             request.state.need = need
             request.state.identity = await gate.admit(request, need)
+            _check_parameters(request, known)
             return await handle(StrictRequest(request.scope, request.receive))
 
         return guarded
+
+
+def _check_parameters(request: Request, known: Collection[str]) -> None:
+    """Refuse query parameters that would have no effect."""
+    for name in request.query_params:
+        if name not in known:
+            some = ", ".join(sorted(known))
+            raise InvalidInput(
+                "unknown-parameter",
+                f"there is no query parameter {name[:100]!r} here",
+                field=name[:100],
+                remedy=f"leave it out; there {'are' if ',' in some else 'is'} {some or 'none'}",
+            )
 
 
 def guarded_router(prefix: str = "", *, tag: str) -> APIRouter:

@@ -28,7 +28,7 @@ from anabranch_contract.rest.streams import (
     SourceStatusOut,
     StreamOut,
 )
-from anabranch_planner.sql.durations import format_duration
+from anabranch_contract.durations import format_duration
 from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, results_of, status_of

@@ -25,7 +25,7 @@ from anabranch_contract.rest.normalised import (
     OutputInfo,
     ViewInfo,
 )
-from anabranch_planner.sql.durations import format_duration
+from anabranch_contract.durations import format_duration
 
 _LOG = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.sql.durations import format_duration, parse_duration
+from anabranch_contract.durations import format_duration, parse_duration
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import InvalidInput
 

@@ -216,15 +216,23 @@ class Store:
                 return changed
 
     async def delete_stream(
-        self, name: str, users: Callable[[list[QueryRecord]], list[str]]
+        self,
+        name: str,
+        users: Callable[[list[QueryRecord]], list[str]],
+        check: Callable[[StreamRecord], None],
     ) -> list[str]:
-        """Delete a stream unless ``users`` names queries that need it (which are returned).
+        """Delete a stream unless ``users`` names queries that need it (which are returned), or
+        ``check`` raises.
 
-        The check and the deletion are one transaction.
+        The checks and the deletion are one transaction.
         """
         async with self.redis.pipeline() as pipe:
             while True:
-                await pipe.watch(self.keys.queries)
+                await pipe.watch(self.keys.streams, self.keys.queries)
+                record = await self.stream(name)
+                if record is None:
+                    return []
+                check(record)
                 blocking = users(await self.queries())
                 if blocking:
                     return blocking
@@ -294,9 +302,25 @@ class Store:
         text = await _text(self.redis.get(self._own("settings")))
         return _strict(PlanningRecord, "settings", text)
 
-    async def put_planning(self, record: PlanningRecord) -> None:
-        """Keep planning settings."""
-        await _answer(self.redis.set(self._own("settings"), record.model_dump_json()), object)
+    async def update_planning(
+        self, change: Callable[[PlanningRecord | None], PlanningRecord]
+    ) -> PlanningRecord:
+        """Apply ``change`` to the newest planning settings; None stands for the defaults.
+
+        ``change`` may run several times, and may raise to leave them alone.
+        """
+        key = self._own("settings")
+        async with self.redis.pipeline() as pipe:
+            while True:
+                await pipe.watch(key)
+                changed = change(await self.planning())
+                pipe.multi()  # type: ignore[no-untyped-call]
+                pipe.set(key, changed.model_dump_json())
+                try:
+                    await pipe.execute()
+                except WatchError:
+                    continue
+                return changed
 
     # --- epochs --------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from anabranch_service.registry.sizes import check_columns, check_room, read_che
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import Statement, usable_streams
 from anabranch_service.settings import Settings
+from anabranch_service.versions import IfMatch, check_version, etag
 
 router = guarded_router("/v1/queries", tag="queries")
 
@@ -117,8 +118,9 @@ async def add_query(
     ctx.store.forms.keep(record, query, streams)
     response.headers["Location"] = f"/v1/queries/{name}"
     if await _is_understood(ctx, record, streams):
+        response.headers["ETag"] = etag(record)
         return answer
-    return await get_query(name, ctx)
+    return await get_query(name, ctx, response)
 
 
 @router.get("")
@@ -156,14 +158,16 @@ async def list_queries(
 
 @router.get("/{name}")
 @needs(Need.READ)
-async def get_query(name: str, ctx: Ctx) -> QueryOut:
+async def get_query(name: str, ctx: Ctx, response: Response) -> QueryOut:
     """One query: what it means, its status, how many results it has given."""
-    return await _view(ctx, known(await ctx.store.query(name), "query", name))
+    return await _view(ctx, known(await ctx.store.query(name), "query", name), response)
 
 
 @router.patch("/{name}")
 @needs(Need.EDIT)
-async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
+async def patch_query(
+    name: str, body: QueryPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> QueryOut:
     """Change when a query expires, its priority, or what it needs."""
     now = ctx.clock()
     changes: dict[str, object] = {}
@@ -177,6 +181,7 @@ async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
     activation = await ctx.store.activation(name)
 
     def change(record: QueryRecord) -> QueryRecord:
+        check_version(record, if_match)
         if not is_wanted(record, activation, now):
             raise Conflict(
                 "query-ended",
@@ -188,21 +193,24 @@ async def patch_query(name: str, body: QueryPatch, ctx: Ctx) -> QueryOut:
             changes["slo"] = record.slo.changed(body.slo)
         return record.model_copy(update=changes)
 
-    return await _view(ctx, await _update(ctx, name, change))
+    return await _view(ctx, await _update(ctx, name, change), response)
 
 
 @router.delete("/{name}", status_code=202)
 @needs(Need.EDIT)
-async def delete_query(name: str, ctx: Ctx) -> QueryOut:
+async def delete_query(
+    name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> QueryOut:
     """Withdraw a query; it expires at the next planned epoch. Repeating it changes nothing."""
     now = ctx.clock()
 
     def change(record: QueryRecord) -> QueryRecord:
         if record.removed_at is not None:
             return record
+        check_version(record, if_match)
         return record.model_copy(update={"removed_at": now})
 
-    return await _view(ctx, await _update(ctx, name, change))
+    return await _view(ctx, await _update(ctx, name, change), response)
 
 
 async def _update(
@@ -263,7 +271,8 @@ async def _is_understood(ctx: Context, record: QueryRecord, streams: Mapping[str
         before = now
 
 
-async def _view(ctx: Context, record: QueryRecord) -> QueryOut:
+async def _view(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
+    response.headers["ETag"] = etag(record)
     names = [record.id]
     if record.normalised.outer is not None:
         names.append(record.id + LEFT_SUFFIX)

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+from fastapi import Response
+
 from anabranch_contract.rest.settings import SettingsIn, SettingsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.planning.options import changed, default_planning
 from anabranch_service.registry.records import PlanningRecord
+from anabranch_service.versions import IfMatch, check_version, etag
 
 router = guarded_router("/v1/settings", tag="settings")
 
 
 @router.get("")
 @needs(Need.READ)
-async def get_settings(ctx: Ctx) -> SettingsOut:
+async def get_settings(ctx: Ctx, response: Response) -> SettingsOut:
     """The settings of the next epoch's plan."""
-    return _out(ctx, await ctx.store.planning() or default_planning(ctx.settings))
+    record = await ctx.store.planning() or default_planning(ctx.settings)
+    return _out(ctx, record, response)
 
 
-@router.put("")
+@router.put("", deprecated=True)
 @needs(Need.ADMIN)
-async def put_settings(body: SettingsIn, ctx: Ctx) -> SettingsOut:
+async def put_settings(
+    body: SettingsIn, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> SettingsOut:
+    """Change it as PATCH does: releases before had only this."""
+    return await patch_settings(body, ctx, response, if_match)
+
+
+@router.patch("")
+@needs(Need.ADMIN)
+async def patch_settings(
+    body: SettingsIn, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> SettingsOut:
     """Change it; what is left out stays, and null lifts a limit.
 
     Takes effect at the next planned epoch.
     """
-    current = await ctx.store.planning() or default_planning(ctx.settings)
-    record = changed(current, body)
-    await ctx.store.put_planning(record)
-    return _out(ctx, record)
+
+    def change(record: PlanningRecord | None) -> PlanningRecord:
+        current = record or default_planning(ctx.settings)
+        check_version(current, if_match)
+        return changed(current, body)
+
+    return _out(ctx, await ctx.store.update_planning(change), response)
 
 
-def _out(ctx: Context, record: PlanningRecord) -> SettingsOut:
+def _out(ctx: Context, record: PlanningRecord, response: Response) -> SettingsOut:
+    response.headers["ETag"] = etag(record)
     mode, batches = ctx.settings.mode.value, ctx.settings.epoch_batches
     return SettingsOut.of(record, mode=mode, epoch_batches=batches)

@@ -48,6 +48,7 @@ from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.rows import entries, read_rows, target
+from anabranch_service.versions import IfMatch, check_version, etag
 
 router = guarded_router("/v1/streams", tag="streams")
 
@@ -103,7 +104,7 @@ async def add_stream(
         record, response.status_code = former, 200
     response.headers["Location"] = f"/v1/streams/{record.name}"
     await _tried(ctx, record, wait)
-    return await _shown(ctx, record)
+    return await _shown(ctx, record, response)
 
 
 @router.get("")
@@ -118,15 +119,17 @@ async def list_streams(ctx: Ctx) -> StreamList:
 
 @router.get("/{name}")
 @needs(Need.READ)
-async def get_stream(name: str, ctx: Ctx) -> StreamOut:
+async def get_stream(name: str, ctx: Ctx, response: Response) -> StreamOut:
     """One stream."""
     record = known(await ctx.store.stream(name), "stream", name)
-    return await _shown(ctx, record)
+    return await _shown(ctx, record, response)
 
 
 @router.patch("/{name}")
 @needs(Need.EDIT)
-async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
+async def patch_stream(
+    name: str, body: StreamPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> StreamOut:
     """Change how a stream's silence and its late tuples are handled and how long its tuples are
     kept, from the next planned epoch on, and what happens where its input was lost, at once. A ttl
     deletes no stored tuples, unless a shorter one makes them useless. A stream that no longer keeps
@@ -142,6 +145,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         changes |= _retention(body.retention)
 
     def change(record: StreamRecord) -> StreamRecord:
+        check_version(record, if_match)
         changed = record.model_copy(update=changes)
         policies = {"on_loss": body.on_loss, "on_bad_file": body.on_bad_file}
         given = {option: policy.value for option, policy in policies.items() if policy is not None}
@@ -173,7 +177,7 @@ async def patch_stream(name: str, body: StreamPatch, ctx: Ctx) -> StreamOut:
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
         record = await ctx.store.update_stream(name, change)
-    return await _shown(ctx, known(record, "stream", name))
+    return await _shown(ctx, known(record, "stream", name), response)
 
 
 @router.post("/{name}/rows", status_code=202)
@@ -210,7 +214,7 @@ async def get_sample(name: str, ctx: Ctx) -> SampleOut:
 
 @router.delete("/{name}", status_code=204)
 @needs(Need.EDIT)
-async def delete_stream(name: str, ctx: Ctx) -> None:
+async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
     """Forget a stream; 409 while a live query uses it. One that was withdrawn does not, where no
     runtime is there to end it.
     """
@@ -219,7 +223,9 @@ async def delete_stream(name: str, ctx: Ctx) -> None:
     now = ctx.clock()
     runs = await ctx.store.heartbeat() is not None
     blocking = await ctx.store.delete_stream(
-        name, lambda queries: _users(name, queries, activations, progress, now, runs=runs)
+        name,
+        lambda queries: _users(name, queries, activations, progress, now, runs=runs),
+        lambda record: check_version(record, if_match),
     )
     if blocking:
         raise Conflict(
@@ -230,7 +236,8 @@ async def delete_stream(name: str, ctx: Ctx) -> None:
         )
 
 
-async def _shown(ctx: Context, record: StreamRecord) -> StreamOut:
+async def _shown(ctx: Context, record: StreamRecord, response: Response) -> StreamOut:
+    response.headers["ETag"] = etag(record)
     progress, last = await ctx.store.progress(), await ctx.store.last_snapshot()
     return stream_out(record, progress, await ctx.store.sources(), last)
 

@@ -3,7 +3,8 @@
 A page that a browser shows may send requests to any address, this one included. With a name of its
 own that resolves to 127.0.0.1 (DNS rebinding) it could even read the answers. So a request whose
 ``Host`` is not one of the service's names is refused, and so is one that another page made without
-a token. A page can't send a token: the header needs a permission (CORS) that nobody is given.
+a token. A page can't send a token: the header needs a permission (CORS) that only the origins have
+which the operator names.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ _FOREIGN = Refusal(
 class CheckHost:
     """Refuses requests for other hosts, and changes by foreign pages."""
 
-    def __init__(self, app: ASGIApp, *, names: Collection[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, names: Collection[str], origins: Collection[str] = ()
+    ) -> None:
+        """Serve ``app`` under ``names``; pages of ``origins`` count as the service's own."""
         self.app = app
+        self.origins = frozenset(origins)
         self.names = frozenset(name.lower() for name in names) | LOOPBACK_NAMES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,10 +59,13 @@ class CheckHost:
         headers = Headers(scope=scope)
         if not self._is_own(headers.getlist("host"), scope):
             await _UNKNOWN_HOST.answer(scope["path"])(scope, receive, send)
-        elif scope["method"] not in _SAFE and is_foreign(headers):
+        elif scope["method"] not in _SAFE and self._is_foreign(headers):
             await _FOREIGN.answer(scope["path"])(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    def _is_foreign(self, headers: Headers) -> bool:
+        return headers.get("origin") not in self.origins and is_foreign(headers)
 
     def _is_own(self, given: list[str], scope: Scope) -> bool:
         if len(given) != 1:

@@ -13,23 +13,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from redis.exceptions import RedisError, ResponseError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from anabranch_contract.errors import PlannerError, StructuredError
-from anabranch_contract.rest.system import Problem
 from anabranch_service.errors import ServiceError
-from anabranch_service.refusals import MEDIA_TYPE, BodyRefused, Refusal, problem
+from anabranch_service.refusals import BodyRefused, Refusal, problem
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
-
-#: Errors in the OpenAPI document, for every route.
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    code: {
-        "description": "Problem details (RFC 9457)",
-        "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
-    }
-    for code in (422, "default")
-}
 
 _REMEDIES = {
     404: "check the path against /openapi.json",
@@ -117,14 +108,28 @@ def _field(location: Sequence[str | int]) -> str:
 async def _http_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, HTTPException)
     status, path = HTTPStatus(cause.status_code), request.url.path
+    headers = dict(cause.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
     return problem(
         path,
         status,
         status.phrase.lower().replace(" ", "-"),
         f"{request.method} {quote(path, safe='/:')}: {cause.detail}",
         _REMEDIES.get(status, ""),
-        headers=cause.headers,
+        headers=headers,
     )
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that some route of the request's path takes."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    if "GET" in found and not request.url.path.endswith("/results"):
+        found.add("HEAD")
+    return sorted(found)
 
 
 async def _body_refused(request: Request, cause: Exception) -> Response:

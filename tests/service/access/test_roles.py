@@ -57,6 +57,7 @@ MATRIX = {
     "GET /v1/state/stores/{store:path}": "viewer editor admin",
     "GET /v1/settings": "viewer editor admin",
     "PUT /v1/settings": "admin",
+    "PATCH /v1/settings": "admin",
     "GET /v1/tokens": "admin",
     "POST /v1/tokens": "admin",
     "DELETE /v1/tokens/{ident}": "admin",

@@ -32,7 +32,7 @@ BODIES: dict[str, type[Closed]] = {
     "PATCH /v1/queries/delays": QueryPatch,
     "POST /v1/queries:explain": ExplainIn,
     "POST /v1/plans:dry-run": DryRunIn,
-    "PUT /v1/settings": SettingsIn,
+    "PATCH /v1/settings": SettingsIn,
     "POST /v1/tokens": TokenIn,
 }
 

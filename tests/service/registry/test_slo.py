@@ -66,7 +66,7 @@ def test_freshness_is_part_of_the_rules(shop: Service) -> None:
         ({"latency": "0 seconds"}, "latency", "bad-latency", "100 milliseconds or more"),
         ({"latency": "99 milliseconds"}, "latency", "bad-latency", "100 milliseconds or more"),
         ({"latency": "-2 seconds"}, "latency", "bad-duration", "between 0"),
-        ({"latency": "soon"}, "latency", "bad-duration", "<int> <unit>"),
+        ({"latency": "soon"}, "latency", "bad-duration", "<number> <unit>"),
         ({"freshness": {"x": "1 hour"}}, "freshness.x", "unknown-alias", "o, i"),
         ({"freshness": {"o": "0 seconds"}}, "freshness.o", "bad-freshness", "1 hour or more"),
         ({"freshness": {"o": "-1 hour"}}, "freshness.o", "bad-duration", "between 0"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_service.errors import SettingsError
 from tests.service.conftest import STREAMS
 from tests.service.transport.test_problems import problem
 from tests.support.worlds.access import guarded
@@ -130,3 +131,34 @@ def test_behind_a_proxy_a_token_is_enough(settings: Settings, tmp_path: Path) ->
         headers = {"Origin": "https://streams.example", "Sec-Fetch-Site": "same-origin"}
         found = locked.service.http.post("/v1/plans:dry-run", json={}, headers=headers)
         assert found.status_code == 200
+
+
+ORIGIN = "https://console.example.org:8443"
+
+
+def test_pages_of_named_origins_may_use_the_service(settings: Settings) -> None:
+    named = replace(settings, allow_origin=f"https://other.example, {ORIGIN}/")
+    with serving(named) as service:
+        asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "PATCH"}
+        asked["Access-Control-Request-Headers"] = "authorization,if-match"
+        preflight = service.http.options("/v1/settings", headers=asked)
+        assert preflight.status_code == 200
+        assert preflight.headers["Access-Control-Allow-Origin"] == ORIGIN
+        page = {"Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"}
+        answer = service.http.patch("/v1/settings", json={"memory": 1e6}, headers=page)
+        assert answer.status_code == 200
+        assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+        assert "ETag" in answer.headers["Access-Control-Expose-Headers"]
+        # A refusal can be read as well.
+        answer = service.http.post("/v1/queries", json={}, headers=page)
+        assert (answer.status_code, "Access-Control-Allow-Origin" in answer.headers) == (422, True)
+        page["Origin"] = "https://console.example.org"
+        answer = service.http.patch("/v1/settings", json={"memory": 1e6}, headers=page)
+        assert answer.status_code == 403
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "console.example.org", "https://a.example/page"])
+def test_what_is_no_origin_is_refused(settings: Settings, origin: str) -> None:
+    with pytest.raises(SettingsError, match="allow_origin"):
+        replace(settings, allow_origin=origin)

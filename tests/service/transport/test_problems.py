@@ -72,3 +72,45 @@ def test_every_problem_names_all_fields(service: Service) -> None:
     assert isinstance(errors, list)
     assert {"name", "lateness"} <= {e["field"] for e in errors}
     assert f"and {len(errors) - 1} more" in str(document["detail"])
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/queries", "GET, HEAD, POST"),
+        ("/v1/queries/pair", "DELETE, GET, HEAD, PATCH"),
+        ("/v1/settings", "GET, HEAD, PATCH, PUT"),
+        ("/v1/queries:explain", "POST"),
+    ],
+)
+def test_a_wrong_method_is_answered_with_all_right_ones(
+    service: Service, path: str, allowed: str
+) -> None:
+    refused = service.http.request("OPTIONS", path)
+    assert (refused.status_code, refused.headers["Allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "remedy"),
+    [
+        ("/v1/queries?limits=3", "limits", "there are cursor, limit, status"),
+        ("/v1/streams?limit=3", "limit", "there is none"),
+        ("/v1/settings?a=1&b=2", "a", "there is none"),
+    ],
+)
+def test_a_parameter_without_effect_is_refused(
+    service: Service, path: str, name: str, remedy: str
+) -> None:
+    found = problem(service.http.get(path), 422)
+    assert found["code"] == "unknown-parameter"
+    assert name in str(found["detail"])
+    assert remedy in str(found["remedy"])
+
+
+def test_long_answers_are_compressed_for_those_who_take_it(service: Service) -> None:
+    plain = service.http.get("/openapi.json", headers={"Accept-Encoding": "identity"})
+    packed = service.http.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert plain.json() == packed.json()
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 4
+    assert "Content-Encoding" not in service.http.get("/healthz").headers

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.durations import format_duration, parse_duration
+from anabranch_contract.durations import format_duration, parse_duration
 
 SECOND = 1_000_000
 
@@ -26,6 +26,18 @@ SECOND = 1_000_000
         ("1 week", 604_800 * SECOND),
         ("0 seconds", 0),
         ("-5 minutes", -300 * SECOND),
+        ("10s", 10 * SECOND),
+        ("10 min", 600 * SECOND),
+        ("1 hr", 3600 * SECOND),
+        ("2hrs", 7200 * SECOND),
+        ("1h30m", 5400 * SECOND),
+        ("5minutes", 300 * SECOND),
+        ("1.5 hours", 5400 * SECOND),
+        ("0.5 s", SECOND // 2),
+        ("100 ms", SECOND // 10),
+        ("7 us", 7),
+        ("3 d -1h", 255_600 * SECOND),
+        ("2 secs", 2 * SECOND),
         ("PT1H", 3600 * SECOND),
         ("pt1h30m", 5400 * SECOND),
         ("P1D", 86_400 * SECOND),
@@ -46,8 +58,10 @@ def test_durations_are_read(text: str, micros: int) -> None:
         ("", "empty"),
         ("5", "no duration"),
         ("minutes", "no duration"),
-        ("5minutes", "no duration"),
-        ("1.5 hours", "no duration"),
+        ("1.", "no duration"),
+        ("1h30", "no duration"),
+        ("5 minutes,", "no duration"),
+        ("0.0000001 s", "no whole number of microseconds"),
         ("1 hour and 5 minutes", "no duration"),
         ("1 month", "no unit of fixed length"),
         ("3 years", "no unit of fixed length"),

@@ -1,4 +1,4 @@
-"""Durations as users write them: ``<int> <unit>`` pairs or ISO 8601, in microseconds.
+"""Durations as users write them: ``<number> <unit>`` pairs or ISO 8601, in microseconds.
 
 >>> parse_duration("1 hour 30 minutes") == parse_duration("PT1H30M") == 5_400_000_000
 True
@@ -22,15 +22,32 @@ _UNITS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
+#: What users of other systems write for a unit.
+_SHORT = {
+    "w": "week",
+    "d": "day",
+    "h": "hour",
+    "hr": "hour",
+    "m": "minute",
+    "min": "minute",
+    "s": "second",
+    "sec": "second",
+    "ms": "millisecond",
+    "milli": "millisecond",
+    "msec": "millisecond",
+    "us": "microsecond",
+    "usec": "microsecond",
+    "micro": "microsecond",
+}
 #: Beyond this a duration no longer fits the 64-bit event times that it is compared with.
 _LIMIT = 2**62
-_PAIR = re.compile(r"\s*([+-]?\d+)\s+([a-z]+)(?=\s|$)", re.IGNORECASE)
+_PAIR = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)(?=[\s\d+-]|$)\s*", re.IGNORECASE)
 _ISO = re.compile(
     r"([+-]?)P(?:(\d+)W)?(?:(\d+)D)?"
     r"(?:(T)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,6})?)S)?)?",
     re.IGNORECASE,
 )
-_REMEDY = "write '<int> <unit>', e.g. '1 hour 30 minutes', or ISO 8601, e.g. 'PT1H30M'"
+_REMEDY = "write '<number> <unit>', e.g. '10 minutes' or '10 min', or ISO 8601, e.g. 'PT10M'"
 
 
 def parse_duration(text: str) -> int:
@@ -38,9 +55,12 @@ def parse_duration(text: str) -> int:
 
     >>> parse_duration("5 minutes"), parse_duration("P1DT0.5S"), parse_duration("-1 day")
     (300000000, 86400500000, -86400000000)
+    >>> parse_duration("5min") == parse_duration("5 m") == parse_duration("0.5 min 270s")
+    True
 
     Raises:
-        QueryError: ``bad-duration``: no duration, a calendar unit (month, year), or too long.
+        QueryError: ``bad-duration``: no duration, a calendar unit (month, year), not a whole number
+            of microseconds, or too long.
     """
     stripped = text.strip()
     total = _parse_iso(stripped) if re.match(r"[+-]?P", stripped, re.I) else _parse_pairs(stripped)
@@ -79,14 +99,22 @@ def _parse_pairs(text: str) -> int:
         match = _PAIR.match(text, position)
         if match is None:
             raise QueryError("bad-duration", f"{text!r} is no duration", remedy=_REMEDY)
-        size = unit_micros(match.group(2))
+        name = match.group(2).lower()
+        size = unit_micros(_SHORT.get(name) or _SHORT.get(name.removesuffix("s")) or name)
         if size is None:
             raise QueryError(
                 "bad-duration",
                 f"{match.group(2)!r} in {text!r} is no unit of fixed length",
                 remedy="use " + ", ".join(_UNITS),
             )
-        total += int(match.group(1)) * size
+        exact = Decimal(match.group(1)) * size
+        if exact != int(exact):
+            raise QueryError(
+                "bad-duration",
+                f"{match.group(0).strip()!r} is no whole number of microseconds",
+                remedy="give fewer digits after the point",
+            )
+        total += int(exact)
         position = match.end()
     if not text:
         raise QueryError("bad-duration", "the duration is empty", remedy=_REMEDY)
