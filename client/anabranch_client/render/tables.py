@@ -226,6 +226,7 @@ def query_detail(query: QueryOut) -> RenderableType:
         "query": query.id,
         "status": query.status,
         "results": query.results,
+        **({} if query.joined_rows is None else {"joined rows": query.joined_rows}),
         "active": f"batches {number(query.activated_batch)} to {number(query.expired_batch)}",
         **({"before": before} if before else {}),
         "complete from": query.complete_from or query.complete,
