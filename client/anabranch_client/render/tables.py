@@ -6,11 +6,20 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -26,6 +35,8 @@ from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 #: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
+#: Less of a statement says nothing.
+_LEAST_OF_SQL = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red",
            "failed": "red"}  # fmt: skip
@@ -50,10 +61,9 @@ def print_table(content: RenderableType) -> None:
     """
     console = Console()
     if console.is_terminal:
-        limits = console.options.update(max_width=_UNBOUNDED)
-        console.width = max(
-            console.width, min(console.measure(content, options=limits).minimum, _LEAST_COLUMNS)
-        )
+        wanted = console.measure(content, options=console.options.update(max_width=_UNBOUNDED))
+        if wanted.minimum > console.width:
+            console.width = max(console.width, min(wanted.maximum, _LEAST_COLUMNS))
         console.print(content)
         return
     written = io.StringIO()
@@ -103,7 +113,7 @@ def percent(value: float | None) -> str:
 
 def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
     """An empty table; columns in ``right`` hold numbers. What does not fit is folded, never cut."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     numeric = set(right)
     for column in columns:
         justify: JustifyMethod = "right" if column in numeric else "left"
@@ -143,7 +153,6 @@ def streams_table(streams: Sequence[StreamOut]) -> RenderableType:
         "stream", "source", "event time", "input", "late", "invalid", "ahead", "unread",
         right=("input", "late", "invalid", "ahead", "unread"),
     )  # fmt: skip
-    table.padding = (0, 1, 0, 0)
     for s in streams:
         table.add_row(
             escape(s.name),
@@ -228,8 +237,30 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     return Group(facts_table(facts), unread, columns)
 
 
+@dataclass(frozen=True, slots=True)
+class _Yielding:
+    """A table whose last column takes what the others leave; too little of it is left out."""
+
+    table: Table
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.table)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        last = self.table.columns[-1]
+        wanted = max(console.measure(cell).maximum for cell in (last.header, *last.cells))
+        unlimited = options.update(max_width=_UNBOUNDED)
+        all_of_it = console.measure(self.table, options=unlimited).maximum
+        left = options.max_width - (all_of_it - wanted)
+        if left < min(wanted, _LEAST_OF_SQL):
+            self.table.columns.pop()
+        else:
+            last.width = min(wanted, left)
+        yield self.table
+
+
 def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
-    """All queries, a line each."""
+    """All queries, a line each; with as much of their SQL as there is room for."""
     table = table_of("query", "status", "results", "from batch", "to batch", "expires", "sql",
                    right=("results", "from batch", "to batch"))  # fmt: skip
     for q in queries:
@@ -240,7 +271,7 @@ def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
             moment(q.expires_at),
             shortened(q.sql or "(structured)"),
         )
-    return table
+    return _Yielding(table)
 
 
 def _query_status(query: QueryOut) -> Text:
