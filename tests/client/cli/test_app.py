@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import re
+import threading
+import time
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ from anabranch_contract.plans.rations import (
     SchedulePoint,
 )
 from anabranch_contract.protocol.activations import Activation, Failure
-from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
@@ -33,7 +35,7 @@ from anabranch_contract.protocol.measurements import (
     StoreStatistics,
     StreamStatistics,
 )
-from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import (
@@ -47,6 +49,7 @@ from anabranch_contract.queries.mirs import MirId
 from tests.client.conftest import JOIN
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.terminal import in_terminal, piped
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,6 +166,26 @@ def test_what_happens_to_bad_files_and_what_could_not_be_read(url: str, service:
     for part in ("held for a reason", "/in/a", "rows 5", "it is gone"):
         assert part in shown
     assert "held" in run("stream", "list", url=url).stdout
+
+
+def test_a_stream_whose_source_cannot_be_read_is_there_and_exit_code_1(service: Service) -> None:
+    with serving(replace(service.settings, mode=Mode.LIVE, namespace="live", port=0)) as live:
+        live.beat()
+
+        def try_it() -> None:
+            while not live.redis.hexists(live.keys.streams, "f"):
+                time.sleep(0.01)
+            live.source("f", SourceState.FAILED, "no such folder")
+
+        runtime = threading.Thread(target=try_it)
+        runtime.start()
+        url = f"http://127.0.0.1:{live.settings.port}"
+        source = ("--format", "files", "--path", "/in")
+        result = run("stream", "add", "f", "--column", "k:int", *source, "--json", url=url)
+        runtime.join()
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["name"] == "f"
+    assert "f is registered, but its source can't be read: no such folder" in result.stderr
 
 
 def test_a_statement_is_explained(url: str, shop: Client) -> None:
