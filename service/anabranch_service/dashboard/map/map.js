@@ -5,6 +5,8 @@ import { element, make } from "../dom.js";
 import { around, dearest, load, placed, rate } from "./view.js";
 
 const ZOOM = 1.25;
+/** Between two looks at the plan. */
+const EVERY_MS = 4000;
 /** Pixels that the map takes at most, and by how much it is made smaller. */
 const HIGHEST = 760;
 const SMALLEST = 0.62;
@@ -27,6 +29,7 @@ export class PlanMap {
     this.shown = "";
     this.query = null;
     this.view = null;
+    this.looked = 0;
     at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
     at("map-out").addEventListener("click", () => this.zoom(ZOOM));
     at("map-fit").addEventListener("click", () => this.fit());
@@ -40,6 +43,9 @@ export class PlanMap {
 
   /** Show the plan that runs, `query` in it. */
   async refresh(query) {
+    // Rates are of periods of some seconds, and a large plan is work for the service.
+    if (this.plan && query === this.query && performance.now() - this.looked < EVERY_MS) return;
+    this.looked = performance.now();
     let plan = await read("/v1/plan").catch((error) => (error.status === 404 ? null : Promise.reject(error)));
     const ids = new Set(plan?.nodes.map((node) => node.id));
     if (plan && query && !ids.has(`query:${query}`)) plan = await read(`/v1/plan?query=${encodeURIComponent(query)}`);
