@@ -644,12 +644,12 @@ async function refresh() {
     const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
     showMeasured(measured, registered.items);
     await showSeries();
-    await map.refresh(selected.query);
     showState(state);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
     showHistory(epochs.items, epoch?.epoch);
     if (label) at("history").querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus();
+    await map.refresh(selected.query);
     say(null);
   } catch (error) {
     say(error);
