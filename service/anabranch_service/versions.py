@@ -6,12 +6,12 @@ change all the time, and nobody's change contradicts them.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated
 
 from fastapi import Header
 from pydantic import BaseModel
 
+from anabranch_contract.plans.ruleset import digest
 from anabranch_service.errors import ServiceError
 
 IfMatch = Annotated[
@@ -36,8 +36,7 @@ class Outdated(ServiceError):
 
 def etag(record: BaseModel) -> str:
     """The ETag of a record."""
-    text = record.model_dump_json(exclude=_FOUND)
-    return f'"{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
+    return f'"{digest(record.model_dump_json(exclude=_FOUND))}"'
 
 
 def check_version(record: BaseModel, wanted: str | None) -> None:

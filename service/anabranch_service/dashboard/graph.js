@@ -57,7 +57,8 @@ export function forest(explain) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-function textWidth(text, size, weight = 400) {
+/** The width of a text on the page, in pixels. */
+export function textWidth(text, size, weight = 400) {
   ruler.font = `${weight} ${size}px system-ui, "DejaVu Sans", sans-serif`;
   return ruler.measureText(text).width;
 }

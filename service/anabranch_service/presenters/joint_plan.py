@@ -69,9 +69,8 @@ def joint_plan_out(
     """
     graph = _graph(ruleset, flows)
     names = [str(q.id) for q in ruleset.queries if registered(q.id) == q.id]
-    needed = _needed(graph.links)
     if query is not None:
-        kept = needed.get(f"query:{query}", frozenset()) | {f"query:{query}"}
+        kept = _needed(graph.links).get(f"query:{query}", frozenset()) | {f"query:{query}"}
         graph.links = {k: v for k, v in graph.links.items() if kept.issuperset(k)}
         names = [name for name in names if name == query]
     links, groups = dict(graph.links), dict[str, list[str]]()

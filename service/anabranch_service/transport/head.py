@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-#: What follows results never ends, so there is no length to tell.
-_ENDLESS = "/results"
+
+def has_head(path: str) -> bool:
+    """Whether HEAD of ``path`` is answered: results that are followed never end."""
+    return not path.endswith("/results")
 
 
 class AnswerHead:
@@ -16,7 +18,7 @@ class AnswerHead:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].endswith(_ENDLESS):
+        if scope["type"] != "http" or scope["method"] != "HEAD" or not has_head(scope["path"]):
             await self.app(scope, receive, send)
             return
         # The server goes by the method of the scope that it gave.
@@ -24,4 +26,5 @@ class AnswerHead:
         try:
             await self.app(served, receive, send)
         finally:
-            scope.update({key: served[key] for key in ("route",) if key in served})
+            if "route" in served:
+                scope["route"] = served["route"]

@@ -19,6 +19,7 @@ from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_service.errors import ServiceError
 from anabranch_service.refusals import BodyRefused, Refusal, problem
 from anabranch_service.registry.store import Store
+from anabranch_service.transport.head import has_head
 
 _LOG = structlog.get_logger(__name__)
 
@@ -128,7 +129,7 @@ def _allowed(request: Request) -> list[str]:
         for route in router.routes:
             if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
                 found |= route.methods or set()
-    if "GET" in found and not request.url.path.endswith("/results"):
+    if "GET" in found and has_head(request.url.path):
         found.add("HEAD")
     return sorted(found)
 

@@ -2,7 +2,8 @@
 
 import { read } from "../access.js";
 import { element, make } from "../dom.js";
-import { around, dearest, load, placed, rate } from "./view.js";
+import { textWidth } from "../graph.js";
+import { around, dearest, LINE, load, PADDING, placed, rate } from "./view.js";
 
 const ZOOM = 1.25;
 /** Between two looks at the plan. */
@@ -12,13 +13,7 @@ const HIGHEST = 760;
 const SMALLEST = 0.62;
 const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
 
-const ruler = document.createElement("canvas").getContext("2d");
-
-function measure(text, bold) {
-  ruler.font = bold ? '650 13px system-ui, "DejaVu Sans", sans-serif' : '400 11.5px system-ui, "DejaVu Sans", sans-serif';
-  return ruler.measureText(text).width;
-}
-
+const measure = (text, bold) => (bold ? textWidth(text, 13, 650) : textWidth(text, 11.5));
 const at = (id) => document.getElementById(id);
 
 /** The map in the page; `choose` is called with the name of a query that is chosen in it. */
@@ -109,7 +104,7 @@ export class PlanMap {
     group.append(element("rect", { x: box.left, y: top, width: box.width, height: box.height, rx: round }));
     [...box.title, ...box.small].forEach((text, line) => {
       const name = line < box.title.length ? "title" : "small";
-      group.append(element("text", { class: name, x: box.left + 11, y: top + 23 + 17 * line }, text));
+      group.append(element("text", { class: name, x: box.left + PADDING, y: top + PADDING + 12 + LINE * line }, text));
     });
     group.append(element("title", {}, box.queries.length ? `needed by ${box.queries.join(", ")}` : box.label));
     group.addEventListener("pointerenter", () => this.light(box.id));

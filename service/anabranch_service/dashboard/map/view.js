@@ -1,7 +1,7 @@
 // The joint plan in pixels: what is where, how wide, of which load. No document, no requests.
 
-const LINE = 17;
-const PADDING = 11;
+export const LINE = 17;
+export const PADDING = 11;
 const ROW_GAP = 12;
 const LAYER_GAP = 90;
 const MARGIN = 14;
