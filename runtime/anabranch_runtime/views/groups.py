@@ -8,6 +8,7 @@ clock's.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, Function
@@ -62,8 +63,13 @@ def released(session: SparkSession, query: QuerySpec, source: Path, *others: str
     return (
         session.readStream.schema(", ".join((*declared, *others, f"`{CLOCK}` timestamp")))
         .option("recursiveFileLookup", "true")
-        .parquet(str(source))
+        .parquet(_literal(source))
     )
+
+
+def _literal(path: Path) -> str:
+    """``path`` as a pattern of Hadoop's that nothing else matches."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))
 
 
 def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:

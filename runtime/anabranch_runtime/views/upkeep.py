@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
+from pyspark.errors import StreamingQueryException
 
 from anabranch_contract.plans.ruleset import query_from_json, query_to_json
 from anabranch_runtime.errors import SinkError
@@ -309,10 +310,21 @@ class Views:
             self._work_in(part)
 
     def _work_in(self, part: _Running) -> None:
+        try:
+            self._follow(part)
+        except StreamingQueryException:
+            if part.cause is not None:
+                raise
+            # Spark lists the releases again and again, and fails where one goes meanwhile. While
+            # this release waits, none goes.
+            part.query = None
+            self._follow(part)
+        inputs.read(part.place.home)
+
+    def _follow(self, part: _Running) -> None:
         if part.query is None:
             part.query = self._start(part)
         part.query.processAllAvailable()
-        inputs.read(part.place.home)
 
     def _start(self, part: _Running) -> StreamingQuery:
         work = self._maker.work(part.place)

@@ -18,6 +18,7 @@ from anabranch_contract.plans.rations import (
 )
 from anabranch_contract.protocol.activations import LeftOut
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.rationer import SAMPLE
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.sampling import RANK, SHARE
@@ -132,7 +133,8 @@ def test_a_key_class_is_noted(shares: tuple[float, float], url: str, tmp_path: P
     query = rules(0, {"q": PAIRS.replace("x.b", "x.a")}).queries[0]
     assert query.view is not None
     key = (query.view.keys[0][0], "bigint")
-    span = LeftOut(share=shares[0], universe=True, key=key)
+    # No ration is less than a sample.
+    span = LeftOut(share=max(shares[0], SAMPLE), universe=True, key=key)
     assert one.state.queries["q"].left_out == (span,)
     again = driver(url, tmp_path, every=10)
     assert again.state.queries["q"] == one.state.queries["q"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
+import time
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -192,6 +194,40 @@ def test_a_release_that_was_interrupted_is_completed(start: Callable[..., ViewRu
     (home / "released").write_text("1")
     run.begin()
     run.check()
+
+
+def test_a_view_goes_on_though_spark_failed_while_it_looked_for_news(
+    start: Callable[..., ViewRun],
+) -> None:
+    run = start("SELECT k, sum(n) AS s FROM t GROUP BY k")
+    run.feed(rows((1, 2, 0)))
+    run.check()
+    first = run.views._kept["v"].parts[0].query
+    assert first is not None
+    # As while releases come and go: what Spark has just found is not there any more.
+    folder, aside = run.folder / "results" / ".views" / "v" / "input" / "gone", run.folder / "aside"
+    end = time.monotonic() + 60
+    while first.isActive:
+        assert time.monotonic() < end, "Spark did not look"
+        folder.mkdir()
+        for number in range(100):
+            (folder / str(number)).mkdir()
+        folder.rename(aside)
+        shutil.rmtree(aside)
+    run.feed(rows((1, 3, 0)))
+    run.check()
+    assert run.table() == [(1, 5)]
+
+
+def test_a_folder_may_have_a_name_that_looks_like_a_pattern(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sql = "SELECT k, sum(n) AS s FROM t GROUP BY k"
+    run = ViewRun(spark, tmp_path / "a {b,c} [d] *?", Drawn(sql, sql))
+    run.feed(rows((1, 2, 0)))
+    run.check()
+    run.views.close()
+    assert run.table() == [(1, 2)]
 
 
 def test_a_sum_that_overflows_is_told_and_the_view_waits(start: Callable[..., ViewRun]) -> None:
